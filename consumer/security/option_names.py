@@ -37,6 +37,17 @@ class SecurityConfig(TypedDict, total=False):
     sasl_oauthbearer_client_secret: str | None
     sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_assertion_algorithm: str | None
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_jti_include: bool
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_file: str | Path | None
+    sasl_oauthbearer_assertion_private_key_file: str | Path | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    sasl_oauthbearer_assertion_template_file: str | Path | None
     sasl_extensions: Mapping[str, str] | None
 
 
@@ -72,6 +83,30 @@ SECURITY: Final[Mapping[str, str]] = {
     "sasl_oauthbearer_header_urlencode": (
         "Percent-encode client id and secret in the request to the token endpoint, as RFC 6749 requires. The "
         "default is False, as in Java."
+    ),
+    "sasl_oauthbearer_assertion_algorithm": "The algorithm of the signature: RS256 (the default) or ES256.",
+    "sasl_oauthbearer_assertion_claim_aud": "The audience (aud) of the assertion.",
+    "sasl_oauthbearer_assertion_claim_exp_seconds": (
+        "The seconds from now until the assertion expires (exp). The default is 300."
+    ),
+    "sasl_oauthbearer_assertion_claim_iss": "The issuer (iss) of the assertion.",
+    "sasl_oauthbearer_assertion_claim_jti_include": (
+        "Add a unique id (jti) to the assertion. The default is False."
+    ),
+    "sasl_oauthbearer_assertion_claim_nbf_seconds": (
+        "The seconds before now from which the assertion is valid (nbf). The default is 60."
+    ),
+    "sasl_oauthbearer_assertion_claim_sub": "The subject (sub) of the assertion.",
+    "sasl_oauthbearer_assertion_file": (
+        "A file with an assertion that another program has signed, instead of a key and claims."
+    ),
+    "sasl_oauthbearer_assertion_private_key_file": (
+        "The key in PEM that signs the assertion. The token endpoint then gets a signed assertion instead of "
+        "client id and secret: the JWT bearer grant (KIP-1139). Needs the extra `security`."
+    ),
+    "sasl_oauthbearer_assertion_private_key_passphrase": "The passphrase of the key.",
+    "sasl_oauthbearer_assertion_template_file": (
+        'A file with further claims, as JSON: {"header": {...}, "payload": {...}}.'
     ),
     "sasl_extensions": "SASL extensions that are sent with the token (KIP-342).",
 }
@@ -129,6 +164,10 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "sasl_oauthbearer_client_credentials_client_id": "sasl_oauthbearer_client_id",
     "sasl_oauthbearer_client_credentials_client_secret": "sasl_oauthbearer_client_secret",
     "sasl_oauthbearer_extensions": "sasl_extensions",
+    "sasl_oauthbearer_grant_type": "sasl_oauthbearer_assertion_private_key_file for the JWT bearer grant",
+    "sasl_oauthbearer_jwt_retriever_class": "sasl_oauth_token_provider",
+    "sasl_oauthbearer_assertion_private_key_pem": "sasl_oauthbearer_assertion_private_key_file",
+    "sasl_oauthbearer_assertion_jwt_template_file": "sasl_oauthbearer_assertion_template_file",
     "sasl_oauthbearer_method": "sasl_oauthbearer_token_endpoint_url (OIDC), or sasl_oauth_token_provider",
     "enable_sasl_oauthbearer_unsecure_jwt": "sasl_oauth_token_provider",
     "sasl_kerberos_service_name": "another mechanism: Kerberos is not supported",

@@ -29,6 +29,7 @@ from kproto.security.oauthbearer import OAuthBearerClient, wrong_extension
 from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient, salted
 
+from .assertions import ALGORITHMS, PREFIX, JwtBearerEndpoint, assertion_of
 from .option_names import LIKENESS, NAMES, PROTOCOLS, mask_secret, unknown_hint
 from .secret import HIDDEN, PROVIDER_NAME, Secret
 from .stores import is_pem
@@ -36,7 +37,8 @@ from .tls import YOURS, Tls, context
 from .tokens import Endpoint, Token, TokenSource
 
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
-_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+_ASSERTION_FILES: Final = tuple(f"{PREFIX}{name}" for name in ("file", "private_key_file", "template_file"))
+_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", *_ASSERTION_FILES)
 _NO_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 _MISSING: Final = {
     "GSSAPI": "Kerberos is not supported",
@@ -239,20 +241,32 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
             if name.startswith("sasl_oauthbearer_"):
                 raise _wrong(name, values[name], "not together with sasl_oauth_token_provider")
         return TokenSource(_imported(provider) if isinstance(provider, str) else provider)
-    for name in ("sasl_oauthbearer_client_id", "sasl_oauthbearer_client_secret"):
+    scope, tls_context = values.get("sasl_oauthbearer_scope"), values.get("ssl_context")
+    if any(name.startswith(PREFIX) for name in values):
+        for name in _CREDENTIALS:
+            if name in values:
+                raise _wrong(name, values[name], f"not together with options that begin with {PREFIX}")
+        return TokenSource(JwtBearerEndpoint(str(url), assertion_of(values), scope, tls_context))
+    for name in _CREDENTIALS[:2]:
         if not values.get(name):
             raise _wrong(name, values.get(name), "sasl_oauthbearer_token_endpoint_url needs it")
-    scope = values.get("sasl_oauthbearer_scope")
     secret = Secret(values["sasl_oauthbearer_client_secret"])
     endpoint = Endpoint(
         str(url),
         values["sasl_oauthbearer_client_id"],
         secret,
         scope,
-        values.get("ssl_context"),
+        tls_context,
         encodes_header=values.get("sasl_oauthbearer_header_urlencode", False),
     )
     return TokenSource(endpoint)
+
+
+_CREDENTIALS: Final = (
+    "sasl_oauthbearer_client_id",
+    "sasl_oauthbearer_client_secret",
+    "sasl_oauthbearer_header_urlencode",
+)
 
 
 def _imported(name: str) -> Callable[[], Any]:
@@ -307,6 +321,16 @@ def _min_version(name: str, value: Any) -> None:
         raise ConfigError(
             name, value, "allowed: 'TLSv1.2', 'TLSv1.3'; older versions need your own ssl_context"
         )
+
+
+def _algorithm(name: str, value: Any) -> None:
+    if value not in ALGORITHMS:
+        raise _wrong(name, value, f"allowed: {', '.join(ALGORITHMS)}")
+
+
+def _count(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _wrong(name, value, "a whole number of seconds, at least 0")
 
 
 def _context(name: str, value: Any) -> None:
@@ -376,4 +400,18 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "sasl_oauthbearer_scope": _text,
     "sasl_oauthbearer_header_urlencode": _flag,
     "sasl_extensions": _extensions,
+    f"{PREFIX}algorithm": _algorithm,
+    f"{PREFIX}claim_exp_seconds": _count,
+    f"{PREFIX}claim_nbf_seconds": _count,
+    f"{PREFIX}claim_jti_include": _flag,
+    **dict.fromkeys(
+        [
+            *_ASSERTION_FILES,
+            *(
+                f"{PREFIX}{name}"
+                for name in ("claim_aud", "claim_iss", "claim_sub", "private_key_passphrase")
+            ),
+        ],
+        _text,
+    ),
 }

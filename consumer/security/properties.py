@@ -46,7 +46,16 @@ _UNSUPPORTED_JAAS: Final = {
 }
 # The options whose value in a file is true or false, and all options that a file can contain (those whose
 # value is an object cannot be in a file).
-_FLAGGED: Final = ("ssl_check_hostname", "sasl_oauthbearer_header_urlencode")
+_FLAGGED: Final = (
+    "ssl_check_hostname",
+    "sasl_oauthbearer_header_urlencode",
+    "sasl_oauthbearer_assertion_claim_jti_include",
+)
+# The options whose value in a file is a number.
+_NUMBERED: Final = (
+    "sasl_oauthbearer_assertion_claim_exp_seconds",
+    "sasl_oauthbearer_assertion_claim_nbf_seconds",
+)
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
@@ -133,6 +142,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
             options["ssl_check_hostname"] = False
     _stores(remaining, options)
     _jaas(remaining, options)
+    _retriever(remaining)
     protocols = remaining.pop("ssl.enabled.protocols", "")
     if protocols and "TLSv1.2" not in protocols:
         if "TLSv1.3" not in protocols:
@@ -141,15 +151,37 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     for name in remaining:
         plain = name.replace(".", "_")
         if plain in NAMES:  # The property is an option of this library, with dots for underscores.
-            options[plain] = (
-                _FLAGS.get(remaining[name].lower(), remaining[name]) if plain in _FLAGGED else remaining[name]
-            )
+            options[plain] = _value(plain, remaining[name])
         elif name not in _IGNORED:
             allowed = _as_written(unknown_hint(plain) or "this client has no such option")
             raise ConfigError(name, mask_secret(name, remaining[name]), allowed)
     if not str(options.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
         options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
     return cast("SecurityConfig", options)
+
+
+def _value(option: str, text: str) -> Any:
+    """Return the value of an option whose text is in a file. The check of the option reports a wrong one."""
+    if option in _FLAGGED:
+        return _FLAGS.get(text.lower(), text)
+    return int(text) if option in _NUMBERED and text.isascii() and text.isdigit() else text
+
+
+def _retriever(settings: dict[str, str]) -> None:
+    """Check that Java's class that requests tokens sends the request that the other properties describe."""
+    name = "sasl.oauthbearer.jwt.retriever.class"
+    retriever = settings.pop(name, "")
+    short = retriever.rpartition(".")[2]
+    if any(key.startswith("sasl.oauthbearer.assertion.") for key in settings):
+        if short != "JwtBearerJwtRetriever":
+            allowed = "a JwtBearerJwtRetriever together with sasl.oauthbearer.assertion properties"
+            raise ConfigError(name, retriever or None, allowed)
+    elif short not in ("", "DefaultJwtRetriever", "ClientCredentialsJwtRetriever"):
+        allowed = (
+            "a DefaultJwtRetriever or ClientCredentialsJwtRetriever, a JwtBearerJwtRetriever with "
+            "sasl.oauthbearer.assertion properties, or sasl.oauth.token.provider instead"
+        )
+        raise ConfigError(name, retriever, allowed)
 
 
 def _trimmed(name: str, text: str) -> str:

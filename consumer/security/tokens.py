@@ -279,44 +279,57 @@ class Endpoint:
     encodes_header: bool = False
 
     def __call__(self) -> Token:
-        # The module is imported in the method, because few clients need it.
-        from urllib.parse import quote_plus, urlencode
+        from urllib.parse import quote_plus  # Imported here, because few clients need the module.
 
         form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
         name, secret = self.client_id, self.client_secret.reveal()
         if self.encodes_header:
             name, secret = quote_plus(name), quote_plus(secret)
-        headers = {
-            "Accept": "application/json",
-            "Authorization": "Basic " + b64encode(f"{name}:{secret}".encode()).decode(),
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
-        try:
-            # A redirect is not followed, because no other server may receive the client's secret.
-            response = request(
-                "POST",
-                self.url,
-                feature="sasl_oauthbearer_token_endpoint_url",
-                headers=headers,
-                body=urlencode(form).encode(),
-                context=self.context,
-            )
-            if response.status != 200:
-                refused = response.status in (400, 401, 403)
-                cure = ": are client id, secret and scope right?" if refused else ""
-                raise NoToken(f"{response.url} responds with HTTP {response.status}{cure}", final=refused)
-            fields = response.json_object()
-        except HttpFailed as error:
-            raise NoToken(f"{error.url} can't be reached for a token ({error.reason})", final=False) from None
-        except MissingExtra as error:
-            raise NoToken(str(error), final=True) from None
-        except ValueError as error:
-            reason = f"{shown(self.url)} responds without an access_token: {error}"
-            raise NoToken(reason, final=False) from None
-        token = fields.get("access_token")
-        if not isinstance(token, str):
-            raise NoToken(f"{response.url} responds without an access_token", final=True)
-        lasts = fields.get("expires_in")
-        if isinstance(lasts, bool) or not isinstance(lasts, int | float):
-            return Token(token)
-        return Token(token, time.time() + lasts)
+        login = "Basic " + b64encode(f"{name}:{secret}".encode()).decode()
+        cure = "are client id, secret and scope right?"
+        return requested_token(self.url, {"Authorization": login}, form, self.context, cure)
+
+
+def requested_token(
+    url: str, headers: Mapping[str, str], form: Mapping[str, str], context: ssl.SSLContext | None, cure: str
+) -> Token:
+    """Return the token that an OIDC endpoint issues for a form. Raises NoToken.
+
+    `cure` is the question that follows an error if the endpoint has rejected the client.
+    """
+    from urllib.parse import urlencode
+
+    headers = {
+        "Accept": "application/json",
+        "Content-Type": "application/x-www-form-urlencoded",
+        **headers,
+    }
+    try:
+        # A redirect is not followed, because no other server may receive the client's secret.
+        response = request(
+            "POST",
+            url,
+            feature="sasl_oauthbearer_token_endpoint_url",
+            headers=headers,
+            body=urlencode(form).encode(),
+            context=context,
+        )
+        if response.status != 200:
+            refused = response.status in (400, 401, 403)
+            hint = f": {cure}" if refused else ""
+            raise NoToken(f"{response.url} responds with HTTP {response.status}{hint}", final=refused)
+        fields = response.json_object()
+    except HttpFailed as error:
+        raise NoToken(f"{error.url} can't be reached for a token ({error.reason})", final=False) from None
+    except MissingExtra as error:
+        raise NoToken(str(error), final=True) from None
+    except ValueError as error:
+        reason = f"{shown(url)} responds without an access_token: {error}"
+        raise NoToken(reason, final=False) from None
+    token = fields.get("access_token")
+    if not isinstance(token, str):
+        raise NoToken(f"{response.url} responds without an access_token", final=True)
+    lasts = fields.get("expires_in")
+    if isinstance(lasts, bool) or not isinstance(lasts, int | float):
+        return Token(token)
+    return Token(token, time.time() + lasts)

@@ -1,0 +1,175 @@
+"""Signed assertions, with which a client requests tokens by the JWT bearer grant (RFC 7523, KIP-1139).
+
+The client proves its identity to the token endpoint with a JWT that it signs, and not with a secret.
+
+Rules:
+
+* The claims are those of Java's JwtBearerJwtRetriever: first the options `aud`, `iss` and `sub`, then the
+  header and payload of the template file, then `iat`, `exp`, `nbf` and, if wanted, `jti`. A later claim
+  replaces an earlier one.
+* The files are read when a client is created, so that an invalid file raises ConfigError, and again for each
+  token, so that a key may be replaced without a restart. If a file is invalid then, there is no new token.
+* The JWT is signed by PyJWT (the extra `security`).
+* No error contains the key, its passphrase or the assertion.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kproto.errors import ConfigError, MissingExtra
+from kproto.security.oauthbearer import is_token
+
+from .failures import NoToken
+from .secret import HIDDEN, Secret
+from .tokens import Token, requested_token
+
+if TYPE_CHECKING:
+    import ssl
+
+PREFIX: Final = "sasl_oauthbearer_assertion_"
+ALGORITHMS: Final = ("RS256", "ES256")
+_GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+
+class _InvalidFile(ValueError):
+    """Raised if the file of an option cannot be used. The text contains no secret."""
+
+    def __init__(self, option: str, path: str, reason: str) -> None:
+        super().__init__(option, path, reason)
+        self.option, self.path, self.reason = option, path, reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assertion:
+    """Creates assertions from options: a file with an assertion, or claims and the key that signs them."""
+
+    file: str | None = None
+    key_file: str | None = None
+    passphrase: Secret | None = None
+    algorithm: str = "RS256"
+    claims: Mapping[str, str] = field(default_factory=dict[str, str])
+    template_file: str | None = None
+    exp_seconds: int = 300
+    nbf_seconds: int = 60
+    jti: bool = False
+
+    def create(self) -> str:
+        """Return an assertion that is valid from now on. Raises MissingExtra, and an error for a file."""
+        if self.file is not None:
+            text = _read(f"{PREFIX}file", self.file).decode("latin-1").strip()
+            if text.count(".") != 2 or not is_token(text):
+                raise _InvalidFile(f"{PREFIX}file", self.file, "it contains no JWT")
+            return text
+        option, path = f"{PREFIX}private_key_file", self.key_file or ""
+        key, now = _read(option, path), int(time.time())
+        header, payload = self._template()
+        claims = {**self.claims, **payload, "iat": now, "exp": now + self.exp_seconds}
+        claims["nbf"] = now - self.nbf_seconds
+        if self.jti:
+            claims["jti"] = str(uuid.uuid4())
+        try:
+            jwt: Any = import_module("jwt")
+            keys: Any = import_module("cryptography.hazmat.primitives.serialization")
+        except ImportError:
+            raise MissingExtra(option, "pyjwt", "security") from None
+        password = None if self.passphrase is None else self.passphrase.reveal().encode()
+        try:
+            private = keys.load_pem_private_key(key, password)
+            # PyJWS and not PyJWT, because a template may contain claims of any type.
+            signed = jwt.PyJWS().encode(json.dumps(claims).encode(), private, self.algorithm, header)
+        # cryptography and PyJWT raise many classes of errors, whose texts may contain parts of the key.
+        except Exception as error:
+            why = "with this passphrase " if password is not None else ""
+            reason = f"it has no key {why}that signs with {self.algorithm} ({type(error).__name__})"
+            raise _InvalidFile(option, path, reason) from None
+        return cast("str", signed)
+
+    def _template(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the header and the payload of the template file."""
+        if self.template_file is None:
+            return self._header({}), {}
+        option = f"{PREFIX}template_file"
+        try:
+            template: object = json.loads(_read(option, self.template_file))
+            header, payload = (cast("Any", template).get(part, {}) for part in ("header", "payload"))
+            return self._header(dict(header)), dict(payload)
+        except (AttributeError, RecursionError, TypeError, ValueError) as error:
+            if isinstance(error, _InvalidFile):
+                raise
+            reason = 'it is not JSON of the form {"header": {...}, "payload": {...}}'
+            raise _InvalidFile(option, self.template_file, reason) from None
+
+    def _header(self, template: dict[str, Any]) -> dict[str, Any]:
+        # PyJWT would use the algorithm of the template instead of that of the option.
+        return {**template, "typ": "JWT", "alg": self.algorithm}
+
+
+@dataclass(frozen=True, slots=True)
+class JwtBearerEndpoint:
+    """A token provider that requests a token from an OIDC endpoint with a signed assertion (KIP-1139)."""
+
+    url: str
+    assertion: Assertion
+    scope: str | None
+    context: ssl.SSLContext | None = None
+
+    def __call__(self) -> Token:
+        try:
+            assertion = self.assertion.create()
+        except _InvalidFile as error:
+            raise NoToken(f"{error.option}={error.path!r}: {error.reason}", final=False) from None
+        except MissingExtra as error:
+            raise NoToken(str(error), final=True) from None
+        form = {"grant_type": _GRANT, "assertion": assertion}
+        if self.scope:
+            form["scope"] = self.scope
+        cure = "does the endpoint trust the key, and are the claims and the scope right?"
+        return requested_token(self.url, {}, form, self.context, cure)
+
+
+def assertion_of(values: Mapping[str, Any]) -> Assertion:
+    """Return the assertion that options describe. Raises ConfigError, MissingExtra."""
+    given = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
+    if "file" in given and len(given) > 1:
+        other = next(name for name in given if name != "file")
+        raise ConfigError(f"{PREFIX}{other}", HIDDEN, f"not together with {PREFIX}file")
+    if "file" not in given and "private_key_file" not in given:
+        allowed = f"the path of a key in PEM, or {PREFIX}file with an assertion"
+        raise ConfigError(f"{PREFIX}private_key_file", None, allowed)
+    for name in ("file", "private_key_file", "template_file"):
+        if "\n" in given.get(name, ""):
+            raise ConfigError(f"{PREFIX}{name}", HIDDEN, "the path of a file, not its content")
+    passphrase = given.get("private_key_passphrase")
+    assertion = Assertion(
+        file=given.get("file"),
+        key_file=given.get("private_key_file"),
+        passphrase=None if passphrase is None else Secret(passphrase),
+        algorithm=given.get("algorithm", "RS256"),
+        claims={name: given[f"claim_{name}"] for name in ("aud", "iss", "sub") if f"claim_{name}" in given},
+        template_file=given.get("template_file"),
+        exp_seconds=given.get("claim_exp_seconds", 300),
+        nbf_seconds=given.get("claim_nbf_seconds", 60),
+        jti=given.get("claim_jti_include", False),
+    )
+    try:
+        assertion.create()
+    except _InvalidFile as error:
+        allowed = f"the path of a file that can be used: {error.reason}"
+        raise ConfigError(error.option, error.path, allowed) from None
+    return assertion
+
+
+def _read(option: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or "the path is not valid").lower()
+        raise _InvalidFile(option, path, reason) from None
