@@ -87,3 +87,21 @@ def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> Attrib
     caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     importing = caller.f_globals.get("__name__") == "importlib._bootstrap"
     return ImportError(text, name=package) if importing else AttributeError(text)
+
+
+def call_by_name(function: str, value: object) -> Any:
+    """Call a function of a higher layer with `value`. `function` is a module and its function, as in "a.b:f".
+
+    The function is imported by name when it is called.
+    """
+    module, _, name = function.partition(":")
+    return getattr(import_module(module), name)(value)
+
+
+def render_html(function: str, value: object) -> str:
+    """Return `value` as HTML for a notebook. `function` is named as in `call_by_name`.
+
+    The functions that render objects are in higher layers than the objects.
+    """
+    html: str = call_by_name(function, value)
+    return html

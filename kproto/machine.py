@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlia
 import msgspec
 
 from .error_codes import ErrorCode
+from .lazy_imports import render_html
 from .wire.message import Message
 
 StateT = TypeVar("StateT", bound=Enum)
@@ -89,6 +90,10 @@ class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
                 if unreachable:
                     raise ValueError(f"{kind} in {state}: no edge leads to {unreachable}")
                 self[kind, state] = cell
+
+    def _repr_html_(self) -> str:
+        """Return a drawing of the machine, for a notebook."""
+        return render_html("kproto.inspect.notebook:machine", self)
 
 
 def paths(state: Enum, cell: Cell, edges: Edges[Any]) -> Iterator[tuple[Enum, Enum]]:

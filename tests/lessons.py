@@ -1,16 +1,20 @@
 """Run the commands of docs/lessons, and update their outputs and pictures.
 
-    python -m tests.lessons [001 ...]      # updates all pages, or those with these numbers
+    python -m tests.lessons [001 ...]      # updates all pages and notebooks, or those with these numbers
 
 In a `console` block, a line that begins with "$ " is a command, and the lines that follow are its output. A
 command is `kproto ...`, possibly followed by a pipe. Commands with `--svg NAME.svg` write the pictures of the
 pages.
+
+The first lesson also exists as a notebook, which is generated from its page. The notebook has no outputs: its
+reader runs the commands.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shlex
 import subprocess
@@ -18,11 +22,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from kproto.cli import main
 
 LESSONS = Path(__file__).resolve().parents[1] / "docs" / "lessons"
 BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOTEBOOK = LESSONS / "000-offset-minus-1000.ipynb"
 PICTURE = re.compile(r"!\[[^\]]+\]\(([^)]+)\)")
 
 
@@ -56,6 +63,30 @@ def output(command: str, folder: Path) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.rstrip().splitlines())
 
 
+def notebook(page: str) -> str:
+    """Return the notebook of a page. A cell has a piece of text, a Python example, or a block's commands."""
+    cells: list[dict[str, Any]] = []
+    # The parts alternate: text, language and content of a block, text ...
+    parts = CODE.split(page)
+    for text, language, block in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
+        if text.strip():
+            cells.append({"cell_type": "markdown", "source": text.strip()})
+        if language == "console":
+            block = "\n".join(f"!{command}" for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE))
+        if block:
+            cells.append(
+                {"cell_type": "code", "source": block.strip(), "execution_count": None, "outputs": []}
+            )
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    document = {
+        "cells": [{"id": f"cell-{number}", "metadata": {}, **cell} for number, cell in enumerate(cells)],
+        "metadata": {"kernelspec": kernel},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
 def write(prefixes: tuple[str, ...]) -> None:
     """Run the commands of the pages with these prefixes, and write their outputs into the pages."""
     with tempfile.TemporaryDirectory() as name:
@@ -67,6 +98,8 @@ def write(prefixes: tuple[str, ...]) -> None:
                 session = "".join(f"$ {command}\n{output(command, folder)}" for command in lines)
                 text = text.replace(block, session, 1)
             page.write_text(text)
+            if page.stem == NOTEBOOK.stem:
+                NOTEBOOK.write_text(notebook(text))
             print(page.name, flush=True)
         for picture in folder.glob("*.svg"):
             (LESSONS / picture.name).write_bytes(picture.read_bytes())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.lessons import BLOCK, LESSONS, PICTURE, commands, output, pages
+from tests.lessons import BLOCK, LESSONS, NOTEBOOK, PICTURE, commands, notebook, output, pages
 
 COMMANDS = [(page.name, command, expected) for page in pages() for command, expected in commands(page)]
 DOCUMENTS = [
@@ -60,3 +62,21 @@ def test_every_link_is_valid(page: Path) -> None:
 def test_every_example_in_python_runs(page: Path) -> None:
     for code in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
         exec(compile(code, page.name, "exec"), {})
+
+
+def test_the_notebook_has_the_text_and_the_commands_of_its_page() -> None:
+    assert NOTEBOOK.read_text() == notebook(NOTEBOOK.with_suffix(".md").read_text())
+
+
+@pytest.mark.thorough
+def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    document = nbformat.read(NOTEBOOK, as_version=4)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(document, timeout=60, resources=resources).execute()
+    printed = "".join(output["text"] for cell in document.cells for output in cell.get("outputs", []))
+    page = NOTEBOOK.with_suffix(".md")
+    for command, expected in commands(page):
+        assert f"!{command}" in "\n".join(cell.source for cell in document.cells)
+        assert expected.strip() in "\n".join(line.rstrip() for line in printed.splitlines())

@@ -161,10 +161,9 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         """Call `callback` with a `GroupChange` for each change of this producer's state.
 
         The callback runs where delivery callbacks run: in their own thread, or in the event loop of an
-        AsyncProducer. `GroupChange.at` is the time of the change. Exceptions of the callback are logged and
-        not raised.
-        `GroupChange` lists the kinds of changes. The failure of every single record is only reported by its
-        delivery.
+        AsyncProducer. `GroupChange` lists the kinds of changes, and `GroupChange.at` is the time of the
+        change. Exceptions of the callback are logged and not raised. A change never describes the failure of
+        an individual record: the Delivery of the record does.
         """
         self._operations.events(callback)
 

@@ -26,6 +26,7 @@ from math import inf
 import msgspec
 
 from kproto.errors import ConfigError
+from kproto.lazy_imports import render_html
 
 # Length (ms) of a sample, and the number of samples: Java's defaults of metrics.sample.window.ms and
 # metrics.num.samples.
@@ -223,6 +224,10 @@ class Metrics:
 
     def __repr__(self) -> str:
         return f"<Metrics: {len(self)} metrics>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the metrics, for a notebook."""
+        return render_html("kproto.inspect.notebook:metrics", self)
 
     def value(self, name: str, **tags: object) -> float | None:
         """Return the value of the metric with this name and exactly these tags, except `client-id`.

@@ -91,17 +91,26 @@ def section(events: Sequence[GroupEvent], began: int | None = None, heading: str
     if not events:
         raise ValueError("a timeline needs at least one event")
     wide, narrow = _Drawing(events, WIDE, began), _Drawing(events, NARROW, began)
-    swatches = [f'<i style="background:{wide.colour(p)}"></i>{escape(str(p))}' for p in wide.partitions]
     return "".join(
         [
             f"<section>{f'<h2>{escape(heading)}</h2>' if heading else ''}",
             '<p class=dim>A bar shows when a member owned a partition. The lane "standing still" shows when ',
             "no member read a partition. Hover over a bar or a mark for details.</p>",
-            f"<p>{' '.join(swatches)}</p>",
+            legend(events),
             f"<div class=wide>{wide.svg()}</div><div class=narrow>{narrow.svg()}</div>",
-            f"<div class=table>{_table(events, wide.partitions)}</div></section>",
+            f"<div class=table>{table(events)}</div></section>",
         ]
     )
+
+
+def legend(events: Sequence[GroupEvent]) -> str:
+    """Return a paragraph with the colour of each partition in a timeline."""
+    drawing = _Drawing(events, NARROW)
+    entries = [
+        f'<i style="background:{drawing.colour(partition)}"></i>{escape(str(partition))}'
+        for partition in drawing.partitions
+    ]
+    return f"<p>{' '.join(entries)}</p>"
 
 
 def picture(events: Sequence[GroupEvent], width: int = NARROW) -> str:
@@ -264,7 +273,9 @@ class _Drawing:
                 pass
 
 
-def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -> str:
+def table(events: Sequence[GroupEvent]) -> str:
+    """Return an HTML table of the generations: why each began, and how long no member read each partition."""
+    partitions = sorted({partition for event in events for partition in event.partitions})
     still: dict[int, list[Standstill]] = {}
     for standstill in standstills(events):
         if standstill.after == standstill.before:

@@ -29,6 +29,7 @@ svg { color: var(--ink) } svg text { font: 12px system-ui, sans-serif; fill: cur
 .state { fill: var(--paper); stroke: currentColor } .edge { fill: none; stroke: var(--ask) }
 .number { fill: var(--ask) }
 """
+_CURRENT = ".current { fill: var(--note); stroke-width: 3 }\n"
 _BOX_HEIGHT, _GAP, _ARC, _LINE = 30, 44, 32, 17
 _BOX_WIDTH, _LETTER = 190, 8.5  # The least width of a state's box and the mean width of a letter, in pixels.
 
@@ -71,8 +72,11 @@ def _describe(cell: DrawnCell) -> str:
     return " ".join(parts)
 
 
-def picture(name: str, drawing: Drawing) -> str:
-    """Return the states and transitions of a machine as a complete SVG document."""
+def picture(name: str, drawing: Drawing, current: str | None = None) -> str:
+    """Return the states and transitions of a machine as a complete SVG document.
+
+    `current` is the current state of a machine, which is highlighted.
+    """
     positions = {state: index for index, state in enumerate(drawing.columns)}
     legend = [
         line
@@ -87,14 +91,15 @@ def picture(name: str, drawing: Drawing) -> str:
     width, height = max(2 * margin + box_width, 860), below + len(legend) * _LINE + 20
     svg = Element("svg", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}")
     SubElement(svg, "title").text = f"The states of {name}"
-    SubElement(svg, "style").text = COLOURS + _STYLE
+    SubElement(svg, "style").text = COLOURS + _STYLE + (_CURRENT if current else "")
     box_x = (width - box_width) / 2
     for number, ((before, after), lane) in enumerate(zip(ends, lanes, strict=True), 1):
         _draw_edge(svg, number, before, after, lane, (box_x, box_x + box_width))
     for state, index in positions.items():
         top = _top(index)
         box = {"x": box_x, "y": top, "width": box_width, "height": _BOX_HEIGHT, "rx": 6}
-        SubElement(svg, "rect", {"class": "state", **{key: f"{value:g}" for key, value in box.items()}})
+        style = "state current" if state == current else "state"
+        SubElement(svg, "rect", {"class": style, **{key: f"{value:g}" for key, value in box.items()}})
         label = {"x": f"{box_x + box_width / 2:g}", "y": f"{top + 19:g}", "text-anchor": "middle"}
         SubElement(svg, "text", label).text = state
     for index, line in enumerate(legend):

@@ -24,6 +24,7 @@ from itertools import repeat
 from typing import Any
 
 from ..errors import ConfigError, MissingExtra, RecordError
+from ..lazy_imports import render_html
 
 try:
     import numpy as np
@@ -212,6 +213,10 @@ class Columns:
         if self._arena is not None:
             self._arena.release()
             self._arena = None
+
+    def _repr_html_(self) -> str:
+        """Return the first rows, for a notebook."""
+        return render_html("kproto.inspect.notebook:columns", self)
 
     def rows(self) -> list[Record]:
         """Convert the rows to `Record` objects. Raises `RecordError` for malformed headers."""

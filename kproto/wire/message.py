@@ -44,6 +44,7 @@ from typing import Any, ClassVar, Self, SupportsIndex, TypeVar, dataclass_transf
 import msgspec
 
 from ..errors import DecodeError, UnsupportedVersion
+from ..lazy_imports import render_html
 from .codecs import Compiled, Decoder, Encoder, registered
 from .fields import FRESH, LAZY, REQUIRED, FieldOptions, explain_arguments, field
 from .types import ALL_VERSIONS, NO_VERSIONS, Primitive, Versions
@@ -329,6 +330,10 @@ class Message(Struct):
         def __init_subclass__(
             cls, *, versions: str, flexible: str = "none", api_key: int | None = None
         ) -> None: ...
+
+    def _repr_html_(self) -> str:
+        """Return the fields and their bytes, for a notebook."""
+        return render_html("kproto.inspect.notebook:message", self)
 
     def encode(self, version: int) -> bytes:
         """Encode this message in `version`, without a header.

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kproto.errors import BrokerError, PartialFailure, UnsupportedVersion
 from kproto.group.subscription import TopicPartition
+from kproto.lazy_imports import render_html
 from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 from ..error_actions import GROUPS
@@ -63,6 +64,10 @@ class Group(msgspec.Struct, frozen=True):
     lag: Mapping[TopicPartition, int] = {}
     type: str | None = None
     assignor: str | None = None
+
+    def _repr_html_(self) -> str:
+        """Return a table of the partitions and their owners, for a notebook."""
+        return render_html("kproto.inspect.notebook:group", self)
 
     @property
     def total_lag(self) -> int | None:

@@ -26,6 +26,7 @@ from typing import Any, Final, TypeVar, cast, overload
 from ...errors import ConfigError
 from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
+from ...lazy_imports import call_by_name, render_html
 from ...models.index import Model
 from ...validation import (
     FUNCTION,
@@ -315,6 +316,14 @@ class World(Operator):
     def __repr__(self) -> str:
         members = ", ".join([f"{len(self.brokers)} broker{'s' * (len(self.brokers) > 1)}", *self.clients])
         return f"<World with {members}; {self.now - START} ms have passed>"
+
+    def _repr_html_(self) -> str:
+        """Return the timeline of the group, for a notebook."""
+        return render_html("kproto.scenarios.notebook:timeline", self)
+
+    def play(self) -> Any:
+        """Return a slider that chooses the end of the timeline. Raises MissingExtra without ipywidgets."""
+        return call_by_name("kproto.scenarios.notebook:slider", self)
 
     # ---- replay
 

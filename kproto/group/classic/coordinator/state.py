@@ -25,6 +25,7 @@ from .... import machine
 from ....deadlines import Deadlines
 from ....error_codes import ErrorCode
 from ....errors import DecodeError
+from ....lazy_imports import render_html
 from ....machine import NEVER, RequestReceived, SendResponse
 from ....messages.consumer_protocol import ConsumerProtocolSubscription
 from ....messages.join_group import JoinGroupRequest
@@ -221,6 +222,10 @@ class ClassicGroup:
     def __contains__(self, member_id: str) -> bool:
         """Return whether this is the id of a member."""
         return member_id in self.members
+
+    def _repr_html_(self) -> str:
+        """Return the members and the state, for a notebook."""
+        return render_html("kproto.inspect.notebook:classic_group", self)
 
     def max_rebalance_timeout(self) -> int:
         """Return the largest rebalance timeout of the members in ms, 0 without members (R139)."""

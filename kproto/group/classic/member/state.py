@@ -12,6 +12,7 @@ from typing import Final
 
 from .... import machine
 from ....errors import ConfigError, KprotoError
+from ....lazy_imports import render_html
 from ....patterns import compiled
 from ....wire.message import Message
 from ...assignors import is_cooperative, resolve_assignors
@@ -202,6 +203,10 @@ class Member:
         self.assignment_snapshot: leadership.Snapshot | None = None
         # Maps a topic to its number of partitions at the group's first assignment.
         self.initial_counts: dict[str, int] = {}
+
+    def _repr_html_(self) -> str:
+        """Return the machine of members with the current state, for a notebook."""
+        return render_html("kproto.inspect.notebook:member", self)
 
     @property
     def identity(self) -> Identity | None:

@@ -1,0 +1,249 @@
+"""Objects as HTML for notebooks: messages, columns, state machines, groups and metrics.
+
+The `_repr_html_` methods of these objects call the functions of this module through
+`kproto.lazy_imports.render_html`, so a program without a notebook never imports this module.
+
+The HTML needs no script and no style sheet. Tables have the style of the notebook. A drawing is an <img> that
+contains the whole SVG document; its colours follow the light or dark theme of the system. Names, keys and
+values come from other programs, so they are escaped.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import KprotoError
+from ..group.classic import coordinator
+from ..group.subscription import Assignment
+from ..machine import Drawing, Table, draw, label
+from ..printable import escape_unprintable
+from ..wire.message import Message
+from ..wire.spans import annotate, value_text
+from . import machines
+
+if TYPE_CHECKING:
+    from ..group.classic.coordinator.state import ClassicGroup
+    from ..group.classic.member.state import Member
+    from ..records.columns import Columns
+
+_MOST_ROWS: Final = 10  # The rows of columns that are shown.
+_MOST_FIELDS: Final = 200  # The fields of a message that are shown.
+_MOST_BYTES: Final = 16  # The bytes of a field that are shown.
+_MOST_CHARACTERS: Final = 60  # The characters of a key or value that are shown.
+
+
+def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
+    """Return a table with a line of text above and below it. All texts are escaped; None is an empty cell."""
+    head = "".join(f"<th style='text-align: left'>{escape(column)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return (
+        f"<div><p><b>{_text(heading)}</b></p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"{f'<p>{_text(below)}</p>' if below else ''}</div>"
+    )
+
+
+def image(svg: str, alt: str) -> str:
+    """Return an SVG document as an <img> that contains the document."""
+    data = b64encode(svg.encode()).decode()
+    return f'<img alt="{escape(alt)}" style="max-width: 100%" src="data:image/svg+xml;base64,{data}">'
+
+
+def message(value: Message) -> str:
+    """Render the fields of a message and their bytes.
+
+    The version is the highest that encodes all values of the message, or else the highest that can encode the
+    message without some values.
+    """
+    encodings = list(_encodings(value))
+    if not encodings:
+        return f"<pre>{_text(repr(value))}</pre>"
+    version, data = next(
+        (encoding for encoding in encodings if type(value).decode(encoding[1], encoding[0]) == value),
+        encodings[0],
+    )
+    name = type(value).__name__
+    spans = annotate(type(value), data, 0, version).spans
+    rows = [
+        (
+            span.start,
+            _hex(data[span.start : span.end]),
+            ".".join(span.path),
+            span.type,
+            _shorten(value_text(span.value)),
+        )
+        for span in spans[:_MOST_FIELDS]
+    ]
+    more = f"{len(spans) - len(rows)} more fields" if len(spans) > len(rows) else ""
+    return table(
+        f"{name} v{version}, {len(data)} bytes", ("offset", "bytes", "field", "type", "value"), rows, more
+    )
+
+
+def _encodings(value: Message) -> Iterator[tuple[int, bytes]]:
+    """Yield each version that can encode a message, with the encoding. The highest version is first."""
+    versions = type(value).__versions__
+    for version in range(versions.max, versions.min - 1, -1):
+        with suppress(KprotoError):
+            yield version, value.encode(version)
+
+
+def columns(value: Columns) -> str:
+    """Render the first rows of columns, and the number of all rows."""
+    rows = [
+        (int(offset), _moment(int(timestamp)), _content(key), _content(content))
+        for offset, timestamp, key, content in zip(
+            value.offset[:_MOST_ROWS],
+            value.timestamp[:_MOST_ROWS],
+            value.key[:_MOST_ROWS].to_pylist(),
+            value.value[:_MOST_ROWS].to_pylist(),
+            strict=True,
+        )
+    ]
+    count = len(value)
+    below = f"the first {len(rows)} of {count} records" if count > len(rows) else ""
+    return table(_count(count, "record"), ("offset", "timestamp", "key", "value"), rows, below)
+
+
+def machine(value: Table[Any, Any]) -> str:
+    """Draw the states and transitions of a machine, and list its events below."""
+    drawing = draw(value)
+    rows = [(kind, meaning) for kind, meaning, _ in drawing.rows]
+    picture = image(machines.picture("the machine", drawing), "states and transitions")
+    return picture + table(f"{len(drawing.columns)} states", ("event", "meaning"), rows)
+
+
+def member(value: Member) -> str:
+    """Render a group member: its state in the machine of all members, and what it owns."""
+    owned = ", ".join(map(str, value.owned)) or "no partition"
+    heading = f"member of {value.config.group_id!r}, {label(value.state)}; owns {owned}"
+    return _current(heading, machines.TABLES["member"], label(value.state))
+
+
+def classic_group(value: ClassicGroup) -> str:
+    """Render a classic group as its coordinator stores it: its state, its members and their partitions."""
+    rows = [
+        (
+            member.label,
+            member.client_id,
+            member.client_host,
+            "yes" if member.member_id == value.leader else "",
+            _assigned(member.assignment),
+        )
+        for member in value.members.values()
+    ]
+    heading = (
+        f"group {value.group_id!r}, {label(value.state)}, generation {value.generation}, "
+        f"assignor {value.protocol_name or 'none'}"
+    )
+    members = table(heading, ("member", "client id", "host", "leader", "partitions"), rows)
+    return members + _current("what each event does", coordinator.TABLE, label(value.state))
+
+
+def group(value: Any) -> str:
+    """Render a group as `Admin.group` describes it: its members, and the lag of each partition.
+
+    `value` is a `consumer.Group`, which this package cannot import.
+    """
+    owners = {partition: member for member in value.members for partition in member.partitions}
+    partitions = sorted({*owners, *value.committed, *value.lag})
+    rows = [
+        (
+            str(partition),
+            value.committed.get(partition),
+            value.lag.get(partition),
+            owners[partition].member_id if partition in owners else None,
+            owners[partition].client_id if partition in owners else None,
+            owners[partition].host if partition in owners else None,
+        )
+        for partition in partitions
+    ]
+    idle = [member.member_id for member in value.members if not member.partitions]
+    members = _count(len(value.members), "member")
+    heading = f"group {value.name!r}, {value.state}, {members}, total lag {value.total_lag}"
+    names = ("partition", "committed", "lag", "member", "client id", "host")
+    return table(heading, names, rows, f"members without partitions: {', '.join(idle)}" if idle else "")
+
+
+def metrics(value: Iterable[Any]) -> str:
+    """Render a snapshot of metrics, each of which is a `consumer.Metric`."""
+    rows = [
+        (
+            metric.name,
+            ", ".join(f"{tag}={text}" for tag, text in metric.tags.items() if tag != "client-id"),
+            None if metric.value is None else f"{metric.value:g}",
+            metric.unit,
+            metric.description,
+        )
+        for metric in value
+    ]
+    return table(_count(len(rows), "metric"), ("metric", "tags", "value", "unit", "meaning"), rows)
+
+
+def _current(heading: str, machine_table: Table[Any, Any], state: str) -> str:
+    """Draw a machine with its current state, and list what each event would do in this state."""
+    drawing = draw(machine_table)
+    picture = image(machines.picture("the machine", drawing, state), f"the current state is {state}")
+    reactions = table(
+        heading, ("event", f"in state {state}", "may move to", "rules"), _reactions(drawing, state)
+    )
+    return f"{reactions}<details><summary>all states and transitions</summary>{picture}</details>"
+
+
+def _reactions(drawing: Drawing, state: str) -> list[tuple[str, str, str, str]]:
+    index = drawing.columns.index(state)
+    return [
+        (meaning, cells[index].action, ", ".join(cells[index].to), ", ".join(cells[index].rules))
+        for _, meaning, cells in drawing.rows
+        if cells[index].action
+    ]
+
+
+def _assigned(assignment: bytes) -> str:
+    try:
+        return ", ".join(map(str, Assignment.decode(assignment).partitions))
+    except KprotoError:  # The members of a group of another protocol type, such as Kafka Connect.
+        return f"{len(assignment)} bytes"
+
+
+def _cell(value: object) -> str:
+    return f"<td style='text-align: left'>{'' if value is None else _text(str(value))}</td>"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _text(text: str) -> str:
+    return escape(escape_unprintable(text))
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+
+
+def _content(data: bytes | None) -> str | None:
+    """Return a key or value as text if it is UTF-8, otherwise in hexadecimal."""
+    if data is None:
+        return None
+    try:
+        return _shorten(data.decode())
+    except UnicodeDecodeError:
+        return _hex(data)
+
+
+def _hex(data: bytes) -> str:
+    return data[:_MOST_BYTES].hex(" ") + ("…" if len(data) > _MOST_BYTES else "")
+
+
+def _moment(milliseconds: int) -> str:
+    """Return a timestamp as text, or as a number if it is not within the years that Python supports."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)

@@ -1,0 +1,62 @@
+"""A `World` in a notebook: the timeline of its group, and a slider over its time."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from ..errors import MissingExtra
+from ..inspect import diagrams
+from ..inspect.notebook import image
+from ..inspect.timeline import GroupEvent
+from ..testing.world import World
+from ..testing.world.state import START
+from . import history
+from .scenario import Act
+
+_WIDTH: Final = 820  # The width of a timeline in pixels.
+# The squares of the legend.
+_STYLE: Final = (
+    "<style>.kproto-legend i "
+    "{ display: inline-block; width: .9em; height: .9em; margin: 0 .35em 0 1em }</style>"
+)
+
+
+def timeline(world: World) -> str:
+    """Draw the timeline of the group in a world, and list below it how long no member read a partition."""
+    return _timeline(history.events(Act(world, START)))
+
+
+def slider(world: World) -> Any:
+    """Return a slider over the virtual time of a world, with the timeline up to the chosen time."""
+    try:
+        widgets: Any = import_module("ipywidgets")
+    except ImportError:
+        raise MissingExtra("World.play", "ipywidgets", "notebook") from None
+
+    events = history.events(Act(world, START))
+    passed = world.now - START
+    picture = widgets.HTML()
+    time = widgets.IntSlider(passed, min=0, max=passed, step=max(passed // 200, 1), description="time (ms)")
+
+    def show(_: object = None) -> None:
+        picture.value = _timeline(until(events, time.value))
+
+    time.observe(show, "value")
+    show()
+    return widgets.VBox([time, picture])
+
+
+def until(events: list[GroupEvent], at: int) -> list[GroupEvent]:
+    """Return the events of a timeline up to the time `at` (ms), at which the observation then ends."""
+    past = [event for event in events if event.at <= at and event.kind != "ended"]
+    return [*past, GroupEvent(at, "ended")] if past else []
+
+
+def _timeline(events: list[GroupEvent]) -> str:
+    if not events:
+        return "<p>No member of a group has been started.</p>"
+    picture = image(diagrams.picture(events, _WIDTH), "the timeline of the group")
+    return (
+        f"<div class=kproto-legend>{_STYLE}{diagrams.legend(events)}{picture}{diagrams.table(events)}</div>"
+    )
