@@ -225,6 +225,7 @@ def perform_assignment(state: JavaState, out: Out) -> None:
     """
     state.awaiting_metadata = False
     if state.state is not M.COMPLETING_REBALANCE:
+        _fail_join(state, DISCONNECTED)
         return
     assignor = lookup_assignor(state)
     assert assignor is not None

@@ -85,55 +85,48 @@ def _commit_before_join(state: JavaState, out: Out) -> bool:
             return True
         commit = state.prepare_commit = CommitOperation(offsets, synchronous=True)
         offset_commits.send_offset_commit(state, commit, out)
-    if commit.open and state.release.commits_synchronously:
-        state.thread.move(BlockedOn.PREPARE_COMMIT)
-        return False
+    if state.now >= (state.prepare_until or 0):
+        return True
     if commit.open:
-        return state.now >= (state.prepare_until or 0)
+        if state.release.commits_synchronously:
+            state.thread.move(BlockedOn.PREPARE_COMMIT)
+        return False
     if commit.result == 0 or not (commit.retriable or commit.retry_at is not None):
         return True
     return _retry_commit(state, commit, out)
 
 
 def _retry_commit(state: JavaState, commit: CommitOperation, out: Out) -> bool:
-    """Retry a commit after retry.backoff.ms, at most until the rebalance timeout."""
-    if state.prepare_until is not None and state.now >= state.prepare_until:
-        return True
+    """Retry a commit after retry.backoff.ms."""
     if commit.retry_at is None:
         commit.retry_at = state.now + RETRY_BACKOFF_MS
     elif commit.retry_at <= state.now:
         offset_commits.send_offset_commit(state, commit, out)
-    if state.release.commits_synchronously:
-        state.thread.move(BlockedOn.PREPARE_COMMIT)
     return False
 
 
 def continue_prepare_commit(state: JavaState, out: Out) -> bool:
-    """Send or retry the commit that blocks poll (Java 2.6), and return whether it is complete."""
+    """Send or retry the commit that blocks poll (Java 2.6), at most until the rebalance timeout.
+
+    Returns whether the commit is complete.
+    """
     commit = state.prepare_commit
     assert commit is not None
-    if commit.open:
-        return False
-    if (
-        commit.retry_at is not None
-        and commit.retry_at > state.now
-        and not commit.retriable
-        and state.coordinator is None
-    ):
-        coordinator_lookup.lookup_coordinator(state, out)
-        return False
-    if commit.result == 0 or not (commit.retriable or commit.retry_at is not None):
-        state.thread.move(POLLING)
-        return True
-    if commit.retry_at is None:
-        commit.retry_at = state.now + RETRY_BACKOFF_MS
-    if commit.retry_at > state.now:
-        return False
-    if state.coordinator is None:
-        coordinator_lookup.lookup_coordinator(state, out)
-        return False
-    offset_commits.send_offset_commit(state, commit, out)
-    return not commit.open
+    if state.now < (state.prepare_until or 0):
+        if commit.open:
+            return False
+        if commit.result != 0 and (commit.retriable or commit.retry_at is not None):
+            if commit.retry_at is None:
+                commit.retry_at = state.now + RETRY_BACKOFF_MS
+            if commit.retry_at > state.now:
+                return False
+            if state.coordinator is None:
+                coordinator_lookup.lookup_coordinator(state, out)
+                return False
+            offset_commits.send_offset_commit(state, commit, out)
+            return not commit.open
+    state.thread.move(POLLING)
+    return True
 
 
 def is_lost(state: JavaState) -> bool:

@@ -220,8 +220,6 @@ def _pattern_is_fresh(state: JavaState) -> bool:
 
 def rejoin_needed_or_pending(state: JavaState) -> bool:
     """Return whether a join is needed or in progress (rejoinNeededOrPending, M92)."""
-    if not state.auto_assigned:
-        return False
     if (
         state.assignment_snapshot is not None
         and state.assignment_snapshot != state.metadata_snapshot

@@ -75,6 +75,8 @@ def next_deadline(state: JavaState) -> int | None:
         for commit in (*state.commits, state.prepare_commit, state.close_commit):
             if commit is not None:
                 deadlines += (commit.retry_at, state.find_retry_at, commit.deadline)
+        if state.prepare_commit is not None:
+            deadlines.append(state.prepare_until)
     soonest = FOREVER
     for deadline in deadlines:
         if deadline is not None and now < deadline < soonest:

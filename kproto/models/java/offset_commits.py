@@ -97,7 +97,7 @@ def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> N
     if state.auto_assigned:
         if state.state is not M.STABLE:
             commit.exception = REBALANCE_IN_PROGRESS if state.rebalancing else COMMIT_FAILED
-            commit.result = DISCONNECTED
+            commit.result, commit.retriable = DISCONNECTED, False
             _complete_commit(state, commit)
             return
         generation = state.generation
