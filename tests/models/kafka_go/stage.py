@@ -62,6 +62,7 @@ class ReaderStage:
     def do(self, event: c.ModelEvent) -> list[c.ModelAction]:
         out = kafka_go.step(self.state, event, self.now)
         self.said += out
+        assert len(self.said) < 5_000, "the Reader sends requests without end"
         for action in out:
             if isinstance(action, c.SendRequest):
                 self.open.append(action)

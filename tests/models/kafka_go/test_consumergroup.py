@@ -114,6 +114,7 @@ def test_a_close_during_offset_fetch_starts_no_partition_reader() -> None:
     reader.do(c.CloseCalled())
     reader.settle()
     assert reader.names()[-3:] == ["OffsetFetch", "FindCoordinator", "LeaveGroup"]
+    assert reader.actions_of(c.RunCallback) == []
     assert isinstance(reader.said[-1], c.FinishClose)
 
 
