@@ -91,6 +91,16 @@ def test_a_partition_goes_to_the_member_in_the_rack_of_its_replica() -> None:
     assert reasons(near) == {"rack: a replica is in rack b of m2", "rack: a replica is in rack a of m1"}
 
 
+def test_a_rack_is_no_reason_if_the_owner_has_none_of_the_replicas() -> None:
+    far = group("range", member("m1", rack="c"), member("m2"), partitions=2, racks=[["b"], ["a"]])
+    assert reasons(far) == {"no member owned it"}
+    without = group("range", member("m1", rack="a"), member("m2", rack="b"), partitions=2)
+    assert reasons(without) == {"no member owned it"}
+    both = [member("m1", {"t": [1]}, rack="a"), member("m2", {"t": [0]}, rack="a")]
+    same = group("range", *both, partitions=2, racks=[["a"], ["a"]])
+    assert reasons(same) == {"range ignores previous owners; the order of the members decides"}
+
+
 def test_a_partition_moves_from_a_member_that_no_longer_subscribes() -> None:
     unsubscribed = group("sticky", member("m1", {"t": [0]}, subscribed=["u"]), member("m2"), partitions=1)
     assert outcomes(unsubscribed) == [("m1", "m2", "moved")]

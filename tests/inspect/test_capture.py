@@ -223,9 +223,13 @@ def test_a_connection_may_be_captured_on_several_interfaces(tmp_path: Path) -> N
     path.write_bytes(content + convert_to_pcapng(to_client_file, number=1)[PCAPNG_HEADER:])
     captured = list(frames(path))
     assert count_messages(captured, "Request") == count_messages(captured, "Response") == HEARTBEATS
-    assert [frame.note for frame in captured if frame.note] == [
-        "the link type 220 (1 packets) is not supported"
-    ]
+    (unread,) = [frame for frame in captured if frame.note]
+    assert (unread.connection, unread.title, unread.note) == (
+        str(path),
+        "not read",
+        "the link type 220 (1 packets) is not supported",
+    )
+    assert unread.at == captured[-2].at
 
 
 def test_responses_without_requests_are_counted(tmp_path: Path) -> None:

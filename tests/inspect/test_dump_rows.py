@@ -50,3 +50,10 @@ def test_rows_at_an_address_need_a_mark() -> None:
 
 def test_lines_of_plain_hex_are_not_rows() -> None:
     assert read("000B 0009 0000 0007\n0002 6D65 0008 677C") == []
+
+
+def test_digits_behind_a_marked_word_are_not_an_offset() -> None:
+    """A time in a log line may end with a colon. The digits behind it begin no row."""
+    for line in ("0050: zz  0010  ab cd", "1234: note  0000  ab cd"):
+        assert read(line) == []
+    assert read("log 1234: 0000  ab cd") == [b"\x00\x00\xab\xcd"]

@@ -135,6 +135,32 @@ def test_an_ownership_ends_with_the_connection() -> None:
     assert {o.end for o in ownerships(history.all()) if o.generation == 2} == {world.now + 500}
 
 
+def test_only_the_members_of_an_ended_connection_are_disconnected() -> None:
+    world, _a, _b = pair()
+    history = history_of(world)
+    connections = {e.client: e.connection for e in exchanges(world.entries) if e.api == "JoinGroup"}
+    assert len(connections) == 2
+    history.add_disconnection(max(connections.values()) + 100, world.now)
+    assert [event for event in history.all() if event.kind == "disconnected"] == []
+    history.add_disconnection(connections["b"], world.now + 1)
+    history.add_disconnection(connections["b"], world.now + 2)
+    events = [(event.member, event.at) for event in history.all() if event.kind == "disconnected"]
+    assert events == [("b", world.now + 1)]
+
+
+def test_a_member_that_has_left_and_joined_again_is_a_member_whose_connection_may_end() -> None:
+    world, a, _b = pair()
+    history = history_of(world)
+    recorded = [e for e in exchanges(world.entries) if e.client == "a"]
+    (heartbeat, *_) = [e for e in reversed(recorded) if e.api == "Heartbeat"]
+    history.add(leave("g", world.now, member_id=a.member_id))
+    history.add_disconnection(heartbeat.connection, world.now)
+    assert [event for event in history.all() if event.kind == "disconnected"] == []
+    history.add(heartbeat)
+    history.add_disconnection(heartbeat.connection, world.now + 1)
+    assert [event.member for event in history.all() if event.kind == "disconnected"] == ["a"]
+
+
 def test_a_member_that_reconnects_has_not_stopped_to_own() -> None:
     world, a, _ = pair()
     before = len(world.entries)

@@ -130,17 +130,6 @@ def test_each_print_of_the_bytes_is_read_in_the_form_that_is_reported(name: str)
     assert parse(text, form) == (DATA, form)
 
 
-def test_the_lines_of_a_base64_text_have_one_length_except_the_last() -> None:
-    data = DATA * 5
-    text = base64.b64encode(data).decode()
-    assert len(text) > 160
-    assert parse(f"{text[:80]}\n{text[80:160]}\n{text[160:]}") == (data, "base64")
-    assert parse(f"{text[:16]}\n{text[16:32]}\n{text[32:36]}") == (data[:27], "base64")
-    for lengths in ((80, 76), (76, 80), (12, 12), (15, 15)):
-        first, second = text[: lengths[0]], text[lengths[0] : sum(lengths)]
-        assert parse(f"{first}\n{second}\n{text[sum(lengths) :]}") is None
-
-
 def test_a_star_repeats_the_row_above_up_to_the_next_offset() -> None:
     assert read("00000000  " + "07 " * 16 + " |....|\n*\n00000040  01\n00000041\n") == b"\x07" * 64 + b"\x01"
 

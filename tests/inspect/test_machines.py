@@ -90,3 +90,12 @@ def test_a_picture_is_wide_enough_for_its_arcs_and_names() -> None:
             assert {numbers[0], numbers[-2]} <= sides
             assert numbers[0] == numbers[-2]
             assert abs(numbers[2] - numbers[0]) >= 30
+
+
+def test_the_number_of_a_transition_is_beside_its_arc_on_the_outer_side() -> None:
+    """Downward arcs are on the right of the boxes, and upward arcs on the left."""
+    svg = ElementTree.fromstring(picture("member", drawing_of("member")))
+    _, _, width, _ = (float(number) for number in (svg.get("viewBox") or "").split())
+    numbers = [element for element in svg.iter() if element.get("class") == "number"]
+    sides = {(float(number.get("x") or "") > width / 2, number.get("text-anchor")) for number in numbers}
+    assert sides == {(True, "start"), (False, "end")}
