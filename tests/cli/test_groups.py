@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -92,6 +93,24 @@ def test_a_reset_without_execute_prints_the_new_offsets(
     assert new_offsets(shell, group, words) == expected
     assert "no offset was committed; add --execute to do it" in shell.errors
     assert new_offsets(shell, group, "--to-current") == {0: 4, 1: 6}
+
+
+def test_a_duration_begins_before_the_present_time(shell: Shell) -> None:
+    minute = 60_000
+    now = time.time_ns() // 1_000_000
+    shell("topics create recent")
+    with Producer(shell.bootstrap) as producer:
+        for ago in (15 * minute, 5 * minute, 0):
+            producer.send("recent", b"x", timestamp=now - ago)
+    assert new_offsets(shell, "none", "--topic recent --by-duration 10m") == {0: 1}
+    assert new_offsets(shell, "none", "--topic recent --by-duration PT20M") == {0: 0}
+
+
+def test_a_partition_without_a_commit_is_skipped_or_set_to_its_end(shell: Shell) -> None:
+    assert new_offsets(shell, "none", "--topic g:0 --shift-by 2") == {}
+    assert "g-0 has no committed offset for --shift-by: it is skipped" in shell.errors
+    assert new_offsets(shell, "none", "--topic g:0 --to-current") == {0: 10}
+    assert "skipped" not in shell.errors
 
 
 def test_an_offset_outside_of_the_log_is_moved_into_it_with_a_note(shell: Shell, group: str) -> None:
