@@ -60,4 +60,4 @@ def test_the_errors_of_failed_items_are_printed_after_the_results(capsys: pytest
     assert exit_code("topics list", failures) == 0
     assert succeeded(partly, failures) == {"a": 1}
     assert exit_code("topics list", failures) == 1
-    assert capsys.readouterr().err == "kproto topics list: b is\\nmissing\nkproto topics list: c too\n"
+    assert capsys.readouterr().err == "kproto topics list: b is\\u000amissing\nkproto topics list: c too\n"

@@ -58,12 +58,18 @@ def test_members_and_state_of_a_group(shell: Shell, broker: Server) -> None:
         [state] = shell.json("groups describe lively --state")
         owned = shell.json("groups describe lively")
         text = shell("groups describe lively --members")[2].split()
+        state_table = shell("groups describe lively --state")
         shell("groups reset lively --topic g --to-earliest --execute", code=1)
     assert "has members and is in state Stable: stop them first" in shell.errors
     assert (member["clientId"], member["assignment"]) == ("app", {"g": [0, 1]})
     assert text[-2:] == ["2", "g:0,1"]
     assert (state["state"], state["members"], state["assignor"]) == ("Stable", 1, "cooperative-sticky")
     assert state["coordinator"] == broker.bootstrap
+    assert [line.split() for line in state_table] == [
+        [],
+        ["GROUP", "COORDINATOR", "(ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"],
+        ["lively", broker.bootstrap, "(1)", "cooperative-sticky", "Stable", "1"],
+    ]
     assert [(row["partition"], row["clientId"], row["currentOffset"]) for row in owned] == [
         (0, "app", 10),
         (1, "app", 10),
@@ -111,6 +117,16 @@ def test_a_partition_without_a_commit_is_skipped_or_set_to_its_end(shell: Shell)
     assert "g-0 has no committed offset for --shift-by: it is skipped" in shell.errors
     assert new_offsets(shell, "none", "--topic g:0 --to-current") == {0: 10}
     assert "skipped" not in shell.errors
+
+
+def test_new_offsets_are_printed_as_kafkas_tool_prints_them(shell: Shell, group: str) -> None:
+    lines = shell(f"groups reset {group} --shift-by 1")
+    assert [line.split() for line in lines] == [
+        [],
+        ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"],
+        [group, "g", "0", "5"],
+        [group, "g", "1", "7"],
+    ]
 
 
 def test_an_offset_outside_of_the_log_is_moved_into_it_with_a_note(shell: Shell, group: str) -> None:
