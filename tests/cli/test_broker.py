@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from consumer import Admin
+from kproto.cli import main
 from kproto.errors import AuthenticationFailed
 from kproto.messages.metadata import MetadataRequest
 from kproto.security.oauthbearer import unsecured_token
@@ -87,3 +88,42 @@ def test_metadata_has_the_address_of_the_option_advertise(more: list[str]) -> No
         finally:
             process.terminate()
     assert (node.host, node.port) == ("kafka", 9092)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--advertise h:1 --set advertised.listeners=PLAINTEXT://h:2",
+            "only without --set advertised.listeners",
+        ),
+        ("--trace --advertise h:0", "allowed: a port from 1 to 65535"),
+        (
+            "--trace --listen 127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+            "only with a single listener, without TLS",
+        ),
+        ("--trace --listen SSL://127.0.0.1:0", "only with a single listener, without TLS"),
+        ("--tls-cert c.pem", "a certificate is used only by an SSL or SASL_SSL listener: add one"),
+        ("--tls-self-signed folder", "a certificate is used only by an SSL or SASL_SSL listener: add one"),
+        ("--listen SSL://127.0.0.1:0", "needs either --tls-self-signed FOLDER or --tls-cert FILE"),
+        (
+            "--listen SSL://127.0.0.1:0 --tls-self-signed folder --tls-cert c.pem",
+            "needs either --tls-self-signed FOLDER or --tls-cert FILE",
+        ),
+        ("--listen SSL://127.0.0.1:0 --tls-self-signed /dev/null/x", "allowed: a folder (Not a directory)"),
+        ("--listen SSL://127.0.0.1:0 --tls-cert /nowhere", "allowed: a PEM certificate with its key"),
+        ("--set ssl.client.auth=maybe", "allowed: none, requested or required"),
+        (
+            "--unsecured-tokens --set sasl.oauthbearer.jwks.endpoint.url=file:///keys",
+            "allowed only without sasl.oauthbearer.jwks.endpoint.url",
+        ),
+        ("--set sasl.enabled.mechanisms=PLAIN,OAUTHBEARER", "or --unsecured-tokens"),
+    ],
+)
+def test_options_that_exclude_each_other_are_rejected_before_the_broker_starts(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["broker", *words.split()]) == 2
+    printed = capsys.readouterr()
+    assert message in " ".join(printed.err.split())
+    assert printed.out == ""
