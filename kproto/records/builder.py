@@ -369,7 +369,8 @@ def assign_offsets(
     _check("baseOffset", base_offset)
     _check("partitionLeaderEpoch", leader_epoch)
     _check("maxTimestamp", 0 if log_append_time is None else log_append_time)
-    stored = bytearray(data)
+    view = memoryview(data)
+    pieces: list[bytearray | memoryview] = []
     at = 0
     for batch in batches(data):
         at = batch.start
@@ -380,22 +381,25 @@ def assign_offsets(
         if batch.count != batch.last_offset - batch.base_offset + 1:
             detail = f"{batch.count} records for {batch.last_offset - batch.base_offset + 1} offsets"
             raise RecordError("RecordBatch", 2, "count", at + 57, detail)
-        stored[at : at + 8] = base_offset.to_bytes(8, "big", signed=True)
-        stored[at + 12 : at + 16] = leader_epoch.to_bytes(4, "big", signed=True)
+        # Only the header is copied here, because a batch may have many megabytes.
+        header, body = bytearray(view[at : at + HEADER_SIZE]), view[at + HEADER_SIZE : batch.end]
+        header[:8] = base_offset.to_bytes(8, "big", signed=True)
+        header[12:16] = leader_epoch.to_bytes(4, "big", signed=True)
         if log_append_time is not None:
-            attributes = int.from_bytes(stored[at + 21 : at + 23], "big") | APPEND_TIME
-            stored[at + 21 : at + 23] = attributes.to_bytes(2, "big")
-            stored[at + 35 : at + 43] = log_append_time.to_bytes(8, "big", signed=True)
-            crc = crc32c(memoryview(stored)[at + CRC_FROM : batch.end])
-            stored[at + CRC_AT : at + CRC_FROM] = crc.to_bytes(4, "big")
+            attributes = int.from_bytes(header[21:23], "big") | APPEND_TIME
+            header[21:23] = attributes.to_bytes(2, "big")
+            header[35:43] = log_append_time.to_bytes(8, "big", signed=True)
+            crc = crc32c(body, crc32c(header[CRC_FROM:]))
+            header[CRC_AT:CRC_FROM] = crc.to_bytes(4, "big")
+        pieces += (header, body)
         base_offset += batch.count
         _check("baseOffset", base_offset)
         at = batch.end
-    if at != len(stored):
+    if at != len(data):
         raise RecordError(
-            "RecordBatch", -1, "size", at, f"{len(stored) - at} bytes are less than a complete batch"
+            "RecordBatch", -1, "size", at, f"{len(data) - at} bytes are less than a complete batch"
         )
-    return bytes(stored)
+    return b"".join(pieces)
 
 
 def renumber(

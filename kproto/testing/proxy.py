@@ -171,8 +171,9 @@ class WatchProxy:
                     see(True, talk.without_credentials(frame, exchange, asking=True))
                 if over:
                     self._tell(exchange)
-                del exchange
                 await _send(sink, frame)
+                # Without these references, a large request does not stay in memory until the next one.
+                del exchange, frame
 
         async def answers() -> None:
             while True:
@@ -189,6 +190,7 @@ class WatchProxy:
                 finally:  # The exchange is reported even if the client has disconnected.
                     if exchange is not None:
                         self._tell(exchange)
+                del exchange, frame, passed
 
         tasks = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
         ended_at: int | None = None  # The time at which a connection ended, or None if the proxy ends first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -27,6 +28,19 @@ def test_the_broker_may_set_the_time() -> None:
     stored = assign_offsets(encode_batch(TWO, base_offset=40), 0, 0, log_append_time=NOW + 9)
     assert [row.timestamp for row in rows(stored)] == [NOW + 9, NOW + 9]
     assert next(batches(stored)).timestamp_type == "LogAppendTime"
+
+
+@pytest.mark.parametrize("moment", [None, NOW])
+def test_a_large_batch_is_copied_once_for_the_log(moment: int | None) -> None:
+    data = encode_batch([Record(0, NOW, None, bytes(1 << 20))])
+    assign_offsets(data, 0, 0)  # The first checksum imports a package.
+    tracemalloc.start()
+    try:
+        assign_offsets(data, 0, 0, log_append_time=moment)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.1 * len(data)
 
 
 @pytest.mark.parametrize(
