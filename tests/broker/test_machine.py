@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproto.broker.apis.api_versions import API_VERSIONS
@@ -29,6 +31,7 @@ from tests.broker.apis.stage import api_versions_request, join_alone, request_by
 from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic, join_request
 
 SERVED = sorted(APIS)
+QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
 
 
 @pytest.fixture
@@ -134,6 +137,7 @@ def test_there_is_no_deadline_if_nothing_waits(stage: Stage, client: Client) -> 
 
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: API_NAMES[key])
+@settings(max_examples=3 if QUICK else settings().max_examples)  # For each of the 44 APIs.
 @given(st.data())
 def test_every_well_formed_request_is_answered_delayed_or_refused(key: int, data: st.DataObject) -> None:
     """The machine raises no exception for any request, and its responses can be decoded."""

@@ -69,6 +69,12 @@ def join_with_errors(client: str, api: str, *codes: int, partitions: int = 2) ->
     return [a]
 
 
+def run_until_sent(stage: Stage, member: StageMember, api: str, ms: int) -> None:
+    """Let time pass until the member sends a request of this API, at most `ms`."""
+    earlier = len(member.lines)
+    stage.run(ms, until=lambda: any(line.api == api for line in member.lines[earlier:]))
+
+
 def heartbeat_errors(client: str) -> list[StageMember]:
     stage, a = start_joined(client)
     for code in (14, 15, 16, 27, 22, 25, 30):
@@ -106,8 +112,7 @@ def broken_connections(client: str) -> list[StageMember]:
         a.hold(api, 40)
         if api == "Commit":
             a.run_command("commit")
-        before = sum(line.api == api for line in a.lines)
-        stage.run(9_000, until=lambda api=api, before=before: sum(x.api == api for x in a.lines) > before)
+        run_until_sent(stage, a, api, 9_000)
         stage.run(20)
         a.drop_connections()
     stage.run(2_000)
@@ -121,8 +126,7 @@ def repeated_breaks(client: str) -> list[StageMember]:
     for api in ("Find", "Join", "Sync", "OffsetFetch"):
         for _ in range(3):
             a.hold(api, 40)
-            before = sum(line.api == api for line in a.lines)
-            stage.run(7_000, until=lambda api=api, before=before: sum(x.api == api for x in a.lines) > before)
+            run_until_sent(stage, a, api, 7_000)
             stage.run(20)
             a.drop_connections()
     stage.run(6_000)
@@ -290,9 +294,8 @@ def unsubscribe_with_open_requests(client: str) -> list[StageMember]:
     stage, a = start(client)
     for api in ("Find", "Join", "Sync", "OffsetFetch", "ListOffsets", "EpochEnd"):
         a.hold(api, 60)
-        before = sum(line.api == api for line in a.lines)
         a.run_command("subscribe t")
-        stage.run(1_000, until=lambda api=api, before=before: sum(x.api == api for x in a.lines) > before)
+        run_until_sent(stage, a, api, 1_000)
         stage.run(20)
         a.run_command("unsubscribe")
         a.run_command("poll off")
