@@ -64,12 +64,12 @@ def test_a_leading_size_is_recognized() -> None:
     assert framed.parts[1].reading.message == dissect(frame).parts[1].reading.message
 
 
-@pytest.mark.parametrize("length", range(4, len(join())))
-def test_a_truncated_frame_is_marked_at_its_end(length: int) -> None:
-    dissection = dissect(join()[:length])
-    assert dissection.error is not None
-    assert 0 <= dissection.error.offset <= length
-    assert list(lines(dissection))[-1].count("<--") == 1
+def test_a_truncated_frame_is_marked_at_its_end() -> None:
+    for length in range(4, len(join())):
+        dissection = dissect(join()[:length])
+        assert dissection.error is not None
+        assert 0 <= dissection.error.offset <= length
+        assert list(lines(dissection))[-1].count("<--") == 1
 
 
 def test_the_size_of_a_truncated_frame_is_not_taken_for_a_header() -> None:

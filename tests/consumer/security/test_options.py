@@ -21,6 +21,7 @@ from consumer.security.option_names import SPELLINGS
 from consumer.security.tls import sentence
 from kproto.errors import ConfigError
 from kproto.testing.certificates import certificates
+from tests.bundles import check_each
 
 SECRET = "hunter2-hunter2"
 SCRAM = {
@@ -170,12 +171,15 @@ def test_a_token_passed_as_its_provider_is_not_shown(provider: Any) -> None:
         consumer_options({**OAUTH, "sasl_oauth_token_provider": provider})
 
 
-@pytest.mark.parametrize("name", [*SPELLINGS, *(name.replace("_", ".") for name in SPELLINGS)])
-def test_spellings_of_other_clients_name_the_option(name: str) -> None:
-    with pytest.raises(ConfigError, match="use ") as caught:
-        consumer_options({name: SECRET})
-    assert name.replace(".", "_") not in consumer_options({}).__slots__
-    assert ("password" in name or "key" in name) <= (SECRET not in str(caught.value)) or "location" in name
+def test_spellings_of_other_clients_name_the_option() -> None:
+    def check(name: str) -> None:
+        with pytest.raises(ConfigError, match="use ") as caught:
+            consumer_options({name: SECRET})
+        assert name.replace(".", "_") not in consumer_options({}).__slots__
+        is_shown = SECRET in str(caught.value)
+        assert not is_shown or ("password" not in name and "key" not in name) or "location" in name
+
+    check_each([*SPELLINGS, *(name.replace("_", ".") for name in SPELLINGS)], check)
 
 
 @pytest.mark.parametrize(

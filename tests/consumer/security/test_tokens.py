@@ -26,6 +26,7 @@ from consumer.security import tokens
 from consumer.security.failures import NoToken
 from consumer.security.secret import Secret
 from consumer.security.tokens import Endpoint, Token, TokenSource
+from tests.bundles import check_each
 
 SECRET = "hunter2-hunter2"
 
@@ -170,18 +171,20 @@ JUNK: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("provider", "words"), JUNK)
 @pytest.mark.parametrize("by", ["threads", "asyncio", "a coroutine"])
-def test_a_failing_token_provider_raises_no_token_with_a_reason(
-    provider: Callable[[], Any], words: str, by: str
-) -> None:
-    async def awaited() -> Any:
-        return provider()
+def test_a_failing_token_provider_raises_no_token_with_a_reason(by: str) -> None:
+    def check(case: tuple[Callable[[], Any], str]) -> None:
+        provider, words = case
 
-    source = TokenSource(awaited if by == "a coroutine" else provider)
-    with pytest.raises(NoToken, match=words) as caught:
-        source.blocking() if by == "threads" else asyncio.run(source.awaited())
-    assert SECRET not in str(caught.value)
+        async def awaited() -> Any:
+            return provider()
+
+        source = TokenSource(awaited if by == "a coroutine" else provider)
+        with pytest.raises(NoToken, match=words) as caught:
+            source.blocking() if by == "threads" else asyncio.run(source.awaited())
+        assert SECRET not in str(caught.value)
+
+    check_each(JUNK, check)
 
 
 def test_a_provider_coroutine_that_cancels_itself_has_failed() -> None:

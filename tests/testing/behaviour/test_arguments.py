@@ -14,6 +14,7 @@ from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.issuer import Issuer, issuing
 from kproto.testing.secured import secured
 from kproto.testing.world import World
+from tests.bundles import check_each
 
 NONE: Any = None
 check_batch_end: Any = properties.a_batch_ends_where_its_rows_end
@@ -59,22 +60,17 @@ CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
 ]  # fmt: skip
 
 
-def parameters(calls: list[tuple[str, str, Callable[[Any], object], list[Any]]]) -> list[Any]:
-    return [
-        pytest.param(name, allowed, call, bad, id=f"{number}-{name}-{bad}")
-        for number, (name, allowed, call, values) in enumerate(calls)
-        for bad in values
-    ]
+def check_call(arguments: tuple[str, str, Callable[[Any], object], list[Any]]) -> None:
+    name, allowed, call, values = arguments
+    for bad in values:
+        with pytest.raises(ConfigError) as caught:
+            call(bad)
+        assert caught.value.option == name, bad
+        assert allowed in caught.value.allowed, bad
 
 
-@pytest.mark.parametrize(("name", "allowed", "call", "bad"), parameters(CALLS))
-def test_a_wrong_argument_is_named_in_the_error(
-    name: str, allowed: str, call: Callable[[Any], object], bad: Any
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        call(bad)
-    assert caught.value.option == name
-    assert allowed in caught.value.allowed
+def test_a_wrong_argument_is_named_in_the_error() -> None:
+    check_each(CALLS, check_call)
 
 
 WORLD_CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
@@ -92,19 +88,15 @@ WORLD_CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "allowed", "call", "bad"), parameters(WORLD_CALLS))
-def test_a_wrong_argument_of_a_world_is_named_in_the_error(
-    name: str, allowed: str, call: Callable[[Any], object], bad: Any
-) -> None:
-    test_a_wrong_argument_is_named_in_the_error(name, allowed, call, bad)
+def test_a_wrong_argument_of_a_world_is_named_in_the_error() -> None:
+    check_each(WORLD_CALLS, check_call)
 
 
-@pytest.mark.parametrize("bad", [True, "", "x", {"t": 1}])
-def test_offsets_of_an_invalid_partition_are_rejected(bad: Any) -> None:
+def test_offsets_of_an_invalid_partition_are_rejected() -> None:
     world = World({"t": 1})
     a = world.join("a", topics=["t"], group_id="g")
     world.run(until=lambda: bool(a.owned))
-    test_a_wrong_argument_is_named_in_the_error("offsets", "to offsets", a.commit, bad)
+    check_call(("offsets", "to offsets", a.commit, [True, "", "x", {"t": 1}]))
 
 
 def test_a_world_is_saved_into_an_existing_folder(tmp_path: Path) -> None:
