@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from consumer import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer
+from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
 from consumer.runtime import run_to_end
+from tests.consumer.behaviour.valid_arguments import valid_argument
 
 NOWHERE = "127.0.0.1:1"
 KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -98,3 +99,37 @@ def test_a_method_passes_each_argument_on_under_its_name(client: type, name: str
             used.close() if client is Admin else used.kill()
 
     asyncio.run(call())
+
+
+PLANNED = [name for name, method in vars(AsyncAdmin).items() if inspect.iscoroutinefunction(method)]
+
+
+@pytest.mark.parametrize(("timeout", "limit"), [(None, 30_000), (7.5, 7_500)])
+@pytest.mark.parametrize("name", [name for name in PLANNED if not name.startswith("_") and name != "close"])
+def test_a_call_of_an_admin_client_has_its_timeout_or_that_of_the_client(
+    name: str, timeout: float | None, limit: int
+) -> None:
+    calls: list[tuple[str, int]] = []
+
+    async def run(method: str, plan: Any, limit: int) -> Any:
+        calls.append((method, limit))
+        raise Recorded
+
+    async def call() -> None:
+        admin = AsyncAdmin(NOWHERE)
+        admin._runner.run = run  # type: ignore[method-assign]
+        method = getattr(admin, name)
+        required = {
+            parameter.name: valid_argument(name, parameter.name)
+            for parameter in inspect.signature(method).parameters.values()
+            if parameter.default is inspect.Parameter.empty
+        }
+        with pytest.raises(Recorded):
+            await method(**required, timeout=timeout)
+
+    asyncio.run(call())
+    assert calls == [(name, limit)]
+
+
+class Recorded(Exception):
+    """Ends a call of an admin client that was recorded."""
