@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
+from uuid import UUID
 
 import pytest
 
 from kproto.group.subscription import Subscription, TopicPartition
 from kproto.messages.fetch import FetchResponse
+from kproto.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from kproto.messages.offset_fetch import OffsetFetchResponse
 from kproto.models import contract as c
 from kproto.models import sarama
+from kproto.models.sarama.partition_consumer import MessageReceiver
+from kproto.models.sarama.routines import States, Table
+from kproto.wire.message import Message
 from tests.models.stage import Stage, StageMember
 
 USUAL = {
@@ -85,6 +96,21 @@ def inject_fetch_error(member: StageMember, code: int) -> None:
     member.do = respond  # type: ignore[method-assign]
 
 
+def change_responses(
+    member: StageMember, kind: type[Message], change: Callable[[Any], object], count: int = 1
+) -> None:
+    """Let `change` modify the next `count` responses of one type."""
+    remaining, do = [None] * count, member.do
+
+    def respond(event: c.ModelEvent) -> None:
+        if remaining and isinstance(event, c.ResponseReceived) and isinstance(event.response, kind):
+            remaining.pop()
+            change(event.response)
+        do(event)
+
+    member.do = respond  # type: ignore[method-assign]
+
+
 def requests_of(member: StageMember, *apis: str) -> list[str]:
     """Return the member's requests of these APIs with their responses, in order."""
     return [line for line in member.requests if line.split()[0] in apis]
@@ -137,3 +163,117 @@ def subscribe(*topics: str) -> Subscription:
 def partitions_of(topic: str, *indexes: int) -> list[TopicPartition]:
     """Return these partitions of a topic."""
     return [TopicPartition(topic, index) for index in indexes]
+
+
+# ---- one routine at a time
+
+
+class CallerState(States):
+    WAITING = "waiting"
+
+
+class Caller(MessageReceiver):
+    """A routine that keeps the signals that it gets, and the errors of the partitions that it receives."""
+
+    __slots__ = ("errors", "signals")
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {CallerState.WAITING: set()}
+
+    def __init__(self) -> None:
+        super().__init__(CallerState.WAITING)
+        self.signals: list[tuple[str, Any]] = []
+        self.errors: list[str] = []
+
+    def report(self, error: Any) -> None:
+        self.errors.append(error.text)
+
+
+class _KeepSignals(dict[str, Any]):
+    def __missing__(self, signal: str) -> Any:
+        def keep(caller: Caller, payload: object) -> None:
+            caller.signals.append((signal, payload))
+
+        return {CallerState.WAITING: keep}
+
+
+Caller.TABLE = _KeepSignals()
+
+
+class ClientStage:
+    """A sarama client with two bootstrap addresses, the caller of one of its routines, and its requests."""
+
+    def __init__(self, *, connected: bool = True, **conf: Any) -> None:
+        options = {"client_id": "a", "group_id": "g", "random": lambda: 0.0, **conf}
+        self.client = sarama.start(c.ModelConfig(**options))
+        self.client.bootstrap(c.Started((("one", 9092), ("two", 9092)), {}))
+        self.client.now, self.client.out = 1_000, []
+        if connected:
+            self.client.metadata.update(metadata_of(1), everything=True)
+        self.caller = Caller()
+
+    @property
+    def signals(self) -> list[tuple[str, Any]]:
+        """The signals that the caller got."""
+        return self.caller.signals
+
+    def requests_of(self, api: str) -> list[Any]:
+        return [
+            action.request
+            for action in self.client.out
+            if isinstance(action, c.SendRequest) and type(action.request).__name__ == f"{api}Request"
+        ]
+
+    def start(self, call: Callable[[], object]) -> ClientStage:
+        call()
+        self.client.run()
+        return self
+
+    def _open(self) -> c.SendRequest:
+        return next(
+            action
+            for action in reversed(self.client.out)
+            if isinstance(action, c.SendRequest) and id(action.request) in self.client.open_requests
+        )
+
+    def answer(self, response: Message) -> None:
+        """Answer the newest open request."""
+        sent = self._open()
+        self.client.on_response(c.ResponseReceived(sent.request, response, sent.version))
+        self.client.run()
+
+    def fail(self, why: str = "EOF") -> None:
+        """Break the connection of the newest open request."""
+        self.client.on_request_failed(c.RequestFailed(self._open().request, why))
+        self.client.run()
+
+    def wait(self, ms: int) -> None:
+        """Advance the time, and wake each routine at its deadline."""
+        end = self.client.now + ms
+        while (due := self.client.next_deadline()) is not None and due <= end:
+            self.client.now = max(due, self.client.now)
+            self.client.expire()
+        self.client.now = end
+
+
+def metadata_of(
+    *leaders: int, topic: str = "t", code: int = 0, epoch: int = 0, host: str = "broker"
+) -> MetadataResponse:
+    """Return the metadata of two brokers and of one topic, with the leader of each partition."""
+    partitions = [
+        MetadataResponsePartition(
+            error_code=5 if leader < 0 else 0,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=epoch,
+            replica_nodes=[],
+            isr_nodes=[],
+            offline_replicas=[],
+        )
+        for index, leader in enumerate(leaders)
+    ]
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node, host=f"{host}{node}", port=9092) for node in (1, 2)],
+        topics=[
+            MetadataResponseTopic(name=topic, topic_id=UUID(int=7), error_code=code, partitions=partitions)
+        ],
+    )

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kproto.group.subscription import TopicPartition
+from kproto.messages.metadata import MetadataResponse
 from kproto.models import contract as c
 from kproto.models import sarama
 from kproto.testing.world import World
-from tests.models.sarama.stage import USUAL, requests_of, stage_with_client, stage_with_member
+from tests.models.sarama.stage import (
+    USUAL,
+    change_responses,
+    requests_of,
+    stage_with_client,
+    stage_with_member,
+    time_of_request,
+    times_printed,
+)
 
 T0 = TopicPartition("t", 0)
 
@@ -58,3 +69,75 @@ def test_an_offset_out_of_range_is_an_error_without_reset_invalid_offsets() -> N
     stage.run(3_000)
     assert b.has_printed("error KError(1)")
     assert 'reason="a ConsumeClaim handler has exited"' in requests_of(b, "Join")[2]
+
+
+def test_a_partition_without_a_leader_is_checked_every_5_s() -> None:
+    stage, a = stage_with_client(metadata_ms=1_000)
+
+    def remove_leader(response: Any) -> None:
+        for topic in response.topics:
+            topic.partitions[1].leader_id = -1
+
+    change_responses(a, MetadataResponse, remove_leader, 5)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: len(a.records) == 5)
+    assigned = times_printed(a, "assigned")[0]
+    stage.run(assigned + 4_990 - stage.now)
+    assert {record.partition for record in a.records} == {T0}
+    assert stage.run(5_300, until=lambda: len(a.records) == 10)
+    assert stage.now - assigned >= 5_000
+    assert not a.has_printed("revoked")
+
+
+def test_a_claim_without_a_leader_ends_with_its_session() -> None:
+    stage, a = stage_with_client(metadata_ms=300_000)
+
+    def remove_leader(response: Any) -> None:
+        for topic in response.topics:
+            topic.partitions[1].leader_id = -1
+
+    change_responses(a, MetadataResponse, remove_leader, 100)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: len(a.records) == 5)
+    a.run_command("close")
+    assert stage.run(1_000, until=lambda: a.closed)
+
+
+def test_a_start_that_failed_twice_is_retried_after_a_backoff_and_a_refresh() -> None:
+    stage, a = stage_with_client(1)
+    a.inject("ListOffsets", 6, 6)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: len(a.records) == 5)
+    assert not a.has_printed("error")
+    second, third = (time_of_request(a, "ListOffsets", number) for number in (1, 2))
+    assert 250 <= third - second <= 260
+    refreshes = [line.now for line in a.lines if line.api == "Metadata" and second < line.now < third]
+    assert refreshes[-1] >= second + 250
+
+
+def test_a_start_is_retried_metadata_retry_max_times() -> None:
+    stage, a = stage_with_client(1)
+    a.inject("ListOffsets", *[6] * 8)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("error KError(6)"))
+    assert len(requests_of(a, "ListOffsets")) == 8
+    assert stage.run(until=lambda: a.has_printed("revoked"))
+
+
+def test_an_error_that_no_new_leader_fixes_ends_the_claim_without_a_retry() -> None:
+    stage, a = stage_with_client(1)
+    a.inject("ListOffsets", 29, 29)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("error KError(29)"))
+    assert len(requests_of(a, "ListOffsets")) == 2
+
+
+def test_a_close_ends_a_claim_that_backs_off() -> None:
+    stage, a = stage_with_client(1)
+    a.inject("ListOffsets", *[6] * 8)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: len(requests_of(a, "ListOffsets")) == 2)
+    stage.run(20)
+    a.run_command("close")
+    assert stage.run(100, until=lambda: a.closed)
+    assert len(requests_of(a, "ListOffsets")) == 2

@@ -73,6 +73,51 @@ def test_close_completes_without_a_broker() -> None:
     raise AssertionError("it did not close")
 
 
+def test_an_error_of_leave_group_is_reported_and_the_client_closes() -> None:
+    for code, reported in ((0, False), (27, False), (25, False), (30, True)):
+        stage, a = stage_with_member()
+        a.inject("Leave", code)
+        a.run_command("close")
+        assert stage.run(1_000, until=lambda a=a: a.closed)
+        assert a.has_printed(f"error KError({code})") is reported
+        assert not a.has_printed("error") or reported
+
+
+def test_a_leave_group_without_a_response_is_reported_and_the_client_closes() -> None:
+    stage, a = stage_with_member()
+    a.hold("Leave", 40)
+    a.run_command("close")
+    assert stage.run(1_000, until=lambda: bool(requests_of(a, "Leave")))
+    assert not a.closed
+    a.drop_connections()
+    stage.run(10)
+    assert a.closed
+    assert a.has_printed("error errors.errorString")
+
+
+def test_leave_group_before_version_3_has_no_reason() -> None:
+    stage, a = stage_with_member(Version="2.3.0")
+    a.run_command("close")
+    assert stage.run(1_000, until=lambda: a.closed)
+    (leave,) = [line for line in a.lines if line.api == "Leave"]
+    assert leave.version < 3
+    assert (leave.request.member_id, leave.request.members) != ("", [])
+    assert leave.request.members == []
+
+
+@pytest.mark.parametrize(("code", "leaves"), [(0, 1), (16, 0)])
+def test_close_looks_an_unknown_coordinator_up_to_leave(code: int, leaves: int) -> None:
+    stage, a = stage_with_member()
+    lookups = len(requests_of(a, "Find"))
+    a.inject("Find", code)
+    a.state.coordinator.node_id = None
+    a.run_command("close")
+    assert stage.run(1_000, until=lambda: a.closed)
+    assert len(requests_of(a, "Find")) == lookups + 1
+    assert len(requests_of(a, "Leave")) == leaves
+    assert a.has_printed("error KError(16)") is not bool(leaves)
+
+
 def skip_the_last_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(offset_manager_close.LastFlush, "start", lambda last: offset_manager_close._finish(last))
     patch.setitem(

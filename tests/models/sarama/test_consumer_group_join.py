@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from kproto.messages.join_group import JoinGroupResponse
+from kproto.messages.sync_group import SyncGroupResponse
+from kproto.models import java, sarama
 from kproto.models.sarama import consumer_group_join
 from tests.models.sarama.stage import (
+    USUAL,
     Mutate,
     add_second_member,
     assert_mutant_fails,
+    change_responses,
     requests_of,
     stage_with_client,
     stage_with_member,
     time_of_request,
     times_printed,
 )
+from tests.models.stage import Stage
 
 JOINED = "0 gen=1 id=A1 leader of 1 proto=range"
 
@@ -207,6 +214,56 @@ def test_offset_load_in_progress_is_retried_in_join_and_sync() -> None:
     a.inject("Sync", 14)
     a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 10)
+
+
+def test_a_protocol_that_was_not_offered_is_reported() -> None:
+    stage, a = stage_with_client()
+
+    def choose_another(response: Any) -> None:
+        response.protocol_name = "best"
+
+    change_responses(a, JoinGroupResponse, choose_another, 2)
+    a.run_command("subscribe t")
+    stage.run(100)
+    assert a.has_printed("error errors.errorString unable to find selected strategy: best")
+    assert requests_of(a, "Sync") == []
+
+
+def test_an_unreadable_assignment_is_reported_and_the_member_joins_again() -> None:
+    stage, a = stage_with_client()
+
+    def corrupt(response: Any) -> None:
+        response.assignment = b"\0\1"
+
+    change_responses(a, SyncGroupResponse, corrupt)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: len(a.records) == 10)
+    assert a.has_printed("error sarama.PacketDecodingError")
+    assert [line.api for line in a.lines].count("Sync") == 2
+
+
+def test_a_topic_of_another_member_that_does_not_exist_fails_the_leaders_join() -> None:
+    stage = Stage({"t": 1}, **{"auto.create.topics.enable": "false"})
+    a = stage.add_member("A", sarama, **USUAL)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned"))
+    other = stage.add_member("J", java, reset="earliest", assignors=["range"], session_ms=6_000)
+    other.run_command("subscribe t nope")
+    assert stage.run(5_000, until=lambda: a.has_printed("error KError(3)"))
+    assert len(requests_of(a, "Sync")) == 1
+
+
+@pytest.mark.parametrize("command", ["close", "unsubscribe"])
+def test_a_join_that_backs_off_ends_with_the_call(command: str) -> None:
+    stage, a = stage_with_client()
+    a.inject("Join", 0, *[15] * 10)
+    a.run_command("subscribe t")
+    stage.run(100)
+    joins = len(requests_of(a, "Join"))
+    a.run_command(command)
+    stage.run(10_000)
+    assert len(requests_of(a, "Join")) == joins
+    assert a.closed is (command == "close")
 
 
 # -- mutants

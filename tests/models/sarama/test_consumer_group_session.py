@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -159,6 +160,62 @@ def test_a_fenced_member_keeps_joining_with_its_old_id() -> None:
     assert len(fenced) >= 2
     assert all(" id=A1 " in line for line in fenced)
     assert a.has_printed("error KError(82)", times=3)
+
+
+def test_a_heartbeat_looks_an_unknown_coordinator_up() -> None:
+    stage, a = stage_with_member()
+    lookups = len(requests_of(a, "Find"))
+    a.state.coordinator.node_id = None
+    stage.run(250)
+    assert len(requests_of(a, "Find")) == lookups + 1
+    assert requests_of(a, "Heartbeat")[-1].endswith("gen=1 id=A1 -> 0")
+    assert not a.has_printed("revoked")
+
+
+def test_the_fourth_failed_lookup_of_a_heartbeat_ends_the_session() -> None:
+    stage, a = stage_with_member(auto_commit=False)
+    lookups = len(requests_of(a, "Find"))
+    a.state.coordinator.node_id = None
+    a.inject("Find", 16, 16, 16)
+    stage.run(1_500)
+    assert not a.has_printed("revoked")
+    times = [line.now for line in a.lines if line.api == "Find"][lookups:]
+    assert len(times) == 4
+    assert all(later - earlier >= 250 for earlier, later in pairwise(times))
+    a.state.coordinator.node_id = None
+    a.inject("Find", 16, 16, 16, 16)
+    stage.run(1_500)
+    assert a.has_printed("error KError(16)")
+    assert a.has_printed("revoked")
+
+
+def test_the_fourth_consecutive_broken_heartbeat_ends_the_session() -> None:
+    stage, a = stage_with_member(auto_commit=False)
+    a.hold("Heartbeat", 40)
+    beats = len(requests_of(a, "Heartbeat"))
+    assert stage.run(1_000, until=lambda: len(requests_of(a, "Heartbeat")) > beats)
+    for count in range(4):
+        assert not a.has_printed("revoked"), count
+        a.hold("Heartbeat", 40)
+        stage.run(10)
+        a.drop_connections()
+    stage.run(100)
+    assert a.has_printed("revoked")
+    assert a.has_printed("error errors.errorString")
+
+
+@rule("M204")
+def test_a_topic_that_the_cache_lost_is_refreshed_before_it_counts_as_changed() -> None:
+    stage, a = stage_with_member(metadata_ms=1_000)
+    stage.run(1_500)
+    a.state.metadata.topics.clear()
+    stage.run(2_500)
+    assert len(requests_of(a, "Join")) == 2
+    a.state.metadata.topics.clear()
+    a.inject("Metadata", *[3] * 10)
+    assert stage.run(4_000, until=lambda: a.has_printed("revoked"))
+    stage.run(3_000)
+    assert 'reason="partitions were added to a subscribed topic"' in requests_of(a, "Join")[2]
 
 
 # -- mutants

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kproto.group.subscription import TopicPartition
-from kproto.messages.fetch import PartitionData
+from kproto.messages.fetch import AbortedTransaction, PartitionData
 from kproto.models.sarama.errors import GoError, kafka
 from kproto.models.sarama.fetch_response import parse
 from kproto.models.sarama.partition_consumer import MessageReceiver, PartitionConsumer
@@ -112,3 +114,57 @@ def test_an_error_code_yields_no_message() -> None:
     failed.error_code = 1
     assert parse(child, failed) == ([], kafka(1))
     assert child.offset == 1
+
+
+def test_a_corrupt_batch_is_a_decoding_error_and_keeps_the_offset() -> None:
+    child, errors = partition_consumer()
+    data = bytearray(batch(0))
+    data[-1] ^= 1
+    messages, error = parse(child, response(bytes(data)))
+    assert messages == []
+    assert error is not None
+    assert error.name == "sarama.PacketDecodingError"
+    assert (child.offset, errors) == (0, [])
+
+
+@rule("M179")
+def test_the_preferred_replica_of_a_response_is_kept_for_the_refresh_frequency() -> None:
+    for frequency, lease in ((60_000, 60_000), (0, 600_000)):
+        child, _ = partition_consumer(metadata_ms=frequency)
+        preferring = response(b"")
+        preferring.preferred_read_replica = 2
+        assert parse(child, preferring) == ([], None)
+        assert child.preferred == (2, child.client.now + lease)
+
+
+@rule("M191")
+def test_the_last_of_several_empty_batches_decides() -> None:
+    child, _ = partition_consumer()
+    empty = encode_batch([], base_offset=0, last_offset=2) + encode_batch([], base_offset=3, last_offset=6)
+    parse(child, response(empty))
+    assert child.offset == 7
+
+
+@rule("M190")
+def test_without_a_largest_fetch_size_the_size_grows_with_the_batch() -> None:
+    child, _ = partition_consumer(**{"Fetch.Default": 50})
+    data = batch(0, 1, 2)
+    parse(child, response(data[:50]))
+    assert child.fetch_size == len(data)
+    parse(child, response(data[:50]))
+    assert child.fetch_size == 2 * len(data)
+    parse(child, response(data))
+    assert child.fetch_size == 50
+    parse(child, response(data[:12]))
+    assert child.fetch_size == len(data)
+
+
+@pytest.mark.parametrize(("isolation", "offsets"), [("read_uncommitted", [0, 1]), ("read_committed", [])])
+def test_aborted_records_are_skipped_under_read_committed(isolation: str, offsets: list[int]) -> None:
+    child, _ = partition_consumer(isolation=isolation)
+    rows = [Record(offset, 0, None, b"x") for offset in (0, 1)]
+    aborted = response(encode_batch(rows, producer_id=9, producer_epoch=0, is_transactional=True))
+    aborted.aborted_transactions = [AbortedTransaction(producer_id=9, first_offset=0)]
+    messages, _ = parse(child, aborted)
+    assert [message.offset for message in messages] == offsets
+    assert child.offset == 2

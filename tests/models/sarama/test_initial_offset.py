@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.group.subscription import TopicPartition
+from kproto.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from kproto.models.sarama import errors
+from kproto.models.sarama.initial_offset import InitialOffsetFetch, LogOffset
+from kproto.models.sarama.offset_manager import OffsetManager
 from tests.models.sarama.stage import (
+    ClientStage,
     add_second_member,
     inject_offset_fetch_errors,
+    metadata_of,
     requests_of,
     stage_with_client,
     stage_with_member,
@@ -103,3 +115,107 @@ def test_the_next_session_starts_at_the_committed_offset() -> None:
         (1, 5),
         (1, 6),
     ]
+
+
+# ---- one request at a time
+
+T0 = TopicPartition("t", 0)
+
+
+def list_offsets(stage: ClientStage) -> ClientStage:
+    return stage.start(lambda: LogOffset(stage.client, stage.caller, T0, -2).start())
+
+
+def listed(offset: int = 5, code: int = 0, partition: int = 0) -> ListOffsetsResponse:
+    block = ListOffsetsPartitionResponse(partition_index=partition, error_code=code, offset=offset)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[block])])
+
+
+def names_of(stage: ClientStage) -> list[str]:
+    return [type(action.request).__name__ for action in stage.client.out if hasattr(action, "request")]
+
+
+def test_an_offset_is_requested_from_the_leader() -> None:
+    stage = list_offsets(ClientStage())
+    stage.answer(listed())
+    assert stage.signals == [("offset_listed", 5)]
+    assert stage.client.out[0].to.host == "broker1"
+
+
+def test_without_a_leader_the_topic_is_refreshed_before_the_offset_is_requested() -> None:
+    stage = list_offsets(ClientStage(connected=False))
+    assert names_of(stage) == ["MetadataRequest"]
+    stage.answer(metadata_of(2))
+    stage.answer(listed())
+    assert stage.signals == [("offset_listed", 5)]
+    assert names_of(stage) == ["MetadataRequest", "ListOffsetsRequest"]
+
+
+@pytest.mark.parametrize("failure", ["code", "broken", "missing"])
+def test_a_failed_list_offsets_is_repeated_once_after_a_refresh(failure: str) -> None:
+    stage = list_offsets(ClientStage())
+    error = {"code": errors.kafka(6), "broken": errors.network("EOF", False), "missing": errors.INCOMPLETE}
+    for _ in range(2):
+        assert stage.signals == []
+        if failure == "broken":
+            stage.fail()
+        else:
+            stage.answer(listed(code=6) if failure == "code" else listed(partition=1))
+        if not stage.signals:
+            stage.answer(metadata_of(1))
+    assert stage.signals == [("offset_listed", error[failure])]
+    assert names_of(stage) == ["ListOffsetsRequest", "MetadataRequest", "ListOffsetsRequest"]
+    assert stage.client.metadata.brokers[1].opened is (failure == "code")
+
+
+def test_an_error_of_the_refresh_before_the_second_attempt_is_returned() -> None:
+    stage = list_offsets(ClientStage())
+    stage.answer(listed(code=6))
+    stage.answer(metadata_of(code=29))
+    assert stage.signals == [("offset_listed", errors.kafka(29))]
+
+
+def test_a_leader_that_stays_unknown_is_looked_up_twice() -> None:
+    stage = list_offsets(ClientStage(connected=False))
+    for _ in range(2):
+        response = metadata_of(1)
+        response.topics[0].partitions[0].leader_id = 9
+        stage.answer(response)
+        if not stage.signals:
+            response = metadata_of(1)
+            response.topics[0].partitions[0].leader_id = 9
+            stage.answer(response)
+    assert stage.signals == [("offset_listed", errors.LEADER_NOT_AVAILABLE)]
+
+
+def test_a_failed_refresh_before_the_first_request_is_repeated_once() -> None:
+    stage = list_offsets(ClientStage(connected=False))
+    stage.answer(metadata_of(code=29))
+    assert (stage.signals, len(names_of(stage))) == ([], 2)
+    stage.answer(metadata_of(code=29))
+    assert stage.signals == [("offset_listed", errors.kafka(29))]
+
+
+def fetch_offset(stage: ClientStage) -> ClientStage:
+    offsets = OffsetManager(stage.client, "m", 1, lambda error, partition: None, lambda error: None)
+    return stage.start(lambda: InitialOffsetFetch(offsets, stage.caller, T0).start())
+
+
+def test_a_failed_lookup_of_the_coordinator_is_returned_if_no_retry_is_left() -> None:
+    stage = fetch_offset(ClientStage(connected=False, extra={"Metadata.Retry.Max": 0}))
+    stage.fail()
+    stage.fail()
+    ((signal, error),) = stage.signals
+    assert (signal, error.text[:35]) == ("offset_fetched", "kafka: client has run out of availa")
+
+
+@pytest.mark.parametrize(("code", "error"), [(30, errors.kafka(30)), (0, errors.INCOMPLETE)])
+def test_without_the_partition_the_error_of_the_group_is_returned(code: int, error: errors.GoError) -> None:
+    stage = ClientStage()
+    stage.client.coordinator.node_id = 1
+    offsets = OffsetManager(stage.client, "m", 1, lambda error, partition: None, lambda error: None)
+    offsets.broker = stage.client.metadata.brokers[1].open()
+    stage.start(lambda: InitialOffsetFetch(offsets, stage.caller, T0).start())
+    group = OffsetFetchResponseGroup(group_id="g", error_code=code, topics=[])
+    stage.answer(OffsetFetchResponse(groups=[group]))
+    assert stage.signals == [("offset_fetched", error)]

@@ -103,6 +103,64 @@ def test_retry_max_ends_the_partition_consumer_and_with_it_the_session() -> None
     assert 'reason="a ConsumeClaim handler has exited"' in requests_of(a, "Join")[2]
 
 
+@rule("M188")
+def test_s3_12_a_slow_partition_that_fails_meanwhile_returns_after_the_backoff() -> None:
+    stage, a = stage_with_stalled_member()
+    a.drop_connections()
+    a.polling = True
+    stage.run(200)
+    stage.produce("t", [0, 1], 3)
+    assert stage.run(6_000, until=lambda: len(a.records) == 10 + 20 + 6)
+    assert [record.offset for record in a.records if record.partition == T0] == list(range(5 + 20 + 3))
+
+
+@rule("M188", "M193")
+@pytest.mark.parametrize("wait", [50, 150, 250, 1_000])
+def test_s3_12_close_waits_for_the_message_that_the_handler_holds_and_drops_the_others(wait: int) -> None:
+    stage, a = stage_with_member(2, ChannelBufferSize=4)
+    a.polling = False
+    stage.run(200)
+    stage.produce("t", [0], 20)
+    stage.run(wait)
+    a.run_command("close")
+    stage.run(1_000)
+    assert not a.closed
+    assert len(a.poll(50, 10)) == 1
+    assert stage.run(2_000, until=lambda: a.closed)
+    assert len(a.records) == 10 + 1
+
+
+@rule("M193")
+@pytest.mark.parametrize("wait", [0, 150, 1_000])
+def test_a_rebalance_drops_the_messages_of_a_slow_partition_and_reads_them_again(wait: int) -> None:
+    stage, a = stage_with_member(2, ChannelBufferSize=4)
+    a.polling = False
+    stage.run(200)
+    stage.produce("t", [0], 20)
+    stage.run(wait)
+    a.inject("Heartbeat", 27)
+    stage.run(500)
+    a.polling = True
+    assert stage.run(4_000, until=lambda: len(a.records) >= 30)
+    stage.run(500)
+    offsets = [record.offset for record in a.records if record.partition == T0]
+    assert offsets == list(range(25))
+
+
+def test_a_trigger_during_the_backoff_does_not_prolong_it() -> None:
+    stage, a = stage_with_member(1)
+    a.drop_connections()
+    broken = stage.now
+    stage.run(1_000)
+    (child,) = a.state.children.values()
+    child.redispatch()
+    a.state.run()
+    stage.run(1_200)
+    refreshes = [line.now for line in a.lines if line.api == "Metadata" and line.now > broken + 100]
+    assert refreshes
+    assert refreshes[0] - broken <= 2_010
+
+
 def never_leave_out_a_slow_partition(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ticker, "take_tick", lambda ticker, now: False)
     row = dict.fromkeys(partition_consumer.E, lambda feeder, payload: None)

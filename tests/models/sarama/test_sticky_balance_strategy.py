@@ -6,9 +6,10 @@ import pytest
 
 from kproto.group.subscription import (
     Subscription,
+    TopicPartition,
     sticky_user_data,
 )
-from kproto.models.sarama import balance_strategy
+from kproto.models.sarama import balance_strategy, sticky_balance_strategy
 from tests.models.sarama.stage import partitions_of, subscribe
 
 
@@ -100,3 +101,77 @@ def test_a_cooperative_partition_is_withheld_until_its_owner_has_revoked_it() ->
     )
     assert sorted(map(len, plan.values())) == [0, 1]
     assert plan["b"] == []
+
+
+# ---- moves
+
+T0, T1, T2 = partitions_of("t", 0, 1, 2)
+
+
+def test_an_exchange_moves_the_partition_that_came_the_other_way_last() -> None:
+    moves = sticky_balance_strategy._Movements()
+    assert moves.partition_to_move(T0, "b", "a") == T0
+    moves.add(T1, "a", "b")
+    moves.add(T2, "a", "b")
+    assert moves.partition_to_move(T0, "b", "a") == T2
+    assert moves.partition_to_move(T0, "a", "b") == T0
+    assert moves.partition_to_move(TopicPartition("u", 0), "b", "a") == TopicPartition("u", 0)
+
+
+def test_a_partition_that_moved_twice_counts_as_moved_from_its_first_owner() -> None:
+    moves = sticky_balance_strategy._Movements()
+    moves.add(T0, "a", "b")
+    moves.add(T0, "b", "c")
+    assert moves.partition_to_move(T1, "c", "a") == T0
+    assert moves.partition_to_move(T1, "b", "a") == T1
+    assert moves.partition_to_move(T1, "c", "b") == T1
+    assert moves.partition_to_move(T0, "c", "a") == T0
+
+
+def test_a_partition_that_returned_to_its_first_owner_has_not_moved() -> None:
+    moves = sticky_balance_strategy._Movements()
+    moves.add(T0, "a", "b")
+    moves.add(T1, "a", "b")
+    moves.add(T0, "b", "a")
+    assert moves.partition_to_move(T2, "b", "a") == T1
+    moves.add(T1, "b", "a")
+    assert moves.partition_to_move(T2, "b", "a") == T2
+    assert moves.by_topic == {}
+
+
+def plan_of(name: str, counts: dict[str, int], **members: Subscription) -> dict[str, list[TopicPartition]]:
+    return balance_strategy.assign_partitions(name, members, counts)
+
+
+def owning(topics: tuple[str, ...], *owned: TopicPartition) -> Subscription:
+    return with_user_data(Subscription(topics=topics, owned=owned, generation=1))
+
+
+def test_members_with_different_topics_are_balanced_by_moves_between_the_subscribers() -> None:
+    t, u = partitions_of("t", 0, 1, 2, 3), partitions_of("u", 0, 1)
+    plan = plan_of(
+        "sticky",
+        {"t": 4, "u": 2},
+        a=owning(("t",), *t),
+        b=owning(("t", "u"), *u),
+        c=owning(("u",)),
+    )
+    assert {member: len(owned) for member, owned in plan.items()} == {"a": 3, "b": 2, "c": 1}
+    assert {tp.topic for tp in plan["c"]} == {"u"}
+    assert sorted(tp for owned in plan.values() for tp in owned) == [*t, *u]
+
+
+def test_a_claim_of_a_partition_that_does_not_exist_is_dropped() -> None:
+    plan = plan_of("sticky", {"t": 2}, a=owning(("t",), *partitions_of("t", 0, 5)), b=subscribe("t"))
+    assert plan == {"a": [T0], "b": [T1]}
+
+
+def test_an_unbalanced_assignment_without_a_possible_move_is_kept() -> None:
+    plan = plan_of("sticky", {"t": 3, "u": 1}, a=owning(("t",), T0, T1, T2), b=subscribe("u"))
+    assert plan == {"a": [T0, T1, T2], "b": partitions_of("u", 0)}
+
+
+@pytest.mark.parametrize(("loads", "score"), [((2, 2), 0), ((3, 1), 2), ((4, 1, 0), 3 + 4 + 1), ((), 0)])
+def test_the_balance_score_is_the_sum_of_all_differences(loads: tuple[int, ...], score: int) -> None:
+    assignment = {str(number): partitions_of("t", *range(load)) for number, load in enumerate(loads)}
+    assert sticky_balance_strategy._balance_score(assignment) == score
