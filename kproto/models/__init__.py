@@ -1,8 +1,8 @@
 """Models of other Kafka clients: state machines without I/O that join, fetch and commit as these clients do.
 
 Each model follows one release of the client that it models, function by function, and cites that client's
-source files. A model loses and repeats records wherever the client does. To read records in production, use
-the package `consumer`.
+source files. It also cites numbered rules, such as M95, which docs/rules states. A model loses and repeats
+records wherever the client does. To read records in production, use the package `consumer`.
 
     world.join("c", kproto.models.sarama, topics=["flights"], group_id="readers")
 

@@ -136,7 +136,7 @@ class ClusterMetadata:
         return {topic: len(self.topics[topic]) for topic in topics if self.topics.get(topic)}
 
     def rack_sets(self, topics: Iterable[str]) -> dict[str, list[frozenset[str]]]:
-        """Return the racks of the replicas by topic and partition.
+        """Map each topic to a list with one set per partition: the racks of the partition's replicas.
 
         The result is empty if no broker has a rack.
         """

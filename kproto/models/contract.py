@@ -20,9 +20,9 @@ any particular client.
 * `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Until
   then the model continues as its original does, and the application may send `CommitCalled`.
 * A connection is an `Address`: host, port and lane. A lane is the name of one of several connections to the
-  same broker. The responses on a connection arrive in the order of the requests. The runner opens the
-  connection with the first `SendRequest`, sends ApiVersions itself, and fails the requests in flight if the
-  connection breaks.
+  same broker. The responses on a connection arrive in the order of the requests. The runner opens a
+  connection when the model sends the first request on it, and sends ApiVersions itself. If the connection
+  breaks, the runner fails the requests in flight.
 * A model draws the random choices of its original from `ModelConfig.random`, so that every run can be
   repeated exactly.
 """
@@ -192,7 +192,7 @@ class PollCalled(msgspec.Struct, frozen=True):
 
 
 class CallbackReturned(msgspec.Struct, frozen=True):
-    """The application's callback has returned: the one of the last `RunCallback` with `wait`."""
+    """The callback that the last `RunCallback` with `wait` called has returned."""
 
     # (name, text) of the exception that the callback raised. Only the Java models read it.
     error: tuple[str, str] | None = None
@@ -337,8 +337,8 @@ class FinishPoll(msgspec.Struct, frozen=True):
 class RunCallback(msgspec.Struct, frozen=True):
     """Call the application's callback for partitions that are "assigned", "revoked" or "lost".
 
-    sarama's model also calls "setup" and "cleanup" for cooperative strategies. With `wait` the model waits
-    for `CallbackReturned` wherever its original waits for the callback.
+    With cooperative strategies, sarama's model also uses the kinds "setup" and "cleanup". With `wait` the
+    model waits for `CallbackReturned` wherever its original waits for the callback.
     """
 
     kind: str
@@ -358,8 +358,8 @@ class FinishCommit(msgspec.Struct, frozen=True):
 class Notify(msgspec.Struct, frozen=True):
     """Report an error, an event or a log line to the application.
 
-    `kind` is "error" (an error channel or a failed call), "notification", "event", "returned" (Consume
-    returned) or "log".
+    `kind` is "error" (an error channel or a failed call), "notification", "event", "returned" (sarama's
+    Consume has returned) or "log".
     """
 
     kind: str

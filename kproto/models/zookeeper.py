@@ -25,8 +25,10 @@ from typing import TypeAlias
 
 from ..group.subscription import TopicPartition
 
-BACKOFF_MS = 2_000  # Default of rebalance.backoff.ms, which is zookeeper.sync.time.ms (ConsumerConfig).
-MAX_RETRIES = 4  # Default of rebalance.max.retries (ConsumerConfig).
+# Default of rebalance.backoff.ms, which is zookeeper.sync.time.ms (ConsumerConfig).
+BACKOFF_MS = 2_000
+# Default of rebalance.max.retries (ConsumerConfig).
+MAX_RETRIES = 4
 
 
 # -- paths (kafka.utils.ZKGroupDirs, ZKGroupTopicDirs, ZkUtils.getTopicPath) --------------------------------
@@ -181,7 +183,7 @@ def step(state: ZooKeeperState, event: ZooKeeperEvent, now: int) -> list[ZooKeep
 
 
 def next_deadline(state: ZooKeeperState) -> int | None:
-    """Return the time in milliseconds of the next `ZooKeeperTick`, or None without a timer."""
+    """Return the time in milliseconds of the next `ZooKeeperTick`, or None if no timer runs."""
     return min(
         (consumer.at for consumer in state.consumers.values() if consumer.at is not None), default=None
     )

@@ -18,8 +18,10 @@ from .compression import CODECS, decompress_into, size_hint
 from .record import begins_records
 from .windows import SLACK
 
-_KEPT = 64 << 20  # The largest arena, in bytes, that is put back into the pool.
-_SHELF_SIZE = 2  # The most arenas in the pool.
+# The largest arena, in bytes, that is put back into the pool.
+_KEPT = 64 << 20
+# The largest number of arenas in the pool.
+_SHELF_SIZE = 2
 
 _shelf: list[NDArray[np.uint8]] = []
 

@@ -1,4 +1,4 @@
-"""Make Arrow arrays of the bytes at given positions of a buffer; convert from and to numpy.
+"""Make Arrow arrays of values that lie in a buffer, and convert between Arrow and numpy.
 
 The conversions replace `pa.array`, `pa.scalar`, `to_numpy` and `np.asarray`. pyarrow's own functions import
 pandas, if it is installed, to recognize its types. This import takes 350 ms of CPU.
@@ -20,7 +20,7 @@ from .windows import Bools
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
-# The most bytes in an array with 32-bit offsets.
+# The largest number of bytes in an array with 32-bit offsets.
 _MAX_BYTES: Final = (1 << 31) - 1
 
 # The size in bytes up to which Arrow stores a value inside its view. A view of a larger value refers to a
@@ -96,7 +96,7 @@ def to_numpy(array: Any, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def validity(array: Any) -> NDArray[np.bool_]:
-    """Return a mask of the values of an Arrow array that are not null."""
+    """Return for each value of an Arrow array whether it is not null."""
     bits = array.buffers()[0]
     if bits is None:
         return np.full(len(array), array.null_count == 0)

@@ -1,4 +1,4 @@
-"""Select the batches of fetched records fields that a reader wants, one by one or as a table.
+"""Select the batches that a reader wants from fetched records fields, one by one or as a table.
 
 * The selected batches are the same as in `kproto.records.rows`. Batches of aborted transactions, control
   batches unless requested, and batches that end below the start offset are left out.

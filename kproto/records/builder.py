@@ -47,7 +47,8 @@ _NUMBERED = struct.Struct(">qhi")
 _NUMBERS_AT = 43
 _HEADER_ROOM = bytes(HEADER_SIZE)
 _INT32_MAX = (1 << 31) - 1
-_ANY = 1 << 62  # The value of `max_bytes` without a limit: it is larger than any batch.
+# The `max_bytes` of a builder without a limit: it is larger than any batch.
+_ANY = 1 << 62
 # Maps each header field that callers set to its size in bits.
 _NUMBERS = {
     "baseOffset": 64,
@@ -88,8 +89,8 @@ def encode_batch(
     needs both arguments. `base_timestamp` defaults to the first record's timestamp, and `max_timestamp` to
     the highest one. With LogAppendTime readers see only `max_timestamp`.
 
-    Raises `EncodeError` for values that do not fit, `ConfigError` for an unknown codec and `MissingExtra`
-    without the codec's package.
+    Raises `EncodeError` for values that do not fit, `ConfigError` for an unknown codec and `MissingExtra` if
+    the codec's package is missing.
     """
     codec = codec_number(compression)
     parts: list[bytes] = []
@@ -146,7 +147,7 @@ def encode_batch(
 
 
 class UnnumberedBatch(msgspec.Struct, frozen=True):
-    """A batch without producer id, epoch and sequence, and so without CRC.
+    """A batch whose producer id, epoch, sequence and CRC are not set yet.
 
     `len` returns the size of the batch in bytes.
     """
@@ -334,7 +335,8 @@ class BatchBuilder:
     ) -> bytes:
         """Return the compressed batch. The builder keeps its records until `clear`.
 
-        Raises `MissingExtra` without the codec's package, and `EncodeError` for numbers that do not fit.
+        Raises `MissingExtra` if the codec's package is missing, and `EncodeError` for numbers that do not
+        fit.
         """
         return self.unnumbered().numbered(
             producer_id, producer_epoch, base_sequence, is_transactional=is_transactional
@@ -422,7 +424,8 @@ def renumber(
         raise
     head, body = bytearray(data[CRC_FROM:_NUMBERS_AT]), memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
     if is_transactional:
-        head[1] |= TRANSACTIONAL  # The transactional bit is in the low byte of the attributes.
+        # The transactional bit is in the low byte of the attributes.
+        head[1] |= TRANSACTIONAL
     # BytesIO makes the joined bytes writable without a copy, so that the CRC can be written into them.
     batch = BytesIO(_join((data[:CRC_FROM], head, numbers, body)))
     with batch.getbuffer() as view:

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 
-_SLICE = 16384  # The number of rows per slice, so that its int64 arrays stay in the second-level cache.
+# The number of rows per slice, so that its int64 arrays stay in the second-level cache.
+_SLICE = 16384
 # The least number of batches to read in parallel. With fewer batches, reading record by record is faster.
 _FEW_LANES = 40
 # The number of pieces of batches to read in parallel. A step of numpy takes 7 µs for few pieces, and little
@@ -33,7 +34,8 @@ _LANES = 256
 # The least number of records in a useful run. If most runs are shorter, reading batches in parallel is
 # faster.
 _SHORTEST_RUN = 4
-_WORTH_A_STEP = 500  # The number of records that one search for runs has to cover to be worth its time.
+# The number of records that one search for runs has to cover to be worth its time.
+_WORTH_A_STEP = 500
 # The number of searches for runs that may cover fewer records. After more of them, batches are read in
 # parallel.
 _PATIENCE = 4
@@ -41,9 +43,12 @@ _PATIENCE = 4
 # than it saves.
 _WORTH_GUESSES = 2000
 _SHORTEST_PIECE = 32
-_ONE_BYTE, _TWO_BYTES = 63, 8191  # The largest numbers whose varints have one byte, and two bytes.
-_MOST_CANDIDATES = 64  # The most candidates for one record start that are checked.
-_WIDEST = 8192  # The largest mean size of a record, in bytes, for which record starts are guessed.
+# The largest numbers whose varints have one byte and two bytes.
+_ONE_BYTE, _TWO_BYTES = 63, 8191
+# The largest number of candidates that are checked for one record start.
+_MOST_CANDIDATES = 64
+# The largest mean size of a record, in bytes, for which record starts are guessed.
+_WIDEST = 8192
 _ONE = np.array(1)
 
 

@@ -40,7 +40,8 @@ from .record import Headers, encode_headers, zigzag
 
 Int64s = NDArray[np.int64]
 
-_MOST = 1 << 30  # The most bytes that Arrow joins in one call, because its offsets have 32 bits.
+# The largest number of bytes that Arrow joins in one call, because its offsets have 32 bits.
+_MOST = 1 << 30
 # The unsigned numbers from which on a varint takes one more byte.
 _LIMITS = [1 << (7 * size) for size in range(1, 10)]
 
@@ -66,8 +67,8 @@ def encode_columns(
     at most `max_bytes` bytes before compression, or a single larger row. With a producer id, sequence numbers
     continue from `base_sequence`.
 
-    Raises `EncodeError` for columns of different lengths and for values of types that are not listed above,
-    `ConfigError` for an unknown codec, and `MissingExtra` without the codec's package.
+    Raises `EncodeError` for columns of different lengths, for keys and values that are neither bytes, strings
+    nor null, `ConfigError` for an unknown codec, and `MissingExtra` if the codec's package is missing.
     """
     encoded: list[bytes] = []
     for batch in unnumbered(

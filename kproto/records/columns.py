@@ -70,11 +70,13 @@ __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of",
 _CHUNK = 1024
 # The least number of records to decode with numpy. With fewer records, reading row by row is faster.
 _FEW = 150
-# If the mean size of the values is at least this number of bytes, `_copy_chosen` copies them by way of views.
+# If the mean size of the values is at least this number of bytes, `_copy_chosen` makes views of them, and
+# copies from the views.
 _LARGE = 200
 # The estimated size in bytes of one decoded header.
 _HEADER_BYTES = 100
-# The most bytes of decompressed records per call, because Arrow's binary arrays have offsets of 32 bits.
+# The largest number of bytes of decompressed records per call, because Arrow's binary arrays have offsets of
+# 32 bits.
 MOST = (1 << 31) - (1 << 20)
 
 
@@ -95,10 +97,10 @@ class Columns:
     value: Any
     # The number of rows of each part, in the order of the parts.
     counts: list[int]
-    _tails: HeaderColumns | None = field(
-        default=None, repr=False
-    )  # The undecoded headers; None if no row has headers, or if they are decoded in `_headers`.
-    _first: int = 0  # The index in `_tails` of the first row of these columns.
+    # The undecoded headers; None if no row has headers, or if they are decoded in `_headers`.
+    _tails: HeaderColumns | None = field(default=None, repr=False)
+    # The index in `_tails` of the first row of these columns.
+    _first: int = 0
     _headers: list[Headers] | None = field(default=None, repr=False)
     _arena: Arena | None = field(default=None, repr=False)  # The arena that `value` refers to.
 
@@ -193,7 +195,7 @@ class Columns:
         )
 
     def to_pandas(self) -> Any:
-        """Convert to a `pandas.DataFrame` as `to_arrow` does. Raises `MissingExtra` without pandas."""
+        """Convert to a `pandas.DataFrame` as `to_arrow` does. Raises `MissingExtra` if pandas is missing."""
         try:
             import_module("pandas")
         except ImportError as error:
@@ -215,7 +217,7 @@ class Columns:
             self._arena = None
 
     def _repr_html_(self) -> str:
-        """Return the first rows, for a notebook."""
+        """Return the first rows as HTML, which a notebook displays."""
         return render_html("kproto.inspect.notebook:columns", self)
 
     def rows(self) -> list[Record]:
@@ -279,8 +281,8 @@ def columns_of(
     """Decode the records of many records fields, one after the other.
 
     `Columns.counts` has the number of records of each part. For `lent` see `columns`. Raises `RecordError` at
-    the first malformed batch of any part, `MissingExtra`, and `IllegalState` if compressed records decompress
-    to more than `most` bytes.
+    the first malformed batch of any part, `MissingExtra` if a codec's package is missing, and `IllegalState`
+    if compressed records decompress to more than `most` bytes.
     """
     table = None
     with suppress(RecordError):
@@ -296,7 +298,7 @@ def columns_of(
 def _read_rows(
     parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None, most: int
 ) -> Columns:
-    """Decode row by row: few records, or records that numpy cannot decode."""
+    """Decode row by row, which serves few records, and records that numpy cannot decode."""
     records_read: list[Record] = []
     kinds: list[str] = []
     counts: list[int] = []

@@ -79,8 +79,8 @@ def allowance(compressed: int, max_decompressed: int | None = None) -> int:
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
     """Compress `data` with the codec that has this number; `level` is on the codec's own scale.
 
-    Raises `MissingExtra` without the extra ``compression`` (none and gzip always work), and `ConfigError` for
-    a level that the codec does not have.
+    Raises `MissingExtra` if the extra ``compression`` is missing (none and gzip always work), and
+    `ConfigError` for a level that the codec does not have.
     """
     if codec == 0:
         return bytes(data)
@@ -99,7 +99,7 @@ def decompress(
     begins: Begins | None = None,
 ) -> bytes:
     """Decompress `data` with the codec that has this number. Raises `CodecError` for malformed or oversized
-    input, and `MissingExtra` without the codec's package.
+    input, and `MissingExtra` if the codec's package is missing.
 
     `old_lz4` accepts the header checksum of Kafka's lz4 in magic 0, which other readers of lz4 reject. Output
     beyond its `allowance` is accepted only if `begins` returns True for its start.
@@ -218,7 +218,7 @@ def _too_large(limit: int) -> CodecError:
 
 
 def _limits(compressed: int, max_decompressed: int | None, begins: Begins | None) -> tuple[int, int]:
-    """Return the size in bytes that any output may have, and the size that records may have."""
+    """Return two limits in bytes: of any output, and of output that starts like records."""
     limit = allowance(compressed, max_decompressed)
     return limit, limit if begins is None or max_decompressed is not None else max(MOST, limit)
 
@@ -232,10 +232,10 @@ def _raised(
     old_lz4: bool = False,
     start: bytes | None = None,
 ) -> int:
-    """Return `most`, the limit of an output that is larger than `limit` and starts like records.
+    """Return `most` as the limit of an output beyond `limit`, if the output starts like records.
 
-    `start` is the first `LOOK` bytes of output, if the caller has them. Raises `CodecError` for another
-    output, and for the lz4 frames that Java's consumer rejects.
+    `start` is the first `LOOK` bytes of output, if the caller has them. Raises `CodecError` if the output
+    does not start like records, and for the lz4 frames that Java's consumer rejects.
     """
     if begins is None or limit == most or (codec == 3 and lz4.is_linked(data, old_lz4)):
         raise _too_large(limit)

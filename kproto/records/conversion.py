@@ -50,7 +50,7 @@ def convert(
     messages below it are dropped; wrappers and batches are kept whole. A truncated last batch is dropped.
 
     Raises `RecordError` for malformed batches and for offsets that are not ascending, `EncodeError` for zstd
-    in down-conversion and for an unknown magic, and `MissingExtra` without a codec's package. For
+    in down-conversion and for an unknown magic, and `MissingExtra` if a codec's package is missing. For
     `max_decompressed` see `rows`.
     """
     if magic not in (0, 1, 2):

@@ -30,8 +30,10 @@ pa: Any = import_module("pyarrow")
 # The Arrow type of headers.
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-_SLICE = 16384  # The number of rows per slice, so that its arrays stay in the second-level cache.
-_MOST_STEPS = 64  # The most headers in one record that are read by steps of numpy.
+# The number of rows per slice, so that its arrays stay in the second-level cache.
+_SLICE = 16384
+# The largest number of headers of one record that numpy reads in steps.
+_MOST_STEPS = 64
 
 
 class HeaderColumns:

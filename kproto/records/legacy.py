@@ -12,7 +12,8 @@
   timestamp.
 * Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrides the inner
   timestamps (KIP-32).
-* The CRC is zlib's CRC-32 of all bytes after the CRC field. zstd does not exist in these formats.
+* The CRC is zlib's CRC-32 of all bytes after the CRC field.
+* These formats do not have the codec zstd.
 
 See Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
 """
@@ -44,9 +45,9 @@ _PART_BYTES = 1 << 20
 # The maximum number of decompressed bytes that a wrapper keeps, so that they are decompressed only once.
 _FEW_BYTES = 1 << 20
 
-# The number of bytes of a message up to and including its magic, and the smallest value of the size
-# field of a message that contains a magic.
+# The number of bytes of a message up to and including its magic.
 _LEAST_HEAD = 17
+# The smallest value of the size field of a message that contains a magic.
 _LEAST_SIZE = 5
 
 _TRUNCATED = "an inner message is truncated (in the decompressed bytes)"

@@ -48,7 +48,7 @@ def unnumbered(
 
     `timestamps` are in ms. `headers` has the (key, value) pairs of each row, or is None if no row has
     headers. Raises `EncodeError` for lists of different lengths and for values that no record can hold,
-    `ConfigError` for an unknown codec and `MissingExtra` without the codec's package.
+    `ConfigError` for an unknown codec and `MissingExtra` if the codec's package is missing.
     """
     count = len(timestamps)
     for name, column in (("keys", keys), ("values", values), ("headers", headers)):
@@ -178,10 +178,14 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes
     return [whole], max(step for _, step, *_ in spans)
 
 
-_WIDER = (64, 8192)  # The offset deltas from which on a varint takes one more byte.
-_MOST = 16384  # The number of offset deltas in the table.
-_BITS = (1 << 14) - 1  # A mask for the 14 bits in two bytes of a varint.
-_FAR = 1 << 41  # The timestamp delta in ms (69 years) from which on its varint takes more than six bytes.
+# The offset deltas from which on a varint takes one more byte.
+_WIDER = (64, 8192)
+# The number of offset deltas in the table.
+_MOST = 16384
+# A mask for the 14 bits in two bytes of a varint.
+_BITS = (1 << 14) - 1
+# The timestamp delta in ms (69 years) from which on its varint takes more than six bytes.
+_FAR = 1 << 41
 
 
 @cache

@@ -35,8 +35,9 @@ from .record_stream import record_lists
 # 1800, depending on the records.
 WORTH_COLUMNS = 1000
 
-# The most records of a records field that are decoded together. Only a field with seven or more bytes per
-# record, as stored, may exceed this number. Decoding a million records as columns takes 120 MB.
+# The largest number of records of a records field that are decoded together. A field with more records is
+# decoded in parts, unless it has at least seven bytes per record. Decoding a million records as columns takes
+# 120 MB.
 TOO_MANY = 500_000
 
 _int32 = struct.Struct(">i").unpack_from

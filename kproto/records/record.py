@@ -400,7 +400,7 @@ def to_bytes(content: bytes | bytearray | memoryview) -> bytes:
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Encode the headers of a record with their count."""
+    """Encode the number of headers of a record, followed by the headers."""
     pieces = [zigzag(len(headers))]
     for name, content in headers:
         try:

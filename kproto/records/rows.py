@@ -42,7 +42,7 @@ def rows(
 ) -> list[Record]:
     """Decode the records of a records field.
 
-    Raises `RecordError` for a malformed batch, and `MissingExtra` without a codec's package.
+    Raises `RecordError` for a malformed batch, and `MissingExtra` if a codec's package is missing.
 
     A truncated last batch is ignored, because brokers cut responses at a number of bytes. Control records are
     left out unless `control` is set. `aborted` are the pairs (producer id, first offset) of a fetch response.

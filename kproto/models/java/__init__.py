@@ -1,14 +1,14 @@
 """Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a state machine.
 
-The model has the defects of the Java consumer. `kproto.group.classic.member` follows the same protocol
-without them. In Java, a member that receives FENCED_INSTANCE_ID joins again, and so fences the member that
-replaced it. An exception of the rebalance listener does not undo the new assignment. onPartitionsLost is
-called only in the poll that follows the loss of the membership.
+The model also has these defects of the Java consumer. A member that receives FENCED_INSTANCE_ID joins again,
+and so fences the member that replaced it. An exception of the rebalance listener does not undo the new
+assignment. onPartitionsLost is called only in the poll that follows the loss of the membership.
+`kproto.group.classic.member` follows the same protocol without these defects.
 
 Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` holds every difference between the two releases.
-The sources, of both releases, are KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator,
-ConsumerCoordinator, SubscriptionState, Fetcher and OffsetFetcher, FetchSessionHandler, and Metadata. The
-modules are named after these classes.
+In both releases, the sources are KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator,
+ConsumerCoordinator, SubscriptionState, Fetcher and OffsetFetcher, FetchSessionHandler, and Metadata. A module
+that follows one of these classes has its name.
 
 * There are two threads. The application's thread works only inside a call (`kafka_consumer`). The heartbeat
   thread sends heartbeats, looks up the coordinator and leaves the group (`heartbeat_thread`).

@@ -2,7 +2,7 @@
 
 * M3: A response changes the member only if the member still has the generation, member id and protocol with
   which the request was sent.
-* M7: The heartbeats start with the JoinGroup response, before SyncGroup is answered.
+* M7: The heartbeats start when the JoinGroup response arrives, before the response to SyncGroup.
 * M8, M10: If the member was reset while JoinGroup or SyncGroup was in flight, the response fails the join,
   and the join is retried.
 * M14, M15: REBALANCE_IN_PROGRESS in a heartbeat response has an effect only while the member is STABLE.
@@ -41,8 +41,8 @@ from .state import (
 
 M = JavaMemberState
 JOIN_GRACE_MS = 5_000
-# The code that replaces every error code that Java does not expect in the response. Poll then throws a
-# KafkaException.
+# The code that replaces an error code that Java does not expect in the response to JoinGroup or SyncGroup.
+# Poll then throws a KafkaException.
 UNEXPECTED = -3
 EXPECTED = {
     E.COORDINATOR_LOAD_IN_PROGRESS,

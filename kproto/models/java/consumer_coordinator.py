@@ -40,8 +40,8 @@ TOO_SHORT = (
     " and did not return any assignment for this member, or because static member is configured and the"
     " protocol is buggy hence did not get the assignment for this member"
 )
-# The log lines for an assignment with topics that are not subscribed: a warning in kafka-clients 2.6.2
-# (MISMATCH_2_6), information in 4.3.1 (MISMATCH).
+# The log lines for an assignment with topics that are not subscribed: kafka-clients 2.6.2 logs MISMATCH_2_6
+# at level WARN, and 4.3.1 logs MISMATCH at level INFO.
 MISMATCH_2_6 = (
     "We received an assignment {} that doesn't match our current subscription {}; it is likely that the"
     " subscription has changed since we joined the group. Will try re-join the group with current"

@@ -1,9 +1,10 @@
 """Metadata and ConsumerMetadata: which topics are requested, when, and what a response changes.
 
-* M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. An update that
-  is requested earlier, such as after a fetch error, is sent no sooner than retry.backoff.ms after the
-  previous update. As long as a subscribed topic does not exist, an update is sent every retry.backoff.ms.
-* M201: A pattern requests all topics. A leader requests the topics of the whole group.
+* M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. An earlier
+  request, such as after a fetch error, is sent no sooner than retry.backoff.ms after the previous response.
+  As long as a subscribed topic does not exist, a request is sent every retry.backoff.ms.
+* M201: With a pattern, the consumer requests all topics. A leader requests the topics of all members of the
+  group.
 * M92: A leader rejoins if the present metadata differs from the snapshot with which it assigned the
   partitions.
 """
@@ -79,7 +80,7 @@ def on_metadata_failure(state: JavaState) -> None:
 
 
 def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]:
-    """Return the partitions of `topics`, with their racks if the member has a rack.
+    """Map each topic to its partition count, or to the racks of its partitions if the member has a rack.
 
     Follows MetadataSnapshot.
     """

@@ -160,8 +160,8 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
                 )
             elif not state.release.sorts_partitions:
                 # When all buffered records of a partition have been returned, Java 2.6 moves it to the end of
-                # the assignment (movePartitionToEnd). The order matters in a rebalance, which revokes the
-                # partitions at the end.
+                # the assignment (movePartitionToEnd). The order matters in a rebalance: a member that owns
+                # too many partitions keeps the first ones.
                 state.assigned[completed.tp] = state.assigned.pop(completed.tp)
     state.buffer.extendleft(reversed(keep))
     return tuple(records)

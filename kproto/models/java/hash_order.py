@@ -76,8 +76,8 @@ def _partition_hash_code(partition: TopicPartition) -> int:
 def _copy_capacity(count: int) -> int:
     """Return the number of buckets of `new HashSet<>(collection)`.
 
-    Java reserves count / 0.75 + 1 buckets, at least 16, and rounds up to a power of two. A set of 12 elements
-    therefore has 32 buckets, and one into which they were put one after the other has 16.
+    Java reserves count / 0.75 + 1 buckets, at least 16, and rounds up to a power of two. A copied set of 12
+    elements therefore has 32 buckets. A set to which the same elements are added one after the other has 16.
     """
     return 1 << (max(_DEFAULT_CAPACITY, count * 4 // 3 + 1) - 1).bit_length()
 

@@ -1,7 +1,7 @@
 """The heartbeat thread and leaving the group (AbstractCoordinator.HeartbeatThread).
 
-* M6, M7: Heartbeats start with the JoinGroup response, before SyncGroup is answered. No heartbeat is sent
-  while a JoinGroup is in flight.
+* M6, M7: Heartbeats start when the JoinGroup response arrives, before the response to SyncGroup. No heartbeat
+  is sent while a JoinGroup is in flight.
 * M28: If the coordinator is unknown, the thread looks it up.
 * When the session timeout expires without a heartbeat response, the thread marks the coordinator unknown. The
   member stays in its generation.
@@ -41,7 +41,7 @@ FENCED = (
 
 
 def deadline(state: JavaState) -> int | None:
-    """Return the time at which the thread wakes next, or None without a timer."""
+    """Return the time at which the thread wakes next, or None if no timer runs."""
     if not state.heartbeat_enabled or state.heartbeat_exception is not None:
         return None
     if state.coordinator is None:

@@ -6,8 +6,8 @@ The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It diff
   timeout.
 * A membership is lost only if the generation *and* the member id are missing. A member that is reset during a
   join does not run onJoinPrepare again, so onPartitionsLost is not called. A cooperative member therefore
-  keeps its partitions, and reports them as owned under its new member id. After SyncGroup it revokes those
-  that it was not assigned.
+  keeps its partitions, and reports them as owned under its new member id. After SyncGroup it revokes the
+  partitions that its new assignment does not contain.
 * After ILLEGAL_GENERATION, and when a JoinGroup is retried, the member id is reset.
 * JoinGroup and LeaveGroup have no reason, the subscription has no generation, and skipAssignment does not
   exist. Fetch sessions are not closed: they expire at the broker.

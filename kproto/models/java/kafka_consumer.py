@@ -208,7 +208,7 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
 
 
 def _pattern_is_fresh(state: JavaState) -> bool:
-    """Return False while a join by pattern waits for metadata that is newer than the join's start (M201)."""
+    """Return False while a pattern subscription's join waits for metadata newer than its start (M201)."""
     if state.pattern is None or state.join_in_flight or state.join_result is not None:
         return True
     if state.pattern_refresh_since is None:
@@ -288,7 +288,7 @@ def _handle_join_failure(state: JavaState) -> bool:
 
 def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
     """Continue the call that waited for the rebalance listener, which has returned or raised. Partitions are
-    removed from the assignment only after the listener (M79).
+    removed from the assignment only after the listener has returned (M79).
     """
     thread = state.thread
     continuation, partitions = thread.continuation, thread.callback_partitions

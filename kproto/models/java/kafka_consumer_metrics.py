@@ -1,8 +1,8 @@
 """The metrics of poll (KafkaConsumerMetrics) and the samples behind their averages.
 
 * last-poll-seconds-ago counts from the start of the last poll. Before the first poll it is -1.
-* time-between-poll is measured from the start of a poll to the start of the next one. The first poll counts
-  as 0.
+* time-between-poll is measured from the start of a poll to the start of the next one. For the first poll the
+  value is 0.
 * poll-idle-ratio is the share of time inside poll. Near 1 the application waits for records, near 0 the
   records wait for the application. If the first poll takes no time, its ratio is 0/0, which is NaN. The
   average is then NaN until the sample with this ratio expires.
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass(slots=True)
 class SampledStat:
-    """The values of the last samples. Older samples are dropped (SampledStat)."""
+    """The values of the last `SAMPLES` windows of `SAMPLE_MS`. Older values are dropped (SampledStat)."""
 
     samples: list[Sample] = field(default_factory=list[Sample])
 

@@ -1,4 +1,4 @@
-"""The machine of a KafkaConsumer.
+"""The state machine of a KafkaConsumer, with the handlers of events and responses.
 
 `step` applies an event, then runs the heartbeat thread and the application's thread.
 """
@@ -50,7 +50,7 @@ def _run_threads(state: JavaState, out: Out) -> None:
 
 
 def next_deadline(state: JavaState) -> int | None:
-    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None if no timer runs."""
     if state.closed or not state.bootstrap:
         return None
     now, block = state.now, state.thread.state

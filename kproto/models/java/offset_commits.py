@@ -2,9 +2,9 @@
 
 Follows ConsumerCoordinator.
 
-* M122: Auto commit runs inside poll, at every interval, even if no position changed. After a retriable
-  failure it retries after retry.backoff.ms, after any other failure at the next interval
-  (doAutoCommitOffsetsAsync).
+* M122: Auto commit runs inside poll, at every interval, even if no position changed. If the commit fails with
+  a retriable error, it is retried after retry.backoff.ms. After any other error, the next commit is sent at
+  the next interval (doAutoCommitOffsetsAsync).
 * commitSync retries after retriable errors until its timeout. Without a generation it fails immediately.
 * M95: During a rebalance a commit fails with RebalanceInProgressException. Before the member has joined it
   fails with CommitFailedException.

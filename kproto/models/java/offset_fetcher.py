@@ -1,6 +1,6 @@
 """Positions: committed offsets, resets and validation (OffsetFetcher, SubscriptionState).
 
-* M138: A position is unknown, fetching, waiting for a reset, or waiting for validation.
+* M138: A position is unknown, valid, waiting for a reset, or waiting for validation.
 * M139: Each poll validates positions, fetches committed offsets, then applies the reset policy.
 * M140, M149: A position with an epoch is validated before the first fetch, and again after a leader change.
 * M150: If the log ends before the position, it was truncated. The position moves to the offset at which the

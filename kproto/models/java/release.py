@@ -113,15 +113,15 @@ _KAFKA_EXCEPTIONS = {
 
 
 def wrap_callback_error(cause: tuple[str, str]) -> tuple[str, str]:
-    """Wrap what the application's callback raised in a KafkaException."""
+    """Return a KafkaException that wraps the exception of the application's callback."""
     return "KafkaException", f"{CALLBACK}; caused by {cause[0]}: {cause[1]}"
 
 
 def callback_exception(cause: tuple[str, str]) -> tuple[str, str]:
-    """Return the exception that onJoinComplete throws: a KafkaException as it is, any other one wrapped."""
+    """Return the exception that onJoinComplete throws: a KafkaException unchanged, others wrapped in one."""
     return cause if cause[0] in _KAFKA_EXCEPTIONS else wrap_callback_error(cause)
 
 
 def exception_name(code: int) -> str:
-    """Return the name of Java's exception for `code`, or KafkaException for other codes."""
+    """Return the name of Java's exception for an error code; KafkaException if `EXCEPTIONS` has none."""
     return EXCEPTIONS.get(code, "KafkaException")

@@ -32,8 +32,10 @@ class JavaMemberState(Enum):
     """AbstractCoordinator.MemberState (M1)."""
 
     UNJOINED = "unjoined"
-    PREPARING_REBALANCE = "preparing"  # JoinGroup is in flight.
-    COMPLETING_REBALANCE = "completing"  # JoinGroup has been answered, and SyncGroup is in flight.
+    # JoinGroup is in flight.
+    PREPARING_REBALANCE = "preparing"
+    # JoinGroup has been answered, and SyncGroup is in flight.
+    COMPLETING_REBALANCE = "completing"
     STABLE = "stable"
 
 
@@ -59,10 +61,14 @@ EDGES: Final[machine.Edges[JavaMemberState]] = {
 class BlockedOn(Enum):
     """The event that the application's thread waits for inside its call."""
 
-    NOTHING = "nothing"  # The application is in no call.
-    POLL = "polling"  # Poll waits for records, a join or a coordinator, until its timeout expires.
-    PREPARE_COMMIT = "prepare commit"  # The commit of onJoinPrepare is in flight (only 2.6).
-    CALLBACK = "callback"  # The rebalance listener is running.
+    # The application is in no call.
+    NOTHING = "nothing"
+    # Poll waits for records, a join or a coordinator, until its timeout expires.
+    POLL = "polling"
+    # The commit of onJoinPrepare is in flight (only 2.6).
+    PREPARE_COMMIT = "prepare commit"
+    # The rebalance listener is running.
+    CALLBACK = "callback"
     CLOSE_COMMIT = "close commit"
     CLOSE_LEAVE = "close leave"
 
@@ -377,7 +383,7 @@ class JavaState:
     positions_settled: bool = False
 
     def __post_init__(self) -> None:
-        """Apply the configuration, or the release's defaults."""
+        """Set each option from the configuration, or to Java's default if the configuration has None."""
 
         def ms(configured: int | None, default: int) -> int:
             return default if configured is None else configured

@@ -129,7 +129,7 @@ def _assign_unowned(
 def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
-    """Take the first partition from members with the maximum until no member is below the minimum."""
+    """Move the first partition of members with the maximum to members below the minimum."""
     moving: dict[TopicPartition, str] = {}
     for member in under:
         while len(plan[member]) < least:
@@ -141,7 +141,7 @@ def _take_from_full(
 
 
 def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
-    """Encode the last assignment without sorting it.
+    """Encode the last assignment without sorting it, because its order matters.
 
     If the member owned too many partitions, the leader lets it keep the first ones.
     """

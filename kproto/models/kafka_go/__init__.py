@@ -10,15 +10,15 @@ kafka-go consists of goroutines that communicate over channels. The modules foll
 * `reader` follows the type Reader of reader.go: the queue that the application reads, and the commit loops
   (commitLoopInterval, commitLoopImmediate, commitOffsetsWithRetry).
 * `partition_reader` follows the type reader of reader.go: one goroutine and one connection per partition.
-* `machine` applies the events.
+* `machine` handles the events.
 
 The structure of kafka-go's goroutines leads to the following behaviour:
 
 * Every heartbeat error has the same effect: the member commits, and rejoins with the same member id.
 * No heartbeat is sent while a JoinGroup or SyncGroup is in flight, nor while a generation that has ended
-  waits for a Fetch in flight. If MaxWait exceeds the session timeout, a rebalance can expire a member with a
-  Fetch in flight. This member then joins again, which starts the next rebalance: two members can expire each
-  other endlessly.
+  waits for a Fetch in flight. If MaxWait exceeds the session timeout, the session of a member that waits for
+  its Fetch in a rebalance can expire. This member then joins again, which starts the next rebalance, in which
+  another member can expire. Two members can repeat this endlessly.
 * New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`), and only by the
   leader: the JoinGroup of a follower starts no rebalance.
 * Records that are queued when a generation ends are still delivered, and committed by the next generation.

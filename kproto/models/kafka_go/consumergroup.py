@@ -3,9 +3,9 @@
 * Each generation looks up the coordinator, on a connection that is closed after the response. The
   generation's connection to the coordinator is closed when its last goroutine has ended. To leave the group,
   the member opens two more connections: for the coordinator lookup, and for LeaveGroup.
-* The member id is kept from one generation to the next. A failed JoinGroup resets it. After any other error
-  that precedes the generation, the member first leaves the group, and then joins again. REBALANCE_IN_PROGRESS
-  is retried immediately, other errors after JoinGroupBackoff.
+* The member id is kept from one generation to the next. A failed JoinGroup resets it. After
+  REBALANCE_IN_PROGRESS the member joins again immediately. After any other error that precedes the generation
+  it leaves the group, if it has a member id, waits for JoinGroupBackoff, and then joins again.
 * Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it sends LeaveGroup. During the
   backoff after an error it sends no LeaveGroup.
 """

@@ -1,4 +1,4 @@
-"""The machine of a Reader: it handles events and deadlines, and runs the goroutines after each event."""
+"""The state machine of a Reader: it handles events and deadlines, then runs the goroutines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def step(state: KafkaGoState, event: ModelEvent, now: int) -> list[ModelAction]:
 
 
 def next_deadline(state: KafkaGoState) -> int | None:
-    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None if no timer runs."""
     deadlines: list[int] = []
     if state.open_poll is not None:
         deadlines.append(state.open_poll[0])

@@ -51,15 +51,19 @@ from .state import (
 )
 
 W = ReaderPhase
-BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000  # Defaults of ReadBackoffMin and ReadBackoffMax.
-LOOKUP_MIN_MS, LOOKUP_MAX_MS = 100, 10_000  # Bounds of the backoff in Dialer.LookupPartition.
-OFFSETS_TIMEOUT_MS = 10_000  # Timeout of a request in reader.readOffsets.
-RTT_MS = 1_000  # defaultRTT of time.go, the assumed round trip.
+# Defaults of ReadBackoffMin and ReadBackoffMax.
+BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000
+# Bounds of the backoff in Dialer.LookupPartition.
+LOOKUP_MIN_MS, LOOKUP_MAX_MS = 100, 10_000
+# Timeout of a request in reader.readOffsets.
+OFFSETS_TIMEOUT_MS = 10_000
+# defaultRTT of time.go: the assumed time of a round trip.
+RTT_MS = 1_000
 
 # The metadata for decoding Fetch responses is empty: kafka-go's Fetch versions have no topic ids.
 NO_METADATA = ClusterMetadata()
-# The bytes of a Fetch response with one message without key and value, apart from the topic's name. kafka-go
-# adds them to MaxBytes (Conn.fetchMinSize).
+# The size in bytes of a Fetch response that has a single message without key and value. kafka-go adds this
+# size and the length of the topic's name to MaxBytes (Conn.fetchMinSize).
 FETCH_MIN_SIZE = 58
 
 _TIMESTAMPS = {
@@ -229,7 +233,7 @@ def _on_list_offsets_response(
 def _handle_out_of_range(
     state: KafkaGoState, reader: PartitionReader, end_offset: int, now: int, out: Out
 ) -> None:
-    """Move an offset below the log's start to the start, or wait until the log grows beyond the offset.
+    """Move an offset that is below the log's start to the start; else wait until the log contains it.
 
     Follows reader.run.
     """

@@ -28,9 +28,12 @@ from ..contract import (
 # depend on the broker.
 VERSIONS: Final[Mapping[int, int]] = {1: 10, 2: 1, 3: 6, 8: 2, 9: 1, 10: 0, 11: 2, 12: 0, 13: 0, 14: 0}
 
-TIMEOUT_MS = 5_000  # defaultTimeout of consumergroup.go.
-COMMIT_RETRIES = 3  # defaultCommitRetries of reader.go.
-MAX_ATTEMPTS = 3  # Default of ReaderConfig.MaxAttempts.
+# defaultTimeout of consumergroup.go.
+TIMEOUT_MS = 5_000
+# defaultCommitRetries of reader.go.
+COMMIT_RETRIES = 3
+# Default of ReaderConfig.MaxAttempts.
+MAX_ATTEMPTS = 3
 FIRST_OFFSET, LAST_OFFSET = -2, -1
 
 # (Go's name of the error's type, text of the error).
@@ -40,17 +43,28 @@ Error = tuple[str, str]
 class ConsumerGroupPhase(Enum):
     """The position of ConsumerGroup.run."""
 
-    IDLE = "idle"  # The Reader has no topics.
-    FINDING = "finding"  # FindCoordinator is in flight, on its own connection.
-    JOINING = "joining"  # JoinGroup is in flight.
-    PLANNING = "planning"  # The leader's Metadata request for all members' topics is in flight.
-    SYNCING = "syncing"  # SyncGroup is in flight.
-    FETCHING_OFFSETS = "fetching"  # OffsetFetch is in flight.
-    RUNNING = "running"  # The generation is running.
-    ENDING = "ending"  # One goroutine has ended. The others still have to end.
-    FINDING_TO_LEAVE = "leave_finding"  # FindCoordinator for LeaveGroup is in flight.
-    LEAVING = "leaving"  # LeaveGroup is in flight.
-    BACKING_OFF = "waiting"  # The Reader waits for JoinGroupBackoff after an error.
+    # The Reader has no topics.
+    IDLE = "idle"
+    # FindCoordinator is in flight, on its own connection.
+    FINDING = "finding"
+    # JoinGroup is in flight.
+    JOINING = "joining"
+    # The leader's Metadata request for all members' topics is in flight.
+    PLANNING = "planning"
+    # SyncGroup is in flight.
+    SYNCING = "syncing"
+    # OffsetFetch is in flight.
+    FETCHING_OFFSETS = "fetching"
+    # The generation is running.
+    RUNNING = "running"
+    # One goroutine has ended. The others still have to end.
+    ENDING = "ending"
+    # FindCoordinator for LeaveGroup is in flight.
+    FINDING_TO_LEAVE = "leave_finding"
+    # LeaveGroup is in flight.
+    LEAVING = "leaving"
+    # The Reader waits for JoinGroupBackoff after an error.
+    BACKING_OFF = "waiting"
     CLOSED = "closed"
 
 
@@ -126,16 +140,25 @@ class PartitionWatcher:
 class ReaderPhase(Enum):
     """What the goroutine of one partition waits for: the response to a request, or a point in time."""
 
-    LOOKING_UP = "looking"  # Dialer.LookupPartition: Metadata on its own connection.
-    FIRST_OFFSET = "first"  # ReadOffsets: the start of the log.
-    LAST_OFFSET = "last"  # ReadOffsets: the end of the log.
-    SEEK_FIRST = "seek_first"  # Conn.Seek requests both ends again.
+    # Dialer.LookupPartition: Metadata on its own connection.
+    LOOKING_UP = "looking"
+    # ReadOffsets: the start of the log.
+    FIRST_OFFSET = "first"
+    # ReadOffsets: the end of the log.
+    LAST_OFFSET = "last"
+    # Conn.Seek requests both ends again.
+    SEEK_FIRST = "seek_first"
     SEEK_LAST = "seek_last"
-    READING = "reading"  # Fetch is in flight.
-    PUSHING = "pushing"  # The record queue is full.
-    RESTART_BACKOFF = "before_start"  # The reader backs off before it starts again.
-    READ_BACKOFF = "before_read"  # The reader backs off before the next Fetch.
-    RANGE_FIRST = "first_again"  # The offset is out of range: ReadOffsets requests both ends.
+    # Fetch is in flight.
+    READING = "reading"
+    # The record queue is full.
+    PUSHING = "pushing"
+    # The reader backs off before it starts again.
+    RESTART_BACKOFF = "before_start"
+    # The reader backs off before the next Fetch.
+    READ_BACKOFF = "before_read"
+    # The offset is out of range: ReadOffsets requests both ends.
+    RANGE_FIRST = "first_again"
     RANGE_LAST = "last_again"
     ENDED = "ended"
 
@@ -208,8 +231,8 @@ class ReaderMessage:
 
 @dataclass(slots=True)
 class CommitRequest:
-    """An entry of Reader.commits. `token` identifies the call that waits for the commit's result; None
-    without one.
+    """An entry of Reader.commits. `token` identifies the call that waits for the commit's result; None if no
+    call waits.
     """
 
     offsets: dict[TopicPartition, int]
@@ -281,8 +304,10 @@ class KafkaGoState:
     members: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     assigned: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
     generation: KafkaGoGeneration | None = None
-    leave_error: Error | None = None  # The error to report after LeaveGroup; None if the Reader is closing.
-    errors: int = 0  # Consecutive errors of ConsumerGroup.Next.
+    # The error to report after LeaveGroup; None if the Reader is closing.
+    leave_error: Error | None = None
+    # Consecutive errors of ConsumerGroup.Next.
+    errors: int = 0
     retry_at: int | None = None
     closing: bool = False
 

@@ -84,9 +84,9 @@ def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
     state.bootstrapped = True
     state.coordinator = None
     send_request(state, any_usable_broker(state), metadata_request(()), out, "brokers")
-    if state.local_topics:  # Partitions were assigned before any broker was known.
-        # The metadata refresh for them is due in the next millisecond, because the timers of the current one
-        # have already run.
+    if state.local_topics:
+        # Partitions were assigned before any broker was known. Their metadata refresh is due in the next
+        # millisecond, because the timers of the current one have already run.
         state.metadata_at = state.now + 1
     coord_query(state, out)
 

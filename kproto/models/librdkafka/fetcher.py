@@ -4,8 +4,9 @@
   records are queued.
 * Records are queued with the partition's version. Then the next Fetch is sent, without waiting for a poll.
 * With enable.partition.eof, an event is queued each time that the consumer reaches a partition's end.
-* OFFSET_OUT_OF_RANGE resets the offset. Leader errors request metadata and back off for
-  fetch.error.backoff.ms. The backoff after a failed authorization is ten times as long.
+* OFFSET_OUT_OF_RANGE resets the offset. After an error that concerns the leader, the consumer requests
+  metadata, and the partition backs off for fetch.error.backoff.ms. The backoff after a failed authorization
+  is ten times as long.
 """
 
 from __future__ import annotations

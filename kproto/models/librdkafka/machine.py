@@ -1,4 +1,4 @@
-"""The machine of librdkafka: applies an event, then runs the main thread (rd_kafka_cgrp_serve).
+"""The state machine of librdkafka: it applies an event, then runs the main thread (rd_kafka_cgrp_serve).
 
 `LibrdkafkaHandlers` handles the events, `RESPONSES` the responses of brokers. As in librdkafka, every event
 except polls and Fetch responses wakes the main thread. The main thread sends heartbeats and JoinGroups only
@@ -78,7 +78,7 @@ def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
 
 
 def next_deadline(state: LibrdkafkaState) -> int | None:
-    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None if no timer runs."""
     if state.closed or not state.bootstrap:
         return None
     due, polling = state.next_wakeup, state.open_poll

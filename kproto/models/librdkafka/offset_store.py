@@ -4,12 +4,12 @@ An offset is *stored* when the application has received the record before it. Wi
 the delivery of a record stores the offset. Without it, a call of the application stores it. An offset is
 *committed* when the group's coordinator has accepted it (M126).
 
-* The auto-commit timer commits stored offsets that are newer than the committed ones. It runs with
-  enable.auto.commit and an interval above 0. A member of a group commits only in STEADY.
+* The auto-commit timer commits stored offsets that are newer than the committed ones. It runs only if
+  enable.auto.commit is true and the interval is above 0. A member of a group commits only in STEADY.
 * When partitions are removed from the assignment, their stored offsets are committed even if they are not
   newer than the committed ones (`assignment`).
-* The offsets of a lost assignment are not committed: a manual commit fails with _ASSIGNMENT_LOST. A commit
-  without offsets fails with _NO_OFFSET.
+* The offsets of a lost assignment are not committed: a manual commit fails with _ASSIGNMENT_LOST.
+* A commit fails with _NO_OFFSET if it has no offsets, or only logical ones.
 * Without a coordinator, and after NOT_COORDINATOR, a commit waits once for a coordinator, up to
   session.timeout.ms.
 * UNKNOWN_MEMBER_ID makes the member lose its whole assignment. So does ILLEGAL_GENERATION outside a

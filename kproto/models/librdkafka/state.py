@@ -21,20 +21,10 @@ from .constants import BEGINNING, END, FENCED_TEXT, INVALID, err2name
 
 Out = list[ModelAction]
 
-# Request versions of librdkafka 2.16 (rdkafka_request.c, rdkafka_fetcher.c).
-VERSIONS: dict[int, int] = {
-    1: 16,  # Fetch
-    2: 7,  # ListOffsets
-    3: 13,  # Metadata
-    8: 9,  # OffsetCommit
-    9: 9,  # OffsetFetch
-    10: 2,  # FindCoordinator
-    11: 5,  # JoinGroup
-    12: 3,  # Heartbeat
-    13: 1,  # LeaveGroup
-    14: 3,  # SyncGroup
-    23: 2,  # OffsetForLeaderEpoch
-}
+# Request versions of librdkafka 2.16 (rdkafka_request.c, rdkafka_fetcher.c) by API key: 1 Fetch,
+# 2 ListOffsets, 3 Metadata, 8 OffsetCommit, 9 OffsetFetch, 10 FindCoordinator, 11 JoinGroup, 12 Heartbeat,
+# 13 LeaveGroup, 14 SyncGroup, 23 OffsetForLeaderEpoch.
+VERSIONS: dict[int, int] = {1: 16, 2: 7, 3: 13, 8: 9, 9: 9, 10: 2, 11: 5, 12: 3, 13: 1, 14: 3, 23: 2}
 
 # Request versions of librdkafka 1.9 and 2.0, which do not use OffsetForLeaderEpoch.
 OLD_VERSIONS: dict[int, int] = {**VERSIONS, 1: 11, 2: 2, 3: 4, 8: 7, 9: 7}
@@ -112,11 +102,15 @@ EDGES: Final[machine.Edges[CgrpJoinState]] = {
 class CgrpState(Enum):
     """rkcg_state: the lookup of the coordinator."""
 
-    QUERY_COORD = "query"  # FindCoordinator is sent as soon as the minimum interval has passed.
-    WAIT_COORD = "wait"  # FindCoordinator is in flight.
-    WAIT_BROKER_TRANSPORT = "transport"  # The coordinator is known, but its connection is not open.
+    # FindCoordinator is sent as soon as the minimum interval has passed.
+    QUERY_COORD = "query"
+    # FindCoordinator is in flight.
+    WAIT_COORD = "wait"
+    # The coordinator is known, but its connection is not open.
+    WAIT_BROKER_TRANSPORT = "transport"
     UP = "up"
-    TERM = "term"  # The group is closed.
+    # The group is closed.
+    TERM = "term"
 
 
 C = CgrpState
@@ -185,9 +179,12 @@ class TopparFetchState(Enum):
     """rktp_fetch_state of a partition."""
 
     NONE = "none"
-    OFFSET_QUERY = "offset query"  # The partition waits for the timer before ListOffsets.
-    OFFSET_WAIT = "offset wait"  # ListOffsets is in flight.
-    VALIDATE_EPOCH_WAIT = "validating"  # OffsetForLeaderEpoch is in flight.
+    # The partition waits for the timer before ListOffsets.
+    OFFSET_QUERY = "offset query"
+    # ListOffsets is in flight.
+    OFFSET_WAIT = "offset wait"
+    # OffsetForLeaderEpoch is in flight.
+    VALIDATE_EPOCH_WAIT = "validating"
     ACTIVE = "active"
 
 
@@ -296,7 +293,7 @@ class FetchOp(NamedTuple):
 
 
 class EofOp(NamedTuple):
-    """The event that a Fetch from a partition's end offset found no records (partition EOF)."""
+    """The event of a partition's end (EOF): a Fetch from the end offset returned no records."""
 
     tp: TopicPartition
     version: int
@@ -519,9 +516,10 @@ class LibrdkafkaState:
 
     @property
     def works_on(self) -> frozenset[TopicPartition] | None:
-        """No partition, once a fatal error has ended the assignment of a static member; before, None.
+        """The partitions still in use: none after the fatal error of a static member, else None for all.
 
-        The application's callbacks are not called then. rd_kafka_assignment returns an empty assignment.
+        After the fatal error the application's callbacks are not called, and rd_kafka_assignment returns an
+        empty assignment.
         """
         return frozenset() if self.fatal is not None and self.is_static else None
 

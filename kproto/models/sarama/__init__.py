@@ -6,7 +6,7 @@ the original. The modules that mirror sarama's files:
 
 * consumer_group.go, consumer_group_cooperative.go: `consumer_group` has Consume and the application's loop
   that calls it. `consumer_group_cooperative` has the rebalance of cooperative strategies.
-  `consumer_group_close` is the end of a session and Close. `consumer_group_join` is joinSync with its
+  `consumer_group_close` ends a session, and implements Close. `consumer_group_join` is joinSync with its
   retries.
 * consumer_group_session.go: `consumer_group_session` is the session with its heartbeats and the leader's
   partition checker. `consumer_group_claim` is the goroutine around ConsumeClaim.
@@ -20,9 +20,10 @@ the original. The modules that mirror sarama's files:
   selects.
 * balance_strategy.go: `balance_strategy` and `sticky_balance_strategy`.
 
-Known differences: the order of Go's map iterations, and the choice among the ready cases of a select, are
-random. The model uses a fixed order. An OffsetFetch request of the model has its partitions in sorted order.
-sarama has no Seek, no patterns and no enforceRebalance: these calls are reported as errors.
+Known differences: Go iterates over maps, and chooses among the ready cases of a select, in a random order.
+The model uses a fixed order. An OffsetFetch request of the model has its partitions in sorted order.
+
+sarama has no Seek, no patterns and no enforceRebalance: the model reports these calls as errors.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def step(state: SaramaState, event: ModelEvent, now: int) -> list[ModelAction]:
 
 
 def next_deadline(state: SaramaState) -> int | None:
-    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None if no timer runs."""
     return None if state.group.state is CLOSED else state.next_deadline()
 
 

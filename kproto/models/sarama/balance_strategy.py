@@ -9,8 +9,9 @@ consumer_group_members.go.
   the order of their ids (R224). Members that do not subscribe to the topic are skipped.
 * sticky and cooperative-sticky: see `sticky_balance_strategy` (R225, R227).
 * The subscription has version 2, or a lower version if Config.Version is below 3.2 (R228). It has the topics
-  in the order of the application. Sticky members send back the user data of their assignment: the partitions
-  and the generation (R226). Cooperative members send the generation and the partitions that they own (M74).
+  in the order in which the application passes them. Sticky members send back the user data of their
+  assignment: the partitions and the generation (R226). Cooperative members send the generation and the
+  partitions that they own (M74).
 * The assignment has version 0 and contains every member.
 """
 

@@ -3,7 +3,8 @@
 The original functions are Open and sendAndReceive.
 
 * A broker has one request in flight: the caller holds the broker's lock from the send until the response. A
-  JoinGroup that waits for the group therefore blocks the fetches and heartbeats to that broker.
+  JoinGroup that the coordinator answers only after the other members have joined therefore blocks the fetches
+  and heartbeats to that broker.
 * Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). The flush builds
   its request after it has taken the lock. The request therefore includes offsets that were marked during the
   wait.
@@ -35,8 +36,10 @@ READ_TIMEOUT_MS = 30_000  # Net.ReadTimeout
 
 
 class SaramaBrokerState(States):
-    FREE = "free"  # No routine holds the lock.
-    LOCKED = "locked"  # A request is in flight, and its caller holds the lock.
+    # No routine holds the lock.
+    FREE = "free"
+    # A request is in flight, and its caller holds the lock.
+    LOCKED = "locked"
 
 
 S = SaramaBrokerState
@@ -119,7 +122,8 @@ class SaramaBroker(Routine):
         self.id = node_id
         self.address = Address(host, port, "bootstrap" if node_id < 0 else "main")
         self.opened = False
-        self.used = False  # Whether a request was sent since the broker was opened.
+        # Whether a request was sent since the broker was opened.
+        self.used = False
         # The error of a request that timed out. Every further call fails with this error until the connection
         # is closed.
         self.broken: GoError | None = None

@@ -6,9 +6,9 @@ All consumed partitions of the broker share the loop.
   partition arrives, it waits 100 ms for further ones (M186). The *fetcher* (subscriptionConsumer) takes the
   collected partitions, if any, before every request. The channels between them are unbuffered: no fetch
   starts while the manager collects.
-* Each Fetch requests all partitions that are not paused, in one request without a session. It carries
-  MinBytes and MaxWaitTime, and an offset and a fetch size per partition (M165). If no partition is left to
-  request, the fetcher sleeps for 100 ms.
+* Each Fetch requests all partitions that are not paused, without a fetch session. It carries MinBytes and
+  MaxWaitTime, and an offset and a fetch size per partition (M165). If no partition is left to request, the
+  fetcher sleeps for 100 ms.
 * Each partition has a feeder, a goroutine that passes messages to the application. The response goes to the
   feeders of all requested partitions, and the next request waits until all feeders have finished. So the
   slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After that time the fetcher
@@ -183,9 +183,12 @@ class BrokerConsumers:
 
 
 class SubscriptionManagerState(States):
-    IDLE = "idle"  # The manager waits for a partition, and offers the fetcher an empty batch.
-    GATHERING = "gathering"  # The manager collects more partitions for 100 ms.
-    OFFERING = "offering"  # The manager waits until the fetcher takes the batch.
+    # The manager waits for a partition, and offers the fetcher an empty batch.
+    IDLE = "idle"
+    # The manager collects more partitions for 100 ms.
+    GATHERING = "gathering"
+    # The manager waits until the fetcher takes the batch.
+    OFFERING = "offering"
     STOPPED = "stopped"
 
 
@@ -302,7 +305,7 @@ class BrokerFetcher(Routine):
         self.batch_pending = False  # Whether the manager has sent a batch that the fetcher has not received.
 
     def ack(self) -> None:
-        """Count a partition whose feeder has finished, or to which nothing was fed."""
+        """Count one more partition as finished. After the last one, wake the fetcher."""
         self.acks -= 1
         if not self.acks:
             self.consumer.client.wake(self, "all_acknowledged")

@@ -33,7 +33,8 @@ class Dialect(NamedTuple):
     gather_ms: int
 
 
-PRESENT = Dialect(pipelines=False, asks_bootstrap=False, gather_ms=100)  # IBM/sarama 1.61.1
+# IBM/sarama 1.61.1
+PRESENT = Dialect(pipelines=False, asks_bootstrap=False, gather_ms=100)
 # Shopify/sarama 1.17.0, which sarama-cluster 2.1.15 was built with.
 OLD = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
 

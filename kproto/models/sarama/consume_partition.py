@@ -22,10 +22,14 @@ from .routines import Routine, States, Table, row
 
 
 class OpenState(States):
-    LISTING_NEWEST = "listing_newest"  # ListOffsets for the end of the log.
-    LISTING_OLDEST = "listing_oldest"  # ListOffsets for the start of the log.
-    FINDING_LEADER = "finding_leader"  # The call refreshes the topic's metadata, since the leader is unknown.
-    QUEUEING = "queueing"  # The call waits until the subscription manager takes the partition.
+    # ListOffsets for the end of the log.
+    LISTING_NEWEST = "listing_newest"
+    # ListOffsets for the start of the log.
+    LISTING_OLDEST = "listing_oldest"
+    # The call refreshes the topic's metadata, since the leader is unknown.
+    FINDING_LEADER = "finding_leader"
+    # The call waits until the subscription manager takes the partition.
+    QUEUEING = "queueing"
     DONE = "done"
 
 

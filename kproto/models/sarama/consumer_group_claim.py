@@ -43,11 +43,15 @@ _RETRIABLE = {
 
 class ClaimState(States):
     STARTING = "starting"
-    UNREADABLE = "unreadable"  # No leader is known. The claim checks again every 5 s.
-    OPENING = "opening"  # A call of ConsumePartition is in progress.
+    # No leader is known. The claim checks again every 5 s.
+    UNREADABLE = "unreadable"
+    # A call of ConsumePartition is in progress.
+    OPENING = "opening"
     BACKING_OFF = "backing_off"
-    REFRESHING = "refreshing"  # The claim refreshes the topic's metadata before the next attempt.
-    CONSUMING = "consuming"  # The handler runs.
+    # The claim refreshes the topic's metadata before the next attempt.
+    REFRESHING = "refreshing"
+    # The handler runs.
+    CONSUMING = "consuming"
     # The handler has returned. The claim waits until the partition consumer has closed its channels.
     DRAINING = "draining"
     DONE = "done"

@@ -23,8 +23,10 @@ from .consumer_group_state import S, SaramaGroup
 from .errors import GoError
 from .offset_manager_close import LastFlush
 
-AFTER_ERROR_MS = 300  # The pause before the next call of Consume after an error.
-_MEMBERS_SINCE = 3  # The first version of LeaveGroup that has a list of members.
+# The pause before the next call of Consume after an error.
+AFTER_ERROR_MS = 300
+# The first version of LeaveGroup that has a list of members.
+_MEMBERS_SINCE = 3
 _LEFT = {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID}
 
 

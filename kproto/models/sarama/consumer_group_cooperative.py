@@ -28,7 +28,7 @@ def rejoin(group: SaramaGroup) -> None:
 
 def on_generation_locked(group: SaramaGroup, payload: object) -> None:
     assert group.session is not None
-    # The join that starts now answers every rebalance that was signaled until now.
+    # The join that starts now covers every rebalance that was signalled before it.
     group.session.rejoin_cause = None
     group.session.offsets.lock_generation(group)
 

@@ -1,8 +1,9 @@
 """A session and its goroutines (sarama v1.61.1: consumer_group_session.go, consumer_group.go).
 
-* The session ends with the first of these causes: a rebalance, an error, a claim that returned, or the
-  application. The cause is the reason in the next JoinGroup (M116). A rebalance does not end a cooperative
-  session: the member joins again. Further causes that occur before this join begins have no effect.
+* The session ends with the first of these causes: a rebalance, an error, a claim that returned, or a call
+  with which the application ends Consume. The cause is the reason in the next JoinGroup (M116). A rebalance
+  does not end a cooperative session: the member joins again. Further causes that occur before this join
+  begins have no effect.
 * Heartbeats start with the session, before offsets are fetched and Setup is called. They continue until
   Cleanup and the last commit are done (M113). A rebalance does not stop them: further REBALANCE_IN_PROGRESS
   responses have no effect (M58).

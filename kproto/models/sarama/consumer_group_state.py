@@ -17,26 +17,38 @@ from .routines import Routine, States, Table
 
 class SaramaGroupState(States):
     NEW = "new"
-    CONNECTING = "connecting"  # NewClient: the first metadata request is in flight.
-    IDLE = "idle"  # No Consume is running.
+    # NewClient: the first metadata request is in flight.
+    CONNECTING = "connecting"
+    # No Consume is running.
+    IDLE = "idle"
     REFRESHING = "refreshing"
     JOINING = "joining"
-    FETCHING_OFFSETS = "fetching_offsets"  # The member fetches the offsets of its claims.
+    # The member fetches the offsets of its claims.
+    FETCHING_OFFSETS = "fetching_offsets"
     SETTING_UP = "setting_up"
     RUNNING = "running"
     # The member waits for the heartbeat and the commits in flight before a cooperative rebalance.
     LOCKING = "locking"
     REJOINING = "rejoining"
-    REVOKING = "revoking"  # The member waits until the revoked claims have ended.
-    COMMITTING_REVOKED = "committing_revoked"  # The member commits the offsets of the revoked claims.
-    REFRESHING_TOPICS = "refreshing_topics"  # The member refreshes the metadata of added topics.
-    FETCHING_ADDED_OFFSETS = "fetching_added_offsets"  # The member fetches the offsets of added claims.
-    RELEASING = "releasing"  # The member waits until all claims have ended.
+    # The member waits until the revoked claims have ended.
+    REVOKING = "revoking"
+    # The member commits the offsets of the revoked claims.
+    COMMITTING_REVOKED = "committing_revoked"
+    # The member refreshes the metadata of added topics.
+    REFRESHING_TOPICS = "refreshing_topics"
+    # The member fetches the offsets of added claims.
+    FETCHING_ADDED_OFFSETS = "fetching_added_offsets"
+    # The member waits until all claims have ended.
+    RELEASING = "releasing"
     CLEANING_UP = "cleaning_up"
-    CLOSING_OFFSETS = "closing_offsets"  # The last commit of the session is in progress.
-    STOPPING = "stopping"  # The member waits until the heartbeat loop has ended.
-    PAUSING = "pausing"  # The application waits after an error, before it calls Consume again.
-    FINDING_COORDINATOR = "finding_coordinator"  # The member looks the coordinator up for LeaveGroup.
+    # The last commit of the session is in progress.
+    CLOSING_OFFSETS = "closing_offsets"
+    # The member waits until the heartbeat loop has ended.
+    STOPPING = "stopping"
+    # The application waits after an error, before it calls Consume again.
+    PAUSING = "pausing"
+    # The member looks the coordinator up for LeaveGroup.
+    FINDING_COORDINATOR = "finding_coordinator"
     LEAVING = "leaving"
     CLOSED = "closed"
 
@@ -159,8 +171,10 @@ class SaramaGroup(SessionOwner):
         super().__init__(S.NEW, client, application)
         # The topics that the application wants to consume; None before Consume and after Close.
         self.requested_topics: tuple[str, ...] | None = None
-        self.topics: tuple[str, ...] = ()  # The topics of the current Consume.
-        self.canceled = False  # Whether the context of the current Consume is canceled.
+        # The topics of the current Consume.
+        self.topics: tuple[str, ...] = ()
+        # Whether the context of the current Consume is canceled.
+        self.canceled = False
         self.member_id = ""
         self.user_data: bytes | None = None
         self.last_cause: GoError | None = None

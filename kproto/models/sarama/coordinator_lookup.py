@@ -32,7 +32,7 @@ class CachedCoordinator:
         self.node_id: int | None = None
 
     def cached(self) -> SaramaBroker | None:
-        """Return the cached coordinator, and open its connection if it is closed; None if it is unknown."""
+        """Return the cached coordinator, after opening its connection if needed; None if it is unknown."""
         broker = None if self.node_id is None else self.metadata.brokers.get(self.node_id)
         return None if broker is None else broker.open()
 

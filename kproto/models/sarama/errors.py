@@ -94,9 +94,9 @@ def kafka(code: int) -> GoError:
 
 
 def network(why: str, late: bool, address: str = "") -> GoError:
-    """Return the error of a request to `address` without a response.
+    """Return the error of a request to `address` that got no response.
 
-    Go reports EOF for a broken connection, and another error type for a timeout and a refused connection.
+    Go reports EOF for a broken connection, and a net.OpError for a timeout or a refused connection.
     """
     if "refused" in why and address:
         return GoError("net.OpError", f"dial tcp {address}: connect: connection refused")

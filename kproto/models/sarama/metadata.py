@@ -146,7 +146,7 @@ class Metadata:
                 self.client.wake(routine, "metadata_refreshed", _error_of_topics(topics, topic_errors))
 
     def update(self, response: MetadataResponse, everything: bool) -> tuple[bool, dict[str, GoError]]:
-        """Apply a Metadata response; return whether to retry, and topic -> error (updateMetadata)."""
+        """Apply a Metadata response; return whether to retry, and the errors of topics (updateMetadata)."""
         for broker in response.brokers:
             self.register(broker.node_id, broker.host, broker.port)
         node_ids = {broker.node_id for broker in response.brokers}

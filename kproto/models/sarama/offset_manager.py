@@ -8,8 +8,8 @@
 * The first flush or OffsetFetch looks the coordinator up, even if no offset is dirty. After an error that
   releases the coordinator, the next flush looks the coordinator up again (M61).
 * Offsets are fetched one partition after another. Only under read_committed are stable offsets requested.
-* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE an OffsetFetch is repeated with a newly looked up
-  coordinator, after a wait and up to Metadata.Retry.Max times. After LOAD_IN_PROGRESS and
+* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE an OffsetFetch is repeated after a wait and another
+  lookup of the coordinator, up to Metadata.Retry.Max times. After COORDINATOR_LOAD_IN_PROGRESS and
   UNSTABLE_OFFSET_COMMIT it is repeated after the wait, without a lookup (M62).
 * Only OffsetCommit v2 to v4 carries Offsets.Retention. The default 0 is sent as -1, which selects the
   broker's retention.
@@ -123,7 +123,8 @@ class OffsetManager(Routine):
         self.partition_offsets: dict[TopicPartition, PartitionOffset] = {}
         self.broker: SaramaBroker | None = None
         self.waiting: deque[Routine] = deque()
-        self.readers = 0  # The number of flushes in progress in the current generation.
+        # The number of flushes in progress in the current generation.
+        self.readers = 0
         # The routine that changes the generation when these flushes have ended.
         self.writer: Routine | None = None
         self.writing = False  # Whether the generation is changing. No flush starts while it changes.

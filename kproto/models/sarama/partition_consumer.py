@@ -126,7 +126,8 @@ class DispatcherState(States):
     WAITING = "waiting"
     BACKING_OFF = "backing_off"
     REFRESHING = "refreshing"
-    QUEUEING = "queueing"  # The dispatcher waits until the subscription manager takes the partition.
+    # The dispatcher waits until the subscription manager takes the partition.
+    QUEUEING = "queueing"
     # While it closes, the dispatcher waits until the broker consumer releases the partition.
     HANDING_OVER = "handing_over"
     ENDED = "ended"

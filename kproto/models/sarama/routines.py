@@ -80,7 +80,7 @@ class Scheduler:
                 self.run()
 
     def next_deadline(self) -> int | None:
-        """Return the deadline of the next timer, or None without a timer."""
+        """Return the deadline of the next timer, or None if no timer runs."""
         timers = self._timers
         while timers and timers[0][2].timer != timers[0][1]:
             heapq.heappop(timers)
@@ -99,7 +99,7 @@ class Routine:
 
     def __init__(self, state: Enum) -> None:
         self.state = state
-        self.timer = 0  # The number of the current timer, or 0 without a timer.
+        self.timer = 0  # The number of the current timer, or 0 if no timer runs.
 
     def move(self, to: Enum) -> None:
         """Change the state and stop the timer, which belongs to the state that set it."""

@@ -53,7 +53,8 @@ from .coordinator_requests import CommitOffsets
 
 __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_deadline", "start", "step"]
 
-SEES_GROWTH = False  # Whether members notice new partitions. Not even the leader does (`loops`).
+# Whether members notice new partitions. Not even the leader does (`loops`).
+SEES_GROWTH = False
 # Whether a fenced member delivers no more messages. sarama-cluster delivers them until the main loop releases
 # the partitions. After a rebalance, messages may be delivered before the notification "assigned", because
 # partitions and notifications have separate goroutines (consumer.go, nextTick).
@@ -105,7 +106,7 @@ def step(state: SaramaClusterState, event: ModelEvent, now: int) -> list[ModelAc
 
 
 def next_deadline(state: SaramaClusterState) -> int | None:
-    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None if no timer runs."""
     return None if state.consumer.state is CLOSED else state.next_deadline()
 
 

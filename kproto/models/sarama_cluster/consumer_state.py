@@ -20,24 +20,31 @@ from .partitions import ClusterPartition
 
 class ClusterConsumerState(States):
     NEW = "new"
-    CONNECTING = "connecting"  # NewClient: the first metadata request is in flight.
-    IDLE = "idle"  # No Consumer exists, or it is closed.
-    CREATING = "creating"  # NewConsumer looks the coordinator up.
+    # NewClient: the first metadata request is in flight.
+    CONNECTING = "connecting"
+    # No Consumer exists, or it is closed.
+    IDLE = "idle"
+    # NewConsumer looks the coordinator up.
+    CREATING = "creating"
     REFRESHING = "refreshing"
     FINDING_COORDINATOR = "finding_coordinator"
     RELEASING = "releasing"
-    REFRESHING_TOPICS = "refreshing_topics"  # The leader refreshes the metadata of an unknown topic.
+    # The leader refreshes the metadata of an unknown topic.
+    REFRESHING_TOPICS = "refreshing_topics"
     JOINING = "joining"
     SYNCING = "syncing"
-    FETCHING = "fetching"  # The Consumer fetches the committed offsets.
+    # The Consumer fetches the committed offsets.
+    FETCHING = "fetching"
     OPENING = "opening"
     CONSUMING = "consuming"
     # The Consumer releases the open partitions, since another partition failed to open.
     DROPPING = "dropping"
     LEAVING_AFTER_ERROR = "leaving_after_error"
     BACKING_OFF = "backing_off"
-    WINDING_UP = "winding_up"  # The Consumer waits until all loops of the cycle have ended.
-    CLOSING = "closing"  # The Consumer releases the partitions before Close.
+    # The Consumer waits until all loops of the cycle have ended.
+    WINDING_UP = "winding_up"
+    # The Consumer releases the partitions before Close.
+    CLOSING = "closing"
     LEAVING = "leaving"
     CLOSED = "closed"
 
@@ -178,8 +185,10 @@ class ClusterConsumer(Routine):
         super().__init__(S.NEW)
         self.client, self.application = client, application
         self.requested_topics: tuple[str, ...] | None = None
-        self.finished = False  # Whether the whole client is being closed.
-        self.dying = False  # Whether this Consumer is being closed.
+        # Whether the whole client is being closed.
+        self.finished = False
+        # Whether this Consumer is being closed.
+        self.dying = False
         self.core: tuple[str, ...] = ()
         self.extra: tuple[str, ...] = ()
         self.member_id = ""
@@ -188,8 +197,10 @@ class ClusterConsumer(Routine):
         self.partitions: dict[TopicPartition, ClusterPartition] = {}
         self.unopened_count = 0
         self.loops: list[CycleLoop] = []
-        self.previous: frozenset[TopicPartition] = frozenset()  # The partitions at the start of the cycle.
-        self.notified = False  # Whether the start of this cycle was reported.
+        # The partitions at the start of the cycle.
+        self.previous: frozenset[TopicPartition] = frozenset()
+        # Whether the start of this cycle was reported.
+        self.notified = False
         self.error: GoError | None = None
         self.committing = False
         self.commits: list[Routine] = []

@@ -11,8 +11,10 @@ from typing import Any
 from . import CodecError, Full
 
 _STEP = 1 << 20
-_AHEAD = 1 << 10  # The size in bytes of the first piece of input for every member except the first.
-_LEAST = 18  # The smallest size of a member in bytes: its header and its trailer.
+# The size in bytes of the first piece of input for every member except the first.
+_AHEAD = 1 << 10
+# The size in bytes of the smallest member, which has only a header and a trailer.
+_LEAST = 18
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:

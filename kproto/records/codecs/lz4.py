@@ -143,7 +143,7 @@ def _raw_blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator
         head: int = _uint32(data, at)[0]
         at += 4
         is_plain, size = head >> 31 == 1, head & 0x7FFFFFFF
-        if size == 0:  # The end of the frame, also with the bit of a block without compression, as in Java.
+        if size == 0:  # A size of 0 ends the frame even if the top bit is set, as in Java.
             return
         if size > end - at or size > largest:
             raise CodecError("an lz4 block that is larger than allowed, or ends too early")

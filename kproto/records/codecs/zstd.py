@@ -59,7 +59,7 @@ def _is_complete(data: memoryview) -> bool:
 
 
 def _end_of_frame(data: memoryview, at: int, flags: int) -> int:
-    """Return the end of the frame whose blocks start at `at`. The end of a cut frame is behind the data."""
+    """Return the end of the frame whose blocks start at `at`. The end of a cut frame is beyond the data."""
     end, last = len(data), 0
     while not last:
         if at + 3 > end:
