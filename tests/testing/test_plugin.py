@@ -207,15 +207,6 @@ def test_without_asyncio_the_error_names_it() -> None:
             call.send(None)
 
 
-def test_the_error_for_an_unknown_broker_lists_the_brokers(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", ROOT)
-    pytester.makepyfile(TESTS)
-    result = run_pytest(pytester, "--kafka=redpanda")
-    result.stderr.fnmatch_lines(["*--kafka=redpanda: allowed are embedded, docker, jars or HOST:PORT"])
-
-
 def test_a_missing_broker_is_an_error(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     monkeypatch.setattr("kproto.testing.brokers.why_silent", lambda *_: "this address does not answer")
@@ -281,14 +272,15 @@ def test_a_command_config_logs_in_to_a_given_broker(
         (["--kafka-command-config=x"], "*is only for --kafka=HOST:PORT, but --kafka is embedded*"),
         (["--kafka=a:1", "--kafka-command-config=/no/such"], "*--kafka-command-config: path='/no/such'*"),
         ([f"--kafka={'9' * 5000}"], "*... (5009 characters) allowed are embedded*"),
+        (["--kafka=redpanda"], "*--kafka=redpanda: allowed are embedded, docker, jars or HOST:PORT"),
     ],
 )
 def test_invalid_broker_options_are_reported(
-    options: list[str], message: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    options: list[str], message: str, pytester: pytest.Pytester
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile("def test(): pass")
-    run_pytest(pytester, *options).stderr.fnmatch_lines([message])
+    result = pytester.runpytest_inprocess(*plugin_options(), *options)
+    result.stderr.fnmatch_lines([message])
 
 
 FAILS = """
