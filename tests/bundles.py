@@ -20,6 +20,15 @@ def bundles(cases: Sequence[Any], count: int = 12) -> list[Any]:
     return [pytest.param(cases[n::count], id=f"{n + 1} of {count}") for n in range(count)]
 
 
+def rotated(cases: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Return each case with each value as parameters. The quick tests use one value per case, in turn."""
+    return [
+        pytest.param(case, value, marks=[] if n % len(values) == place else pytest.mark.thorough)
+        for n, case in enumerate(cases)
+        for place, value in enumerate(values)
+    ]
+
+
 def check_each(cases: Sequence[Case], check: Callable[[Case], object]) -> None:
     """Call `check` with every case. Raise all failures together, each with a note that names its case."""
     failures: list[Exception] = []

@@ -28,13 +28,13 @@ UNMET_IN_S4_3 = {"sarama-cluster": NO_STATIC_MEMBERS, "kafka-go": NO_STATIC_MEMB
 def pairs(values: Sequence[object]) -> list[Any]:
     """Return each pair of a value and a scenario.
 
-    The quick tests use one value for each scenario, except S4-2, which runs many worlds.
+    The quick tests use one value for each scenario, except S4-2 and S4-7, which run many worlds.
     """
     return [
         pytest.param(
             value,
             id,
-            marks=[] if (n - m) % len(values) == 1 and id != "S4-2" else pytest.mark.thorough,
+            marks=[] if (n - m) % len(values) == 1 and id not in ("S4-2", "S4-7") else pytest.mark.thorough,
         )
         for n, id in enumerate(ALL)
         for m, value in enumerate(values)

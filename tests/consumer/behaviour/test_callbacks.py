@@ -18,6 +18,7 @@ import pytest
 from consumer import AsyncConsumer, Consumer, GroupChange, Producer, RebalanceListener, TopicPartition
 from kproto.broker.server import running
 from kproto.errors import IllegalState, RequestTimedOut
+from tests.bundles import rotated
 
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
@@ -149,8 +150,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("where", ["assigned", "revoked", "events"])
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("call", "where"), rotated(list(CALLS), ["assigned", "revoked", "events"]))
 def test_a_callback_may_call_methods_that_do_not_wait_for_it(broker: str, where: str, call: str) -> None:
     act, expected = CALLS[call]
     outcome: list[Any] = []

@@ -400,7 +400,7 @@ def test_sends_of_several_threads_to_one_partition_get_distinct_offsets(
     with Producer(broker, linger_ms=1, batch_size=1000) as producer:
 
         def send(sender: int) -> None:
-            own_values = [b"%d-%d" % (sender, number) for number in range(1500)]
+            own_values = [b"%d-%d" % (sender, number) for number in range(600)]
             kind = Random(sender).choice
             sent.append([(value, producer.send("one", value, **kind(kinds))) for value in own_values])
 
@@ -421,7 +421,7 @@ def test_sends_of_several_threads_to_one_partition_get_distinct_offsets(
         for values_and_deliveries in sent
         for value, delivery in values_and_deliveries
     }
-    assert [places.get(offset) for offset in range(6000)] == values(broker, 6000, "one")
+    assert [places.get(offset) for offset in range(2400)] == values(broker, 2400, "one")
 
 
 def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from consumer import AsyncConsumer, AsyncProducer, Consumer, Producer, RebalanceListener, TopicPartition
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, WokenUp
+from tests.bundles import rotated
 
 P0 = TopicPartition("t", 0)
 SENT = 20
@@ -56,15 +57,6 @@ def methods(kind: type) -> list[str]:
     return [name for name in names if not name.startswith("_") and name not in INSIDE]
 
 
-def methods_with(kind: type, values: Sequence[object]) -> list[Any]:
-    """Return each method of a class with each value. The quick tests use one value for each method."""
-    return [
-        pytest.param(method, value, marks=[] if n % len(values) == place else pytest.mark.thorough)
-        for n, method in enumerate(methods(kind))
-        for place, value in enumerate(values)
-    ]
-
-
 @pytest.fixture(scope="module")
 def broker() -> Iterator[str]:
     with running(topics={"t": 2}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
@@ -74,7 +66,7 @@ def broker() -> Iterator[str]:
         yield server.bootstrap
 
 
-@pytest.mark.parametrize(("method", "transactional"), methods_with(Producer, [False, True]))
+@pytest.mark.parametrize(("method", "transactional"), rotated(methods(Producer), [False, True]))
 def test_a_delivery_callback_may_call_every_method(broker: str, method: str, transactional: bool) -> None:
     called: list[BaseException | None] = []
     done = threading.Event()
@@ -98,7 +90,7 @@ def test_a_delivery_callback_may_call_every_method(broker: str, method: str, tra
     assert not producer._runtime.thread.is_alive()
 
 
-@pytest.mark.parametrize(("method", "transactional"), methods_with(AsyncProducer, [True, False]))
+@pytest.mark.parametrize(("method", "transactional"), rotated(methods(AsyncProducer), [True, False]))
 def test_a_task_of_a_delivery_callback_may_call_every_method(
     broker: str, method: str, transactional: bool
 ) -> None:
@@ -125,7 +117,7 @@ def test_a_task_of_a_delivery_callback_may_call_every_method(
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
-@pytest.mark.parametrize(("method", "where"), methods_with(Consumer, ["assigned", "revoked", "events"]))
+@pytest.mark.parametrize(("method", "where"), rotated(methods(Consumer), ["assigned", "revoked", "events"]))
 def test_callbacks_of_a_consumer_may_call_every_method(broker: str, method: str, where: str) -> None:
     called: list[BaseException | None] = []
 
@@ -161,7 +153,7 @@ def test_callbacks_of_a_consumer_may_call_every_method(broker: str, method: str,
     assert len(read) >= SENT or method == "kill"
 
 
-@pytest.mark.parametrize(("method", "where"), methods_with(AsyncConsumer, ["assigned", "revoked"]))
+@pytest.mark.parametrize(("method", "where"), rotated(methods(AsyncConsumer), ["assigned", "revoked"]))
 def test_coroutines_of_a_listener_may_call_every_method(broker: str, method: str, where: str) -> None:
     called: list[BaseException | None] = []
 
