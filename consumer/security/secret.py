@@ -43,6 +43,18 @@ class Secret:
         return self
 
 
+class HiddenText(str):
+    """A str whose repr is masked, for code that requires a str.
+
+    Tools that print the local variables of a traceback show the repr, also that of a dict with the text.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
 # The pattern of a token provider's name: MODULE:FUNCTION.
 PROVIDER_NAME: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 

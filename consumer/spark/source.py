@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kproto.errors import ConfigError, KprotoError, MissingExtra
+from kproto.errors import KprotoError, MissingExtra
 
 from ..clock import wall
+from ..security.option_names import mask_secret
+from ..security.secret import HiddenText
 from . import schema as columns
 from .options import parse
 from .security import kafka_option_names_in_errors
@@ -37,6 +39,13 @@ def _requires_pyspark(version: str, feature: str) -> Generator[None]:
         if not (error.name or "").startswith("pyspark."):
             raise
         raise MissingExtra(feature, f"PySpark {version} or newer", "spark") from None
+
+
+def _hide_secrets(options: MutableMapping[str, str]) -> None:
+    """Mask the secrets in the repr of `options`, which the functions of Spark have in local variables."""
+    for name, value in list(options.items()):
+        if mask_secret(name, value) != value:
+            options[name] = HiddenText(value)
 
 
 class FailedStreamReader(DataSourceStreamReader):
@@ -76,14 +85,16 @@ class KprotoDataSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
+        _hide_secrets(options)
         super().__init__(options)
         self.loaded = 0
         try:
             self.parsed = parse(options)
-        except ConfigError as error:
+        except KprotoError as error:
             # Hide kproto's stack frames. Otherwise Spark prints them, and they are longer than the error
-            # message.
+            # message. Their local variables, and those of the error's context, may contain secrets.
             hide_traceback()
+            error.__context__ = None
             raise error.with_traceback(None) from None
 
     @classmethod

@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import sys
+import traceback
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -256,3 +257,61 @@ def test_only_spark_processes_hide_tracebacks_and_only_of_kproto_errors(
         raise error
     value = os.environ.pop("SPARK_HIDE_TRACEBACK", None)
     assert value == (hidden if isinstance(error, KprotoError) else None)
+
+
+MISTAKES: dict[str, dict[str, str]] = {
+    "an unknown option": {"typo": "1"},
+    "an unknown Kafka option": {"kafka.typo": "1"},
+    "a misspelt secret": {"kafka.sasl.jaas.confg": JAAS},
+    "a wrong JAAS configuration": {"kafka.sasl.jaas.config": JAAS.rstrip('";')},
+    "a missing file": {
+        "kafka.ssl.truststore.location": "/no/such",
+        "kafka.ssl.truststore.password": PASSWORD,
+    },
+    "a login in an address": {"kafka.bootstrap.servers": f"alice:{PASSWORD}@a:1"},
+    "a login in the registry's address": {"schema.registry.url": f"http://u:{PASSWORD}@a:1"},
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_no_local_variable_in_the_traceback_of_a_wrong_option_shows_a_secret(mistake: str) -> None:
+    """The frames of the caller are included: Spark's processes have the options in local variables."""
+    pytest.importorskip("pyspark")
+    from consumer.spark.source import KprotoDataSource
+
+    options = {
+        "kafka.bootstrap.servers": "a:1",
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": JAAS,
+        "schema.registry.basic.auth.user.info": f"u:{PASSWORD}",
+        **MISTAKES[mistake],
+    }
+    with pytest.raises(ConfigError) as caught:
+        KprotoDataSource(options)
+    shown = [str(caught.value), repr(caught.value), repr(options)]
+    error: BaseException | None = caught.value
+    while error is not None:
+        text = traceback.TracebackException.from_exception(error, capture_locals=True)
+        shown += [str(frame.locals) for frame in text.stack]
+        error = error.__cause__ or error.__context__
+    assert "options" in "".join(shown)
+    assert PASSWORD not in "".join(shown)
+
+
+def test_the_options_of_a_source_keep_their_secrets_in_a_pickle() -> None:
+    pytest.importorskip("pyspark")
+    from consumer.spark.source import KprotoDataSource
+
+    options = {
+        "kafka.bootstrap.servers": "a:1",
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": JAAS,
+    }
+    source = pickle.loads(pickle.dumps(KprotoDataSource(options)))
+    assert source.options["kafka.sasl.jaas.config"] == JAAS
+    assert source.parsed.access.options["sasl_password"] == PASSWORD
+    assert PASSWORD not in repr(source.options)
