@@ -42,7 +42,9 @@ _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", *_ASSERTION_FILES)
 _NO_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 _MISSING: Final = {
     "GSSAPI": "Kerberos is not supported",
-    "AWS_MSK_IAM": "use OAUTHBEARER with a sasl_oauth_token_provider that signs with aws-msk-iam-sasl-signer",
+    "AWS_MSK_IAM": (
+        "use OAUTHBEARER, and consumer.security.msk_iam.MskIamTokenProvider as sasl_oauth_token_provider"
+    ),
 }
 
 
