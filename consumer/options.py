@@ -42,8 +42,8 @@ from .option_checks import (
     transactional_id,
     whole_number_from,
 )
-from .other_clients import OPTIONS
-from .security.option_names import LIKENESS, NAMES, SecurityConfig, mask_secret, unknown_hint
+from .other_options import option_hint
+from .security.option_names import LIKENESS, NAMES, SecurityConfig, mask_secret
 from .serializers import AnyDeserializer, AnyPartitioner, AnySerializer, K, SentK, SentV, V
 
 
@@ -798,7 +798,7 @@ def _checked(table: Mapping[str, Option], config: Mapping[str, Any], client: str
     names = [*table, *NAMES]
     for name, value in config.items():
         if name not in names:
-            raise _unknown(name, value, client, names)
+            raise unknown_option(name, value, client, names)
     security = {name: value for name, value in config.items() if name in NAMES}
     values = {name: value for name, value in config.items() if name not in NAMES}
     if security:
@@ -811,17 +811,20 @@ def _checked(table: Mapping[str, Option], config: Mapping[str, Any], client: str
     return values
 
 
-def _unknown(name: str, value: Any, client: str, names: list[str]) -> ConfigError:
-    """Return the error for an unknown option, which names the option that the user may have meant."""
-    plain = name.replace(".", "_")
-    if hint := OPTIONS[client].get(plain) or unknown_hint(name):
-        return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")
-    other_client, table = ("a producer", PRODUCER) if client == "a consumer" else ("a consumer", CONSUMER)
-    if plain in table:
-        hint = f"it is an option of {other_client}"
-        return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")
-    from difflib import get_close_matches
+def unknown_option(name: str, value: Any, client: str, names: Iterable[str]) -> ConfigError:
+    """Return the error for an unknown option, which names the option that the user may have meant.
 
-    near = get_close_matches(plain, names, n=1, cutoff=LIKENESS)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
+    `client` is "a consumer", "a producer" or "an admin client", and `names` are the options that it has.
+    """
+    plain = name.replace(".", "_")
+    hint = option_hint(name, client)
+    for kind, table in (("a consumer", CONSUMER), ("a producer", PRODUCER)):
+        if hint is None and kind != client and plain in table:
+            hint = f"it is an option of {kind}"
+    if hint is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(plain, names, n=1, cutoff=LIKENESS)
+        own = [*sorted(set(names) - NAMES), "the options of TLS and SASL"]
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(own)}"
     return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")

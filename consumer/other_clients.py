@@ -1,4 +1,4 @@
-"""The names of other libraries for options, methods and arguments, and this library's names for them.
+"""The names of other libraries for methods and arguments, and this library's names for them.
 
 The names are used only in errors: an error about another library's name shows this library's name. All names
 are in snake_case; those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each
@@ -21,77 +21,6 @@ P = ParamSpec("P")
 
 _TRANSACTIONS = "use transaction, begin, commit, abort and send_offsets"
 
-_BOTH: Final[Mapping[str, str]] = {
-    "api_version": "not needed: each broker reports its versions",
-    "api_version_auto_timeout_ms": "not needed: each broker reports its versions",
-    "broker_version_fallback": "not needed: each broker reports its versions",
-    "loop": "not needed: the clients for asyncio use the running loop",
-    "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
-    "client_dns_lookup": "not needed: the addresses of a name are tried in turn",
-    **dict.fromkeys(
-        (
-            "bootstrap_server",
-            "broker_list",
-            "brokers",
-            "hosts",
-            "kafka_bootstrap_server",
-            "kafka_bootstrap_servers",
-            "metadata_broker_list",
-            "seed_brokers",
-        ),
-        "the addresses of brokers are the first argument",
-    ),
-    "connections_max_idle_ms": "not needed: brokers close idle connections, and the client reopens them",
-    "socket_timeout_ms": "use request_timeout_ms",
-    "proxy_url": "use dialer; consumer.proxies has one for proxies",
-    "socks5_proxy": "use dialer; consumer.proxies has one for proxies",
-    "connect_cb": "use dialer, a function of (host, port) that returns a connected socket",
-}
-
-_CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
-    "consumer_timeout_ms": "poll(seconds) returns an empty list if there are no records",
-    "topics": "subscribe([topic, ...])",
-    "topic": "subscribe([topic, ...])",
-    "on_assign": "subscribe(topics, listener) with a RebalanceListener",
-    "on_revoke": "subscribe(topics, listener) with a RebalanceListener",
-    "rebalance_cb": "subscribe(topics, listener) with a RebalanceListener",
-    "on_commit": "commit() raises errors, and commit_async() returns a future",
-    "error_cb": "calls raise errors, and events(function) reports others",
-    "stats_cb": "call metrics()",
-    "statistics_interval_ms": "call metrics()",
-    "metric_reporters": "call metrics()",
-    "queued_max_messages_kbytes": "use fetch_max_bytes",
-    "fetch_message_max_bytes": "use max_partition_fetch_bytes",
-    "fetch_wait_max_ms": "use fetch_max_wait_ms",
-    "rebalance_timeout_ms": "use max_poll_interval_ms, which is the rebalance timeout as well, as in Java",
-    "auto_commit_enable": "use enable_auto_commit",
-}
-
-_PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
-    "on_delivery": "send(...).add_done_callback(function)",
-    "dr_cb": "send(...).add_done_callback(function)",
-    "error_cb": "calls raise errors, send(...).exception() returns them, and events(function) reports others",
-    "stats_cb": "call metrics()",
-    "statistics_interval_ms": "call metrics()",
-    "metric_reporters": "call metrics()",
-    "retries": "use delivery_timeout_ms: a record is retried until then",
-    "message_send_max_retries": "use delivery_timeout_ms: a record is retried until then",
-    "message_timeout_ms": "use delivery_timeout_ms",
-    "request_required_acks": "use acks",
-    "compression_codec": "use compression_type",
-    "queue_buffering_max_ms": "use linger_ms",
-    "queue_buffering_max_kbytes": "use buffer_memory, in bytes",
-    "queue_buffering_max_messages": "use buffer_memory, in bytes",
-    "batch_num_messages": "use batch_size, in bytes",
-    "message_max_bytes": "use max_request_size",
-    "max_batch_size": "use batch_size",
-}
-
-# Kind of client -> another library's option -> this library's option, or what to use instead.
-OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "a consumer": {**_BOTH, **_CONSUMER_OPTIONS},
-    "a producer": {**_BOTH, **_PRODUCER_OPTIONS},
-}
 _CONNECT = 'not needed: clients connect by themselves, and "async with" or close() ends them'
 
 # Kind of object (a client, a delivery, ...) -> another library's method -> this library's method, or what to

@@ -22,7 +22,7 @@ from ..logs import log
 from ..option_checks import dialer as check_dialer_option
 from ..records import GroupChange
 from ..runtime import Driver, Runtime
-from ..security.option_names import SecurityConfig
+from ..security.option_names import NAMES, SecurityConfig
 
 if TYPE_CHECKING:
     from ..security.options import Security
@@ -139,6 +139,11 @@ def _resolved(config: SecurityConfig) -> Security | None:
     """
     if not config:
         return None
-    from ..security.options import known_security
+    from ..security.options import security_options
 
-    return known_security(config, "an admin client")
+    for name, value in config.items():
+        if name not in NAMES:
+            from ..options import unknown_option
+
+            raise unknown_option(name, value, "an admin client", NAMES)
+    return security_options(config)

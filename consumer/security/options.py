@@ -18,7 +18,6 @@ import secrets
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -30,7 +29,7 @@ from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient, salted
 
 from .assertions import ALGORITHMS, PREFIX, JwtBearerEndpoint, assertion_of
-from .option_names import LIKENESS, NAMES, PROTOCOLS, mask_secret, unknown_hint
+from .option_names import PROTOCOLS, mask_secret
 from .secret import HIDDEN, PROVIDER_NAME, Secret
 from .stores import is_pem
 from .tls import YOURS, Tls, context
@@ -158,18 +157,6 @@ def security_options(options: Mapping[str, Any]) -> Security:
 def _path(name: str, value: Any) -> Any:
     """Return a Path as a string if the option is a file. Return any other `value` unchanged."""
     return str(cast("object", value)) if name in _FILES and isinstance(value, Path) else value
-
-
-def known_security(options: Mapping[str, Any], client: str) -> Security:
-    """Check options as `security_options` does, and also that each name is known."""
-    for name, value in options.items():
-        if name not in NAMES:
-            near = get_close_matches(name.replace(".", "_"), NAMES, n=1, cutoff=LIKENESS)
-            hint = unknown_hint(name) or (
-                f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(NAMES))}"
-            )
-            raise ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")
-    return security_options(options)
 
 
 def _wrong(name: str, value: object, allowed: str) -> ConfigError:

@@ -30,7 +30,9 @@ from consumer import (
 )
 from consumer.engine.metadata.cluster import ClusterView
 from consumer.options import ConsumerConfig, ProducerConfig
-from consumer.other_clients import METHODS, OPTIONS, unknown_method
+from consumer.other_clients import METHODS, unknown_method
+from consumer.other_options import OPTIONS
+from consumer.security.option_names import SecurityConfig
 from kproto.errors import ConfigError
 from kproto.lazy_imports import OTHER_CLASSES
 from kproto.messages.index import API_NAMES
@@ -263,12 +265,17 @@ def test_the_names_in_hints_about_methods_exist() -> None:
 
 
 def test_the_names_in_hints_about_options_exist() -> None:
-    for client_kind, config in (("a consumer", ConsumerConfig), ("a producer", ProducerConfig)):
+    options = {
+        "a consumer": ConsumerConfig.__annotations__,
+        "a producer": ProducerConfig.__annotations__,
+        "an admin client": {*SecurityConfig.__annotations__, *inspect.signature(Admin).parameters},
+    }
+    for client_kind, names in options.items():
         for hint in OPTIONS[client_kind].values():
-            for client in KINDS[client_kind.removeprefix("a ")]:
+            for client in KINDS[client_kind.partition(" ")[2]]:
                 assert missing_names(hint, client) == [], (client, hint)
-            option = re.match(r"use (\w+)", hint)
-            assert option is None or option[1] in config.__annotations__, hint
+            option = re.match(r"use (\w+)\b(?!\()", hint)
+            assert option is None or option[1] in names, (client_kind, hint)
 
 
 def test_no_hint_exists_for_a_name_of_kproto() -> None:
