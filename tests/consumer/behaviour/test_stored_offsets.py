@@ -17,8 +17,17 @@ from consumer import (
     RebalanceListener,
     TopicPartition,
 )
+from consumer.engine import events as ev
 from kproto.broker.server import running
-from kproto.errors import ConfigError, IllegalState
+from kproto.error_codes import ErrorCode
+from kproto.errors import CommitFailed, ConfigError, IllegalState
+from tests.consumer.engine.stage import (
+    AUTO,
+    answer_commits,
+    caught_up_member,
+    forget_member,
+    world_with_records,
+)
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SECONDS = 60.0
@@ -199,3 +208,54 @@ def test_the_asyncio_consumer_stores_offsets_without_await(bootstrap: str) -> No
 
     asyncio.run(asyncio.wait_for(main(), SECONDS))
     assert committed_number(bootstrap) == 2
+
+
+# ---- faults, in virtual time
+
+STORED: dict[str, Any] = {**AUTO, "enable_auto_offset_store": False, "auto_commit_interval_ms": 1_000}
+
+
+def store(member: Any, offset: int) -> None:
+    member.do(ev.StoreOffsets({P0: (offset, None, "")}))
+
+
+def test_a_commit_that_fails_is_repeated_after_the_interval() -> None:
+    world = world_with_records()
+    a = caught_up_member(world, **STORED)
+    answer_commits(world, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    store(a, 7)
+    world.run(1_500)
+    assert a.changes_of("uncommitted")
+    assert world.committed("g", P0) == 0
+    world.tamper = None
+    assert world.run(2_000, until=lambda: world.committed("g", P0) == 7)
+
+
+def test_the_last_stored_offset_counts_also_while_a_commit_is_open() -> None:
+    world = world_with_records()
+    a = caught_up_member(world, **STORED)
+    store(a, 7)
+    a.commit({P0: 9})
+    store(a, 8)
+    assert world.run(3_000, until=lambda: world.committed("g", P0) == 8)
+    store(a, 5)
+    assert world.run(3_000, until=lambda: world.committed("g", P0) == 5)
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_a_lost_partition_fails_a_commit_only_if_a_stored_offset_was_lost(stores: bool) -> None:
+    world = world_with_records()
+    a = caught_up_member(world, **{**STORED, "enable_auto_commit": False})
+    if stores:
+        store(a, 7)
+    a.pause_polling()
+    forget_member(world)
+    world.run(600)
+    token = a.commit()
+    world.run(100)
+    error = a.done[token][1]
+    assert isinstance(error, CommitFailed) if stores else error is None
+    a.resume_polling()
+    assert world.run(until=lambda: len(a.records) == 20)  # The new assignment begins at the committed offset.
+    world.run(3_000)
+    assert world.committed("g", P0) == 0
