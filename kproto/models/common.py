@@ -132,7 +132,7 @@ class ClusterMetadata:
         return leader if leader is not None and leader.node in self.brokers else None
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Map each of the `topics` that exists to its partition count."""
+        """Map the existing topics among `topics` to their partition counts."""
         return {topic: len(self.topics[topic]) for topic in topics if self.topics.get(topic)}
 
     def rack_sets(self, topics: Iterable[str]) -> dict[str, list[frozenset[str]]]:
@@ -158,7 +158,8 @@ class ClusterMetadata:
     def matching_topics(self, pattern: str, *, full: bool) -> frozenset[str]:
         """Return the topics whose name matches `pattern`, except names that begin with "__".
 
-        If `full` is true, the whole name must match. Otherwise a part is enough, as in librdkafka.
+        If `full` is true, the whole name must match. Otherwise the pattern may match a part of the name, as
+        in librdkafka.
         """
         regex = compiled(pattern)
         test = regex.fullmatch if full else regex.search

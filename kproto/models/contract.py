@@ -64,7 +64,7 @@ _ANYTHING: Final[tuple[Callable[[object], bool], str]] = (lambda value: True, ""
 class ModelConfig:
     """The options of a model, with the names that the drivers of the original clients use.
 
-    None stands for the original's default.
+    An option that is None has the default of the original client.
     """
 
     client_id: str
@@ -118,7 +118,7 @@ CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
 def make_config(options: Mapping[str, Any]) -> ModelConfig:
     """Build a configuration.
 
-    Raises ConfigError for an unknown option and for a missing group_id.
+    Raises ConfigError for an unknown option, and for a missing client_id or group_id.
     """
     names = [option.name for option in fields(ModelConfig)]
     for name, value in options.items():
@@ -131,7 +131,7 @@ def make_config(options: Mapping[str, Any]) -> ModelConfig:
         raise ConfigError(name, value, f"models have no such option; {hint}")
     for name in ("client_id", "group_id"):
         if not isinstance(options.get(name), str):
-            raise ConfigError(name, options.get(name), "a string, which every model requires")
+            raise ConfigError(name, options.get(name), "every model requires a string")
     return ModelConfig(**options)
 
 
@@ -233,7 +233,7 @@ class CloseCalled(msgspec.Struct, frozen=True):
 
 
 class WakeupCalled(msgspec.Struct, frozen=True):
-    """Java's wakeup, from any thread: the waiting call throws. If no call waits, the next one throws."""
+    """Java's wakeup, from any thread: the waiting call throws, or else the next call that waits."""
 
 
 # -- events: the network and the clock

@@ -7,7 +7,7 @@ no request of Kafka's protocol, so this model does not follow `contract`.
 
 * Each consumer has an ephemeral node under the path ids. The owner of a partition has an ephemeral node under
   the path owners. ZooKeeper deletes these nodes when the consumer's session ends.
-* Every consumer watches ids and topics. A change reaches each consumer after its own delay (`delay_ms`).
+* Every consumer watches ids and topics. A consumer is notified of a change after the consumer's `delay_ms`.
 * A notified consumer releases all partitions, and reads the consumers and the partitions. Its position among
   the sorted consumer ids decides which range of partitions it takes.
 * The consumer tries to register as the owner of each of its partitions. If one of them still has an owner,

@@ -11,7 +11,7 @@
   in Java.
 
 See Kafka's `DefaultRecordBatch` and KIP-98. `reader` finds the batches of a records field and `builder` makes
-new ones. `record` reads and writes single records, and `legacy` message sets of magic 0 and 1.
+new ones. `record` reads and writes single records. `legacy` reads and writes message sets of magic 0 and 1.
 """
 
 from __future__ import annotations

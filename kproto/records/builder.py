@@ -195,7 +195,7 @@ class BatchBuilder:
     """Collects records for one batch of magic 2 with base offset 0, as a producer sends it.
 
     Call `append`, then `build`; `clear` starts the next batch. `max_bytes` limits the size before
-    compression, as Kafka's batch.size. A record that does not fit raises `BatchFull`, except the first
+    compression, as Kafka's batch.size does. A record that does not fit raises `BatchFull`, except the first
     record, which may have any size.
     """
 

@@ -114,7 +114,9 @@ def _read(data: bytes, at: int, stop: int, check_crc: bool, where: str) -> tuple
     attributes = data[at + 17]
     codec = attributes & CODEC_BITS
     if codec > _LZ4:
-        raise RecordError(_MESSAGE, magic, f"{where}.attributes", at + 17, f"no codec {codec} in this magic")
+        raise RecordError(
+            _MESSAGE, magic, f"{where}.attributes", at + 17, f"codec {codec} does not exist in this magic"
+        )
     offset, *_ = struct.unpack_from(">q", data, at)
     timestamp = -1 if magic == 0 else struct.unpack_from(">q", data, at + 18)[0]
     key, value_at = _bytes(data, key_at, stop, magic, f"{where}.key")
@@ -341,10 +343,10 @@ def encode_messages(
     wrapper has the highest timestamp of its messages. `kproto.records.batches` reads the message set.
     """
     if magic not in (0, 1):
-        raise EncodeError(_MESSAGE, magic, "magic", "only 0 and 1 are message sets")
+        raise EncodeError(_MESSAGE, magic, "magic", "a message set has magic 0 or 1")
     codec = codec_number(compression)
     if codec > _LZ4:
-        raise EncodeError(_MESSAGE, magic, "attributes", f"{compression} is not in this magic")
+        raise EncodeError(_MESSAGE, magic, "attributes", f"this magic does not support {compression}")
     append_time = APPEND_TIME * (magic == 1 and timestamp_type == "LogAppendTime")
     start = records[0].offset if codec and magic and records else 0
     try:

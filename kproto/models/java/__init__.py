@@ -12,8 +12,8 @@ that follows one of these classes has its name.
 
 * There are two threads. The application's thread works only inside a call (`kafka_consumer`). The heartbeat
   thread sends heartbeats, looks up the coordinator and leaves the group (`heartbeat_thread`).
-* `BlockedOn` states what the application's thread waits for inside a call. The call continues with the event
-  that ends the wait.
+* `BlockedOn` states what the application's thread waits for inside a call. The event that ends the wait lets
+  the call continue.
 """
 
 from __future__ import annotations

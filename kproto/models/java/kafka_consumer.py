@@ -1,8 +1,8 @@
 """KafkaConsumer's calls on the application's thread: poll, subscribe, assign, seek, close.
 
 One poll performs these steps in order (M119, M121, M122): find the coordinator, join, auto commit, update
-positions, return records. If there are records, the next fetches are sent before poll returns. Poll waits
-until its timeout at most, except where a rule says otherwise:
+positions, return records. If there are records, the next fetches are sent before poll returns. Poll normally
+waits at most until its timeout. These rules apply while it waits:
 
 * ensureCoordinatorReady waits for a coordinator inside poll, which returns no records during that time.
 * In 2.6, onJoinPrepare waits for its commit even beyond the timeout. In 4.3, poll returns at its timeout,

@@ -15,8 +15,8 @@ assignment replaces the application's.
 * M102: subscribe() during a rebalance is deferred. An eager member revokes and rejoins even if it subscribes
   to the same topics.
 * M93: Every member, not only the leader, rejoins when the partition count of a topic changes (`metadata`).
-* M111: The member measures its session timeout by its own clock. M112: max.poll.interval.ms is checked twice
-  a second.
+* M111: The member measures its session timeout by its own clock.
+* M112: The member checks max.poll.interval.ms twice a second.
 * M126: Offsets are first stored, and committed later (`offset_store`).
 * M146: Logical offsets (`constants`): STORED -1000, INVALID -1001, BEGINNING -2, END -1.
 * M165, M194: There are no fetch sessions. One Fetch is in flight per broker. Records that were fetched under

@@ -4,7 +4,7 @@
 offsets of partitions in `queried` are being fetched. Partitions in `removed` have to stop. `serve` stops,
 queries and starts partitions by these rules:
 
-* Partitions are removed before others start. The fetchers of removed partitions stop. With enable.auto.commit
+* Removed partitions and their fetchers are stopped before other partitions start. With enable.auto.commit
   their stored offsets are committed, unless the assignment is lost. The stored offsets are dropped in either
   case.
 * No partition starts while a commit is in flight, because the commit may change the offset at which the

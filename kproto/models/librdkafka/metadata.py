@@ -92,14 +92,17 @@ def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
 
 
 def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
-    """Retry a failed Metadata request if a join waits for it. The number of retries has no limit."""
+    """Retry a failed Metadata request only if a join waits for the metadata, then without a limit."""
     to = any_usable_broker(state) if entry.send.to.lane != COORDINATOR else entry.send.to
     entry.send = type(entry.send)(to, entry.send.request, entry.send.version, entry.send.timeout_ms)
     retry_request(state, entry, 2**31 if entry.context in (FOR_JOIN, FOR_PLAN) else 0)
 
 
 def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
-    """Rejoin if new metadata changes the subscribed topics (rd_kafka_cgrp_metadata_update_check)."""
+    """Rejoin if the existing subscribed topics or their partition counts changed, or a join waits for them.
+
+    Follows rd_kafka_cgrp_metadata_update_check.
+    """
     if not state.subscription:
         return
     available, missing = match_subscription(state)

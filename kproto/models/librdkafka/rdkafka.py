@@ -91,7 +91,7 @@ def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
 
 
 def _modify_subscription(state: LibrdkafkaState, topics: tuple[str, ...], out: Out) -> None:
-    """Change a cooperative subscription (rd_kafka_cgrp_modify_subscription)."""
+    """Change the subscription of a cooperative member (rd_kafka_cgrp_modify_subscription)."""
     state.subscription = topics
     if metadata.refresh_for_join(state, out):
         move(state, J.WAIT_METADATA)

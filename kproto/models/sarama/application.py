@@ -1,11 +1,10 @@
-"""The application that uses sarama. The contract's polls become handlers that receive messages, and its
-callbacks become Setup and Cleanup.
+"""The application that uses sarama: its handlers receive messages while a poll of the contract is open.
 
 * While a Poll is open, every handler receives the available messages and marks them. Between two polls each
   handler holds at most one message and does not return (`consumer_group_claim`).
-* A commit of the contract is the session's Commit. It marks the given offsets, then sends one OffsetCommit
-  with all marked offsets. Commit itself never fails: errors are reported on the Errors channel. After the end
-  of a session, Commit still sends the member id and generation of that session.
+* A `CommitCalled` of the contract calls the session's Commit. Commit marks the given offsets, then sends one
+  OffsetCommit with all marked offsets. Commit never fails: errors are reported on the Errors channel. After
+  the end of a session, Commit still sends the member id and generation of that session.
 """
 
 from __future__ import annotations

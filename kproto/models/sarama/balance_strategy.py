@@ -12,7 +12,7 @@ consumer_group_members.go.
   in the order in which the application passes them. Sticky members send back the user data of their
   assignment: the partitions and the generation (R226). Cooperative members send the generation and the
   partitions that they own (M74).
-* The assignment has version 0 and contains every member.
+* SyncGroup has an assignment of version 0 for every member, even for a member without partitions.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def subscription(
 
 
 def assign_partitions(strategy: str, members: Mapping[str, Subscription], counts: Counts) -> Plan:
-    """Return the assignment: a map of every member's id to its partitions."""
+    """Return the assignment, which maps each member's id to its partitions."""
     plan: Plan = {member_id: [] for member_id in members}
     _STRATEGIES[strategy](plan, members, counts)
     return plan
 
 
 def assignments(strategy: str, plan: Plan, generation: int) -> dict[str, bytes]:
-    """Return the encoded assignments for SyncGroup, by member id."""
+    """Map each member's id to its encoded assignment for SyncGroup."""
     return {
         member_id: Assignment(
             partitions=tuple(partitions),

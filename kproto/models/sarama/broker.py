@@ -13,9 +13,9 @@ The original functions are Open and sendAndReceive.
   ms and still finds the lock taken, the lock enters Go's starvation mode: each release passes it to the
   longest waiting goroutine. The mode ends when no goroutine waits, or when the lock reaches one that has
   waited for less than 1 ms.
-* A connection that breaks is closed immediately. Then every call fails until a lookup opens the broker again.
-  After a request that timed out the connection stays open, but every further call on it fails until it is
-  closed.
+* A connection that breaks is closed immediately. Then every call fails until a lookup opens the connection
+  again. After a request that timed out the connection stays open, but every further call on it fails until it
+  is closed.
 """
 
 from __future__ import annotations

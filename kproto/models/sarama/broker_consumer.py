@@ -3,9 +3,9 @@
 All consumed partitions of the broker share the loop.
 
 * A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. When a
-  partition arrives, it waits 100 ms for further ones (M186). The *fetcher* (subscriptionConsumer) takes the
-  collected partitions, if any, before every request. The channels between them are unbuffered: no fetch
-  starts while the manager collects.
+  partition arrives, the manager waits 100 ms for further partitions (M186). The *fetcher*
+  (subscriptionConsumer) takes the collected partitions, if any, before every request. The channels between
+  them are unbuffered: no fetch starts while the manager collects.
 * Each Fetch requests all partitions that are not paused, without a fetch session. It carries MinBytes and
   MaxWaitTime, and an offset and a fetch size per partition (M165). If no partition is left to request, the
   fetcher sleeps for 100 ms.
@@ -14,10 +14,10 @@ All consumed partitions of the broker share the loop.
   slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After that time the fetcher
   no longer waits for this partition (M188).
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
-  dispatched again: its leader is looked up, and it subscribes there (M178). The errors of partitions are
-  handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE ends the partition consumer (M155).
-  After an error that means that the leader has changed, the partition is dispatched again without a report.
-  Any other error is reported, and then the partition is dispatched again.
+  dispatched again: its leader is looked up, and the partition subscribes at the leader (M178). The errors of
+  partitions are handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE ends the partition
+  consumer (M155). After an error that means that the leader has changed, the partition is dispatched again
+  without a report. Any other error is reported, and then the partition is dispatched again.
 * A broker consumer ends when its last partition has been released.
 """
 

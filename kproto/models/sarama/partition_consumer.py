@@ -1,8 +1,8 @@
 """The consumer of one partition: its dispatcher and its response feeder (sarama consumer.go, v1.61.1).
 
 * `messages` is a channel of ChannelBufferSize records (256). The feeder waits while the channel is full. If
-  two ticks of MaxProcessingTime pass without a delivery, it releases the broker consumer, which goes on to
-  fetch the broker's other partitions. Then the feeder delivers its remaining messages, and subscribes again
+  two ticks of MaxProcessingTime pass without a delivery, the feeder releases the broker consumer, which then
+  fetches the broker's other partitions. Then the feeder delivers its remaining messages, and subscribes again
   (M188).
 * An error of the partition or its broker triggers the dispatcher, which subscribes the partition again. After
   a backoff (Consumer.Retry.Backoff, 2 s) it refreshes the topic's metadata. Then it subscribes at the leader,
