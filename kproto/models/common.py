@@ -308,7 +308,7 @@ LATEST, EARLIEST = -1, -2
 def list_offsets_request(
     timestamps: Mapping[TopicPartition, tuple[int, int]], *, isolation: int, timeout_ms: int = 0
 ) -> ListOffsetsRequest:
-    """Build a ListOffsets request from partition -> (timestamp, current leader epoch)."""
+    """Build a ListOffsets request from a map: partition -> (timestamp, current leader epoch)."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, index), (timestamp, epoch) in timestamps.items():
         topics.setdefault(topic, []).append(
@@ -343,7 +343,7 @@ def parse_list_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, Li
 def offset_for_leader_epoch_request(
     epochs: Mapping[TopicPartition, tuple[int, int]],
 ) -> OffsetForLeaderEpochRequest:
-    """Build an OffsetForLeaderEpoch request from partition -> (position's epoch, current leader epoch)."""
+    """Build an OffsetForLeaderEpoch request from a map: partition -> (position's epoch, leader epoch)."""
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for (topic, index), (epoch, current) in epochs.items():
         topics.setdefault(topic, []).append(

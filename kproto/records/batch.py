@@ -45,7 +45,7 @@ CRC_AT = 17
 # The CRC covers the bytes from this position on. A broker can therefore set the offset and the leader epoch,
 # which lie before it, without a new CRC.
 CRC_FROM = 21
-# The size in bytes of the fields baseOffset and batchLength, which is not part of the value of batchLength.
+# The size in bytes of the fields baseOffset and batchLength. The value of batchLength does not count them.
 OVERHEAD = 12
 
 CODEC_BITS = 0x07
@@ -179,7 +179,7 @@ class Batch:
         """Decode all records of the batch, even of a control batch.
 
         `max_decompressed` replaces the limit of decompressed bytes (see `kproto.records.compression`). Raises
-        `RecordError` or `MissingExtra`.
+        `RecordError` for malformed records, and `MissingExtra` if the codec's package is missing.
         """
         return self.parse(self, max_decompressed)
 

@@ -365,7 +365,7 @@ def assign_offsets(
     message.timestamp.type is LogAppendTime. The next offset of the log is the last batch's `last_offset` + 1.
     See Java's `LogValidator`.
 
-    Raises `RecordError` if a batch is malformed, truncated, empty, not of magic 2 or has gaps, and
+    Raises `RecordError` if a batch is malformed, truncated, empty or not of magic 2, or has gaps, and
     `EncodeError` for numbers that do not fit.
     """
     _check("baseOffset", base_offset)
@@ -399,7 +399,7 @@ def assign_offsets(
         at = batch.end
     if at != len(data):
         raise RecordError(
-            "RecordBatch", -1, "size", at, f"{len(data) - at} bytes are less than a complete batch"
+            "RecordBatch", -1, "size", at, f"{len(data) - at} bytes are too few for a complete batch"
         )
     return b"".join(pieces)
 

@@ -86,7 +86,7 @@ class FieldArrays:
 def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
     """Read the fields of all records of these batches. Returns None if a record is irregular.
 
-    Raises IndexError if a length leads out of the arena, or a window does not fit into it.
+    Raises IndexError if a length points beyond the arena, or a window does not fit into it.
     """
     windows = Windows(arena)
     for find in (_runs, _starts):
@@ -466,7 +466,7 @@ def _without_nulls(size: Int64s, null: Bools) -> bool:
 
 
 def _fits(value: Int64s, width: Int64s) -> bool:
-    """Return whether all varints have at most 5 bytes and a value of 32 bits."""
+    """Return whether all varints have at most 5 bytes and a value that fits into 32 bits."""
     return bool(
         ((width > 0) & (width <= 5)).all() and (value >= -(1 << 31)).all() and (value < 1 << 31).all()
     )

@@ -116,7 +116,7 @@ class Columns:
 
     @property
     def has_headers(self) -> bool:
-        """Whether a row may have headers. If False, certainly no row has headers."""
+        """Whether a row may have headers. False means that no row has headers."""
         return self._tails is not None or any(self._headers or ())
 
     @property
@@ -371,7 +371,7 @@ def _read_columns(
         arena.fill(sources, table, max_decompressed, most)
         columns = _decode(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
-        # A length leads out of the arena. The caller then reads row by row.
+        # A length points beyond the arena. The caller then reads row by row.
         columns = None
     # If the records were not decoded, the arena is not put back into the pool but freed, because reading row
     # by row needs the memory.
@@ -476,7 +476,8 @@ def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any
 def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
     """Copy as `_gather_chosen` does, but make views of large values and copy from the views.
 
-    From views, Arrow computes the total size before it copies, which is 1.3 times as fast for large values.
+    When Arrow copies from views, it first computes the total size. This is 1.3 times as fast for large
+    values.
     """
     if int((places[1::2] - places[::2]).sum()) < _LARGE * len(null):
         return _gather_chosen(data, places, null, chosen)

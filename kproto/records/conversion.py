@@ -29,7 +29,7 @@ from .legacy import encode_messages
 from .reader import batches
 from .record import Record
 
-# The most bytes of messages that become one batch: Kafka's default of max.message.bytes.
+# The largest number of bytes of messages that become one batch: Kafka's default of max.message.bytes.
 MAX_BATCH_BYTES = 1 << 20
 
 _INT32_MAX = (1 << 31) - 1
@@ -84,7 +84,7 @@ def convert(
 class _Run(msgspec.Struct):
     """Records of consecutive batches that become one batch or one message set.
 
-    The first batch determines the timestamp type.
+    The first batch determines the timestamp type of the result.
     """
 
     first: Batch

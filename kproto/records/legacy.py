@@ -105,7 +105,11 @@ def _read(data: bytes, at: int, stop: int, check_crc: bool, where: str) -> tuple
     key_at = at + (18 if magic == 0 else 26)
     if stop < key_at + 8:
         raise RecordError(
-            _MESSAGE, magic, f"{where}.size", at + 8, f"{stop - at - OVERHEAD} bytes are less than a message"
+            _MESSAGE,
+            magic,
+            f"{where}.size",
+            at + 8,
+            f"{stop - at - OVERHEAD} bytes are too few for a message",
         )
     if check_crc and not crc_ok(data, at, stop):
         raise RecordError(

@@ -115,8 +115,8 @@ def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> N
 def on_offset_commit_response(
     state: JavaState, entry: InFlightRequest, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle an OffsetCommit response; None means that the connection was lost. Only its first error has an
-    effect (M61).
+    """Handle an OffsetCommit response; None means that the connection was lost. Only the first error in the
+    response has an effect (M61).
 
     OffsetCommitResponseHandler.
     """

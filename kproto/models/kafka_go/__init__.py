@@ -16,8 +16,8 @@ The structure of kafka-go's goroutines leads to the following behaviour:
 
 * Every heartbeat error has the same effect: the member commits, and rejoins with the same member id.
 * No heartbeat is sent while a JoinGroup or SyncGroup is in flight, nor while a generation that has ended
-  waits for a Fetch in flight. If MaxWait exceeds the session timeout, the session of a member that waits for
-  its Fetch in a rebalance can expire. This member then joins again, which starts the next rebalance, in which
+  waits for a Fetch in flight. If MaxWait exceeds the session timeout, a member whose Fetch is in flight when
+  a rebalance begins can expire. This member then joins again, which starts the next rebalance, in which
   another member can expire. Two members can repeat this endlessly.
 * New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`), and only by the
   leader: the JoinGroup of a follower starts no rebalance.

@@ -5,9 +5,9 @@ rd_kafka_cgrp_revoke_all_rejoin, _assign, _unassign, _incremental_assign, _incre
 _assignment_done.
 
 * The assignment in a SyncGroup response has no direct effect: a rebalance event with this assignment stays in
-  the queue until the application polls. The application's rebalance callback, or without one the binding,
-  answers with an assign() of the partitions *without offsets*. These partitions start at the committed
-  offsets: STORED (-1000).
+  the queue until the application polls. The application's rebalance callback, or the binding if there is no
+  callback, answers with an assign() of the partitions *without offsets*. These partitions start at the
+  committed offsets: STORED (-1000).
 * Any assign() while the group waits for an answer counts as that answer. At other times an assign() replaces
   the assignment, until the next assign().
 * While an event waits, all assigned partitions are paused.

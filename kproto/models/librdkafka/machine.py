@@ -61,7 +61,7 @@ def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelA
 
 
 def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
-    """Return whether the main thread wakes: not for polls, their timeouts, or Fetch responses."""
+    """Return whether the event wakes the main thread: polls, their timeouts and Fetch responses do not."""
     if isinstance(event, c.DeadlineReached):
         return state.next_wakeup is not None and state.next_wakeup <= state.now
     if isinstance(event, (c.ResponseReceived, c.RequestFailed)):

@@ -63,7 +63,7 @@ def refresh_for_join(state: LibrdkafkaState, out: Out) -> bool:
 
 
 def request_assignor_metadata(state: LibrdkafkaState, topics: list[str], to: Address, out: Out) -> None:
-    """Request metadata of all members' topics from the coordinator, as the leader."""
+    """Request metadata of all members' topics, which the leader assigns, from the coordinator."""
     send_request(state, to, metadata_request(topics), out, FOR_PLAN)
 
 

@@ -516,10 +516,10 @@ class LibrdkafkaState:
 
     @property
     def works_on(self) -> frozenset[TopicPartition] | None:
-        """The partitions still in use: none after the fatal error of a static member, else None for all.
+        """The partitions that the consumer still uses, or None if it uses all assigned partitions.
 
-        After the fatal error the application's callbacks are not called, and rd_kafka_assignment returns an
-        empty assignment.
+        After a fatal error, a static member uses no partition: the application's callbacks are not called,
+        and rd_kafka_assignment returns an empty assignment.
         """
         return frozenset() if self.fatal is not None and self.is_static else None
 

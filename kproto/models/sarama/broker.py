@@ -2,9 +2,9 @@
 
 The original functions are Open and sendAndReceive.
 
-* A broker has one request in flight: the caller holds the broker's lock from the send until the response. A
-  JoinGroup that the coordinator answers only after the other members have joined therefore blocks the fetches
-  and heartbeats to that broker.
+* A broker has at most one request in flight: the caller holds the broker's lock from the send until the
+  response. A JoinGroup that the coordinator answers only after the other members have joined therefore blocks
+  the fetches and heartbeats to that broker.
 * Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). The flush builds
   its request after it has taken the lock. The request therefore includes offsets that were marked during the
   wait.

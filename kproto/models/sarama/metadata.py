@@ -343,7 +343,7 @@ U = UpdaterState
 
 
 class Updater(Routine):
-    """A refresh every RefreshFrequency (backgroundMetadataUpdater)."""
+    """The goroutine that refreshes the metadata every RefreshFrequency (backgroundMetadataUpdater)."""
 
     __slots__ = ("metadata", "ticker")
     TABLE: ClassVar[Table]

@@ -270,9 +270,10 @@ class ClusterConsumer(Routine):
     def notify(self, kind: str, claimed: Iterable[TopicPartition] = ()) -> None:
         """Report a notification, if notifications are enabled (handleNotification).
 
-        The text is that of Go's format %+v. Claimed lists every topic of the new claims, and Released every
-        topic of the previous claims, even if none of the topic's partitions was claimed or released. While
-        the Consumer closes, the original decides at random whether to report. The model does not report.
+        The text is formatted as with Go's %+v. Claimed lists every topic of the new claims, and Released
+        every topic of the previous claims, even if none of the topic's partitions was claimed or released.
+        While the Consumer closes, the original decides at random whether to report. The model does not
+        report.
         """
         if not self.client.notifies or self.dying:
             return

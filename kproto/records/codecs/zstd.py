@@ -24,8 +24,8 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def header_of(data: memoryview) -> tuple[int, int] | None:
-    """Return the position of the first frame's blocks and its decompressed size. Returns None if the header
-    has no size.
+    """Return the position of the first frame's blocks, and the frame's decompressed size. Returns None if the
+    frame's header has no size.
     """
     if len(data) < 6 or data[:4].tobytes() != _MAGIC:
         return None
