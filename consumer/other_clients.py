@@ -23,6 +23,14 @@ _TRANSACTIONS = "use transaction, begin, commit, abort and send_offsets"
 
 _CONNECT = 'not needed: clients connect by themselves, and "async with" or close() ends them'
 
+_CLUSTER_ID = "use Admin(bootstrap).describe_cluster().cluster_id"
+_NEW_PASSWORD = "not supported: create a new client, or use a sasl_oauth_token_provider for new tokens"
+# Methods of Java's clients for the metrics that KIP-714 pushes to brokers.
+_PUSHED_METRICS = dict.fromkeys(
+    ("client_instance_id", "register_metric_for_subscription", "unregister_metric_from_subscription"),
+    "not supported: the client pushes no metrics to brokers (KIP-714)",
+)
+
 # Kind of object (a client, a delivery, ...) -> another library's method -> this library's method, or what to
 # use instead.
 METHODS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -53,9 +61,18 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "unassign": "use unsubscribe()",
         "consumer_group_metadata": "use group_metadata()",
         "memberid": "use group_metadata().member_id",
+        "bootstrap": _CONNECT,
         "bootstrap_connected": _CONNECT,
+        "last_poll_timestamp": 'use metrics().value("last-poll-seconds-ago")',
+        "cluster_id": _CLUSTER_ID,
+        "set_sasl_credentials": _NEW_PASSWORD,
+        **_PUSHED_METRICS,
     },
     "producer": {
+        "max_usable_produce_magic": "not needed: the record format follows the versions of the broker",
+        "cluster_id": _CLUSTER_ID,
+        "set_sasl_credentials": _NEW_PASSWORD,
+        **_PUSHED_METRICS,
         "produce": "use send(topic, value, key)",
         "send_and_wait": "use send(topic, value).result(); in asyncio: await (await send(topic, value))",
         "poll": "not needed: callbacks are called by themselves, and flush(seconds) waits for all",
@@ -95,6 +112,19 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "end_offsets": 'use list_offsets({partition: "latest"})',
         "alter_configs": "use incremental_alter_configs(changes)",
         "list_client_metrics_resources": 'use list_config_resources(["client_metrics"])',
+        "api_versions": "use request(ApiVersionsRequest(...), node)",
+        "get_broker_version_data": "use request(ApiVersionsRequest(...), node)",
+        "delete_group_offsets": "use delete_consumer_group_offsets(group, partitions)",
+        "describe_topic_partitions": "use describe_topics([topic, ...])",
+        "find_coordinator": 'use coordinator("group", group)',
+        "find_hanging_transactions": "use describe_producers([partition, ...]), and list_transactions()",
+        "remove_group_members": "use remove_members_from_consumer_group(group, members)",
+        "reset_configs": "use incremental_alter_configs(changes)",
+        "wait_for_topics": "not needed: create_topics(topics) returns when every partition has a leader",
+        "cluster_id": "use describe_cluster().cluster_id",
+        "set_sasl_credentials": _NEW_PASSWORD,
+        "poll": "not needed: each call returns its result",
+        **_PUSHED_METRICS,
         "start": _CONNECT,
         "stop": "use close()",
     },

@@ -2,8 +2,9 @@
 
 The names are used only in errors: an error about another library's option names this library's option. All
 names are in snake_case; those of librdkafka and Java have "_" for ".". The names for TLS and SASL that have a
-counterpart are in `consumer/security/option_names.py`. `tests/conformance/test_other_options.py` checks that
-the tables have every option of the installed libraries.
+counterpart are in `consumer/security/option_names.py`.
+
+`tests/conformance/test_other_libraries.py` checks that every option of the installed libraries has an answer.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from consumer import (
     TopicPartition,
 )
 from consumer.engine.metadata.cluster import ClusterView
+from consumer.engine.metrics import Metrics
 from consumer.options import ConsumerConfig, ProducerConfig
 from consumer.other_clients import METHODS, unknown_method
 from consumer.other_options import OPTIONS
@@ -240,6 +241,7 @@ RETURNED: dict[str, object] = {
     "Admin": Admin,
     "send": Delivery,
     "metadata": ClusterView(),
+    "metrics": Metrics(()),
     "describe_cluster": ClusterDescription(None, None, ()),
     "group": Group("g", "Empty"),
     "group_metadata": GroupMetadata("g", 1, "m", None),

@@ -1,4 +1,4 @@
-"""Each option of the installed libraries is an option of kproto, or its error says what to use instead."""
+"""Options and methods of the installed libraries exist, or their errors say what to use instead."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ pytest.importorskip("confluent_kafka")
 
 import aiokafka
 import confluent_kafka
+import confluent_kafka.admin
 import kafka
 from aiokafka.admin import AIOKafkaAdminClient
 
 from consumer import Admin, Consumer, Producer
+from consumer.other_clients import unknown_method
 from kproto.errors import ConfigError
 
 from . import judges
@@ -107,13 +109,67 @@ def librdkafka_options() -> list[str]:
     return options_of_librdkafka()
 
 
-@pytest.mark.java
-def test_options_of_java(kafka_jars: str, tmp_path: Path) -> None:
-    source = Path(__file__).parent / "java" / "OptionNames.java"
+@pytest.fixture(scope="module")
+def names_of_java(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """Return ("option" or "method", kind of client, name) for all names of Java's clients."""
+    source = Path(__file__).parent / "java" / "ClientNames.java"
     run = [judges.java(), "-cp", kafka_jars, str(source)]
-    printed = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=True).stdout
-    pairs = [line.split() for line in printed.splitlines()]
-    for kind in CLIENTS:
-        options = {option for of, option in pairs if of == kind} - {"bootstrap.servers"}
-        assert len(options) > 50
-        assert unanswered(kind, options) == {}
+    folder = tmp_path_factory.mktemp("names")
+    printed = subprocess.run(run, capture_output=True, text=True, cwd=folder, check=True).stdout
+    return [line.split() for line in printed.splitlines()]
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_options_of_java(kind: str, names_of_java: list[list[str]]) -> None:
+    options = {name for what, of, name in names_of_java if (what, of) == ("option", kind)}
+    assert len(options) > 50
+    assert unanswered(kind, options - {"bootstrap.servers"}) == {}
+
+
+def unanswered_methods(kind: str, methods: Collection[str]) -> set[str]:
+    """Return the methods that neither exist nor have an error that says what to use instead."""
+    client = CLIENTS[kind]
+    name_of_kind = "admin client" if kind == "admin" else kind
+    return {
+        method
+        for method in methods
+        if not hasattr(client, re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", method))
+        and ";" not in str(unknown_method(client.__new__(client), name_of_kind, method))
+    }
+
+
+def public_methods(client: type) -> set[str]:
+    return {name for name in dir(client) if name[0] != "_" and callable(getattr(client, name, None))}
+
+
+def test_a_method_that_no_library_has_is_not_answered() -> None:
+    assert unanswered_methods("consumer", ["paint", "poll"]) == {"paint"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "client"),
+    [
+        ("consumer", kafka.KafkaConsumer),
+        ("producer", kafka.KafkaProducer),
+        ("admin", kafka.KafkaAdminClient),
+        ("consumer", aiokafka.AIOKafkaConsumer),
+        ("producer", aiokafka.AIOKafkaProducer),
+        ("admin", AIOKafkaAdminClient),
+        ("consumer", confluent_kafka.Consumer),
+        ("producer", confluent_kafka.Producer),
+        ("admin", confluent_kafka.admin.AdminClient),
+    ],
+)
+def test_methods_of_other_libraries_in_python(kind: str, client: type) -> None:
+    methods = public_methods(client)
+    assert len(methods) > 10
+    assert unanswered_methods(kind, methods) == set()
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_methods_of_java(kind: str, names_of_java: list[list[str]]) -> None:
+    methods = {name for what, of, name in names_of_java if (what, of) == ("method", kind)}
+    assert len(methods) > 10
+    assert unanswered_methods(kind, methods) == set()
