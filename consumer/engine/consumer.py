@@ -36,7 +36,7 @@ from kproto.patterns import compiled
 from ..options import ConsumerOptions
 from . import events as ev
 from .admin.runner import PlanRunner
-from .consumer_sensors import CallSensors
+from .consumer_sensors import RECORD_INTERVAL_MS, CallSensors
 from .core import ClientCore
 from .delivery_watch import DeliveryWatch
 from .events import Action, Deliver, Done, Event, Raise
@@ -135,6 +135,7 @@ class ConsumerEngine:
         self.polls = 0  # Number of polls that have begun.
         self.calls = CallSensors()
         self.core.partitions.stores_manually = not options.enable_auto_offset_store
+        self.record_metrics_at = 0  # When to record polls and returned records for the metrics (ms).
         self.delivery_watch = DeliveryWatch(self.core, self.coordinator, self.fetcher)
 
     @property
@@ -262,7 +263,6 @@ class ConsumerEngine:
             columns = self.collector.columns() if event.columns else []
             if rows or columns:
                 self._raised = False
-                self.fetcher.sensors.record_returned(core.now)
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
                 return
             # The position may have passed aborted or compacted records, which poll never returns. They count
@@ -311,9 +311,10 @@ class ConsumerEngine:
         if now == self.calls.polled_at:
             self.calls.immediate_polls += 1
         else:
-            self.calls.poll_began(now)
-            self.calls.poll_ended(now)
-            self.fetcher.sensors.record_returned(now)
+            self.calls.polled_at = now
+            self.calls.unrecorded_starts.append(now)
+        if now >= self.record_metrics_at:
+            self.record_metrics()
         core.actions.append(Deliver(records, [], partitions.losses))
         self._raised = False
         if member is not None:
@@ -322,6 +323,13 @@ class ConsumerEngine:
             self._refill_buffers()
         if core.network.actions or len(core.actions) > 1:
             self.forget_deadlines()
+
+    def record_metrics(self) -> None:
+        """Record the polls, and the records that they have returned, since the last call."""
+        now = self.core.now
+        self.record_metrics_at = now + RECORD_INTERVAL_MS
+        self.calls.record_polls()
+        self.fetcher.sensors.record_returned(now)
 
     def _refill_buffers(self) -> None:
         """Update the fetcher after records were taken from buffers. If a partition also needs other parts of
@@ -714,6 +722,8 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
         other_deadline = 0
         engine.handle_deadlines()
     engine.forget_deadlines()
+    if now >= engine.record_metrics_at:
+        engine.record_metrics()
     TABLE[type(event)](engine, event)
     # The events in `QUIET` are received bytes, the end of a poll, and the beginning of a poll (after which a
     # `Take` follows). After these events the other parts of the engine do nothing unless a call has finished.

@@ -2,12 +2,14 @@
 
 Rules:
 
-* Nothing is recorded per record. The records that polls return within 20 ms are recorded together, and so are
-  the polls that begin within one millisecond.
+* Nothing is recorded per record. A poll that returns buffered records only stores its start, and counts its
+  records and their bytes. The engine records these values once per second, and before a snapshot.
 * Sizes and numbers of records per request are recorded when a fetch arrives. The numbers are those of the
   batch headers. Consumed bytes are counted when all records of a fetch were returned. In Java, sizes, numbers
   and bytes are all recorded when the last record of a fetch is returned.
-* The lag and the lead of a partition are recorded when a poll returns records of the partition.
+* The lag and the lead of a partition are those after a poll that returned records of the partition. Java
+  records them after each such poll. Here, the largest and the last lag of each second are recorded, and the
+  smallest and the last lead.
 * A rebalance lasts from the first JoinGroup until the member adopts its assignment. Each JoinGroup or
   SyncGroup that fails is a failed rebalance, as in Java.
 """
@@ -61,9 +63,8 @@ from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
 
-# Shortest interval (ms) between two recordings of the records that polls have returned. Each recording also
-# reads the lags of their partitions.
-RECORD_INTERVAL_MS = 20
+# Interval (ms) in which the engine records polls of buffered records, and the records that polls return.
+RECORD_INTERVAL_MS = 1_000
 
 
 class CallSensors:
@@ -75,39 +76,53 @@ class CallSensors:
         self.commit_time = Sensor(COMMIT_TIME)
         self.committed_time = Sensor(COMMITTED_TIME)
         self.polled_at: int | None = None  # When the last poll began (ms).
-        self._since_previous = 0  # Time (ms) from the start of the poll before the last one to `polled_at`.
-        # Number of polls that began in the same millisecond as the poll before, and are not recorded yet.
+        # Polls that returned buffered records and are not recorded yet. Each of them ended in the millisecond
+        # in which it began. `unrecorded_starts` has these times, and `immediate_polls` is the number of
+        # further polls that began in the same millisecond as the poll before.
+        self.unrecorded_starts: list[int] = []
         self.immediate_polls = 0
+        self._recorded_at: int | None = None  # When the last recorded poll began (ms).
+        self._since_previous = 0  # Time (ms) from the start of the poll before that one to `_recorded_at`.
 
-    def poll_began(self, now: int) -> None:
-        """Record the start of a poll. The time since the previous poll is 0 ms for the first poll, as in
-        Java.
-        """
-        if now == self.polled_at or self.polled_at is None:
-            self.polled_at, self._since_previous = now, 0
-            self.immediate_polls += 1
-            return
-        if self.immediate_polls:
-            self._record_immediate()
-        self._since_previous, self.polled_at = now - self.polled_at, now
-        self.time_between.record(self._since_previous, now)
-
-    def poll_ended(self, now: int) -> None:
-        """Record the end of a poll: the share of the time that was spent in poll.
-
-        If no time has passed, nothing is recorded; Java records NaN.
-        """
-        if self.polled_at is not None and (in_poll := now - self.polled_at) + self._since_previous > 0:
-            self.idle_ratio.record(in_poll / (in_poll + self._since_previous), now)
-
-    def _record_immediate(self) -> None:
+    def record_polls(self) -> None:
+        """Record the polls of buffered records that are not recorded yet."""
+        starts, self.unrecorded_starts = self.unrecorded_starts, []
+        for began in starts:
+            self._record_start(began)
+            self._record_end(began)
         if self.immediate_polls and self.polled_at is not None:
             self.time_between.record(0, self.polled_at, self.immediate_polls)
             self.immediate_polls = 0
 
+    def poll_began(self, now: int) -> None:
+        """Record the start of a poll."""
+        self.record_polls()
+        self._record_start(now)
+        self.polled_at = now
+
+    def _record_start(self, began: int) -> None:
+        """Record the time since the previous poll. It is 0 ms for the first poll, as in Java."""
+        self._since_previous = 0 if self._recorded_at is None else began - self._recorded_at
+        self._recorded_at = began
+        self.time_between.record(self._since_previous, began)
+
+    def poll_ended(self, now: int) -> None:
+        """Record the end of a poll."""
+        self.record_polls()
+        self._record_end(now)
+
+    def _record_end(self, ended: int) -> None:
+        """Record the share of the time that was spent in poll.
+
+        If no time has passed, nothing is recorded; Java records NaN.
+        """
+        in_poll = 0 if self._recorded_at is None else ended - self._recorded_at
+        if in_poll + self._since_previous > 0:
+            self.idle_ratio.record(in_poll / (in_poll + self._since_previous), ended)
+
     def add_to(self, snapshot: SnapshotBuilder, now: int) -> None:
         """Add the metrics to a snapshot."""
-        self._record_immediate()
+        self.record_polls()
         snapshot.add(LAST_POLL, seconds_since(self.polled_at, now))
         snapshot.add_sensors(self.time_between, self.idle_ratio, self.commit_time, self.committed_time)
 
@@ -195,12 +210,11 @@ class FetchSensors:
         self._lead = Sensor(LEAD_MIN)
         self._topics: defaultdict[str, _TopicSensors] = defaultdict(_TopicSensors)
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
-        # What polls have returned and `record_returned` has not recorded yet. `returned` has the number of
-        # records of each partition, which `FetchCollector` counts. `_returned_bytes` has for each topic the
-        # bytes of the fetches whose records were all returned.
+        # What polls have returned and `record_returned` has not recorded yet, as `FetchCollector` counts it:
+        # the number of records of each partition, and for each topic the bytes of the fetches whose records
+        # were all returned.
         self.returned: dict[PartitionState, int] = {}
-        self._returned_bytes: dict[str, int] = {}
-        self._record_at = 0  # When to record the counted records (ms).
+        self.returned_bytes: dict[str, int] = {}
 
     def record_arrived(self, topics: Mapping[str, tuple[int, int]], now: int) -> None:
         """Record the records in a response: for each topic, their size (bytes) and their number."""
@@ -212,20 +226,13 @@ class FetchSensors:
             self._size.record(sum(size for size, _ in topics.values()), now)
             self._number.record(sum(number for _, number in topics.values()), now)
 
-    def add_exhausted(self, topic: str, size: int) -> None:
-        """Count the bytes of a fetch whose records were all returned."""
-        self._returned_bytes[topic] = self._returned_bytes.get(topic, 0) + size
-
     def record_returned(self, now: int) -> None:
-        """Record the counted records, unless others were recorded in the last `RECORD_INTERVAL_MS`."""
-        if now < self._record_at:
-            return
-        self._record_at = now + RECORD_INTERVAL_MS
+        """Record the records that were counted since the last call, and the lags and leads after them."""
         returned, self.returned = self.returned, {}
-        returned_bytes, self._returned_bytes = self._returned_bytes, {}
+        returned_bytes, self.returned_bytes = self.returned_bytes, {}
         topics: dict[str, int] = {}
         lags: list[int] = []
-        leads: list[int] = []
+        leads: list[float] = []
         for state, number in returned.items():
             partition = state.partition
             topics[partition.topic] = topics.get(partition.topic, 0) + number
@@ -234,10 +241,10 @@ class FetchSensors:
             sensors = self._partitions.get(partition)
             if sensors is None or sensors.state is not state:
                 sensors = self._partitions[partition] = _PartitionSensors(state)
-            if (lag := state.lag) is not None:
+            for lag in state.take_lags():
                 sensors.lag.record(lag, now)
                 lags.append(lag)
-            if (lead := state.lead) is not None:
+            for lead in state.take_leads():
                 sensors.lead.record(lead, now)
                 leads.append(lead)
         for name, number in topics.items():
@@ -257,7 +264,6 @@ class FetchSensors:
         self, snapshot: SnapshotBuilder, now: int, states: Mapping[TopicPartition, PartitionState]
     ) -> None:
         """Add the metrics of the client, of each topic and of each assigned partition to a snapshot."""
-        self._record_at = now
         self.record_returned(now)
         self._partitions = {p: known for p, known in self._partitions.items() if states.get(p) is known.state}
         snapshot.add_sensors(

@@ -304,7 +304,9 @@ class PollOperations:
     # ---- polls and iterations
 
     async def poll(self, timeout: float, max_records: int | None) -> list[ConsumerRecord[Any, Any]]:
-        timeout = check.seconds("timeout", timeout)
+        # Most calls pass a valid float, which needs no further check.
+        if type(timeout) is not float or not 0 <= timeout <= check.MAX_TIMEOUT_S:
+            timeout = check.seconds("timeout", timeout)
         limit = self.options.max_poll_records
         if max_records is not None:
             limit = check.whole_number("max_records", max_records, 1)

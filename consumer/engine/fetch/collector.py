@@ -85,14 +85,15 @@ class FetchCollector:
                 except KprotoError as error:
                     state.fail(locate_error(error, state.partition, fetch.position, fetch.fetched))
                 state.on_records_taken(fetch)
-                returned = self._sensors.returned
-                returned[state] = returned.get(state, 0) + len(records) - before
-                if state.error is not None or fetch.exhausted:
-                    self._decoding.pop(state.partition, None)
+                counts = self._sensors.returned
+                counts[state] = counts.get(state, 0) + len(records) - before
                 if state.error is not None:
+                    self._decoding.pop(state.partition, None)
                     break
                 if fetch.exhausted:
-                    self._sensors.add_exhausted(topic, len(fetch.data))
+                    self._decoding.pop(state.partition, None)
+                    sizes = self._sensors.returned_bytes
+                    sizes[topic] = sizes.get(topic, 0) + len(fetch.data)
             if state.error is not None or not state.fetches:
                 self._ready.pop(state.partition, None)
         self.begun = None
@@ -151,10 +152,11 @@ class FetchCollector:
                     room = 0  # Millions of records may remain in the fetch; later calls return them.
                 state.on_records_taken(fetch)
                 if columns is not None:
-                    returned = self._sensors.returned
-                    returned[state] = returned.get(state, 0) + len(columns)
+                    counts = self._sensors.returned
+                    counts[state] = counts.get(state, 0) + len(columns)
                 if fetch.exhausted:
-                    self._sensors.add_exhausted(state.partition.topic, len(fetch.data))
+                    sizes = self._sensors.returned_bytes
+                    sizes[topic] = sizes.get(topic, 0) + len(fetch.data)
             if state.error is not None or not state.fetches:
                 self._ready.pop(state.partition, None)
         self.begun = None

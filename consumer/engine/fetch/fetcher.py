@@ -343,6 +343,7 @@ class Fetcher:
         arrived: dict[str, tuple[int, int]] = {}  # Topic -> (bytes, number) of its records.
         has_records = refused = False
         for topic in response.responses:
+            name, size, number = "", 0, 0
             for entry in topic.partitions:
                 has_records = has_records or bool(entry.records)
                 refused = refused or entry.error_code != ErrorCode.NONE
@@ -360,8 +361,12 @@ class Fetcher:
                 ):
                     chunk = self._on_partition_data(node, state, entry, siblings)
                     if chunk is not None:
-                        size, number = arrived.get(partition.topic, (0, 0))
-                        arrived[partition.topic] = size + len(chunk.data), number + chunk.record_count
+                        name = partition.topic
+                        size += len(chunk.data)
+                        number += chunk.record_count
+            if size:
+                earlier_size, earlier_number = arrived.get(name, (0, 0))
+                arrived[name] = earlier_size + size, earlier_number + number
         self.sensors.record_arrived(arrived, core.now)
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0

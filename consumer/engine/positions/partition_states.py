@@ -28,6 +28,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from math import inf
 from uuid import UUID
 
 import msgspec
@@ -78,6 +79,10 @@ class PartitionState:
 
     __slots__ = (
         "_home",
+        "_largest_lag",
+        "_last_lag",
+        "_last_lead",
+        "_smallest_lead",
         "announced",
         "changed_at",
         "committed",
@@ -174,6 +179,11 @@ class PartitionState:
         self.last_stable_offset: int | None = None
         self.stable_since = 0  # When a response first contained the current `last_stable_offset` (ms).
         self.log_start_offset: int | None = None
+        # The lags and leads after records were returned, since `take_lags` and `take_leads` were called.
+        self._last_lag: int | None = None
+        self._largest_lag = 0
+        self._last_lead: int | None = None
+        self._smallest_lead: float = inf
         # `replica` is the follower to fetch from until `replica_until` (KIP-392). Fetches to the leader
         # contain no rack until `no_rack_until`. `replica_failures` counts the failures of followers in a row.
         self.replica: int | None = None
@@ -308,6 +318,15 @@ class PartitionState:
             self.leader_epoch = epoch
         self.has_returned = True
         self.end_reported = False
+        end = self.high_watermark if self.last_stable_offset is None else self.last_stable_offset
+        if end is not None:
+            self._last_lag = lag = end - self.position
+            if lag > self._largest_lag:
+                self._largest_lag = lag
+        if self.log_start_offset is not None:
+            self._last_lead = lead = self.position - self.log_start_offset
+            if lead < self._smallest_lead:
+                self._smallest_lead = lead
         if chunk.exhausted and self.fetches:
             self.fetches.popleft()
             self.mark_dirty()
@@ -465,6 +484,18 @@ class PartitionState:
         """Number of offsets from the log start offset (of the last fetch) to the position, or None."""
         start = self.log_start_offset
         return None if start is None or not self.has_position else max(0, self.position - start)
+
+    def take_lags(self) -> set[int]:
+        """Return the largest and the last lag after records were returned, since the previous call."""
+        lags = set[int]() if self._last_lag is None else {self._largest_lag, max(0, self._last_lag)}
+        self._last_lag, self._largest_lag = None, 0
+        return lags
+
+    def take_leads(self) -> set[float]:
+        """Return the smallest and the last lead after records were returned, since the previous call."""
+        last, smallest = self._last_lead, self._smallest_lead
+        self._last_lead, self._smallest_lead = None, inf
+        return set[float]() if last is None else {max(0, smallest), max(0, last)}
 
 
 class SubscriptionState:

@@ -61,6 +61,23 @@ def state_of(a: Consumer) -> Any:
     )
 
 
+MEASURED = (
+    "time-between-poll-avg",
+    "time-between-poll-max",
+    "poll-idle-ratio-avg",
+    "last-poll-seconds-ago",
+    "records-consumed-total",
+    "bytes-consumed-total",
+    "records-lag-max",
+    "records-lead-min",
+)
+
+
+def measures(world: World, a: Consumer) -> list[float | None]:
+    snapshot = a.engine.metrics(world.now)
+    return [snapshot.value(name) for name in MEASURED]
+
+
 @pytest.mark.parametrize("limit", [1, 3, 7])
 def test_poll_equals_the_three_events(limit: int) -> None:
     (first, a), (second, b) = member_with_records(), member_with_records()
@@ -76,6 +93,7 @@ def test_poll_equals_the_three_events(limit: int) -> None:
     commits = first.requests_of(a, OffsetCommitRequest)
     assert commits == second.requests_of(b, OffsetCommitRequest)
     assert len(commits) > 1
+    assert measures(first, a) == measures(second, b)
 
 
 def test_poll_returns_all_buffered_records() -> None:

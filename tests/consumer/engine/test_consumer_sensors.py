@@ -54,6 +54,16 @@ def test_returned_records_are_counted_for_the_client_and_the_topic() -> None:
     assert snapshot.value("fetch-size-max", topic="t") == sizes[0]
 
 
+def test_a_rate_forgets_returned_records_although_no_snapshot_was_taken() -> None:
+    world = world_with_records()
+    a = caught_up_member(world)
+    world.run(65_000)
+    snapshot = metrics(world, a)
+    assert snapshot.value("records-consumed-total") == 10
+    assert snapshot.value("records-consumed-rate") == snapshot.value("bytes-consumed-rate") == 0
+    assert snapshot.value("records-lag-max") is None
+
+
 def test_the_lag_and_the_lead_of_a_partition_are_measured_when_its_records_are_returned() -> None:
     world = world_with_records(records=10)
     a = world.consumer(**GROUP, max_poll_records=4)
@@ -61,12 +71,14 @@ def test_the_lag_and_the_lead_of_a_partition_are_measured_when_its_records_are_r
     assert world.run(until=lambda: len(a.records) == 10)
     snapshot = metrics(world, a)
     of_t0: dict[str, Any] = {"topic": "t", "partition": 0}
-    # Polls return 4, 4 and 2 records in one millisecond. The lag is recorded after the first and the last.
+    # Polls return 4, 4 and 2 records in one millisecond. Of the lags 6, 2 and 0, the largest and the last are
+    # recorded, and of the leads 4, 8 and 10 the smallest and the last.
     assert snapshot.value("records-lag", **of_t0) == 0
     assert snapshot.value("records-lag-max", **of_t0) == snapshot.value("records-lag-max") == 6
     assert snapshot.value("records-lag-avg", **of_t0) == (6 + 0) / 2
     assert snapshot.value("records-lead", **of_t0) == 10
     assert snapshot.value("records-lead-min", **of_t0) == snapshot.value("records-lead-min") == 4
+    assert snapshot.value("records-lead-avg", **of_t0) == (4 + 10) / 2
     assert snapshot.value("preferred-read-replica", **of_t0) is None
 
 
@@ -218,6 +230,18 @@ def test_polls_within_one_millisecond_are_counted_one_by_one() -> None:
         sensors.poll_ended(now)
     assert calls(sensors, 1_001).value("time-between-poll-avg") == 1 / 4
     assert calls(sensors, 1_001).value("poll-idle-ratio-avg") == 0
+
+
+def test_polls_of_buffered_records_are_recorded_with_their_own_times() -> None:
+    sensors = CallSensors()
+    sensors.unrecorded_starts += [1_000, 1_400, 1_500]
+    sensors.immediate_polls, sensors.polled_at = 1, 1_500
+    sensors.poll_began(2_000)
+    sensors.poll_ended(2_500)
+    assert calls(sensors, 3_000).value("time-between-poll-avg") == (0 + 400 + 100 + 0 + 500) / 5
+    assert calls(sensors, 3_000).value("time-between-poll-max") == 500
+    # 0 of 400 ms, 0 of 100 ms, 500 of 1,000 ms.
+    assert calls(sensors, 3_000).value("poll-idle-ratio-avg") == 0.5 / 3
 
 
 def test_nothing_is_known_before_the_first_poll() -> None:
