@@ -19,6 +19,13 @@ _TYPES = {
     "groups": "group",
     "client-metrics": "client_metrics",
 }
+# Entity type -> the sources of configs that were set on the entity itself.
+_SOURCES = {
+    "topics": {"dynamic_topic_config"},
+    "brokers": {"dynamic_broker_config", "dynamic_default_broker_config"},
+    "groups": {"dynamic_group_config"},
+    "client-metrics": {"dynamic_client_metrics_config"},
+}
 
 
 def add(commands: Subparsers) -> None:
@@ -83,7 +90,8 @@ def _describe(options: argparse.Namespace) -> int:
             lambda: admin.describe_configs(_resources(options), include_synonyms=True), failures
         )
     for resource, entries in described.items():
-        shown = [entry for entry in entries.values() if options.all or entry.source.startswith("dynamic_")]
+        sources = _SOURCES[options.type]
+        shown = [entry for entry in entries.values() if options.all or entry.source in sources]
         if options.json:
             print_json(
                 {

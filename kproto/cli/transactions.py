@@ -32,6 +32,17 @@ _PRODUCERS = (
     ("LastTimestamp", 13),
     ("CurrentTransactionStartOffset", 29),
 )
+# The columns of find-hanging. In JSON the last one is called durationMin.
+_HANGING = (
+    ("Topic", 5),
+    ("Partition", 9),
+    ("ProducerId", 10),
+    ("ProducerEpoch", 13),
+    ("CoordinatorEpoch", 16),
+    ("StartOffset", 11),
+    ("LastTimestamp", 13),
+    ("Duration(min)", 13),
+)
 
 
 def add(commands: Subparsers) -> None:
@@ -93,7 +104,7 @@ def _partition(text: str) -> TopicPartition:
 def _show(columns: Iterable[tuple[str, int]], rows: Iterable[tuple[object, ...]], *, as_json: bool) -> None:
     titles = list(columns)
     if as_json:
-        names = [title[0].lower() + title[1:] for title, _ in titles]
+        names = [title[0].lower() + title[1:].replace("(min)", "Min") for title, _ in titles]
         print_json(dict(zip(names, row, strict=True)) for row in rows)
     else:
         print_table(titles, rows)
@@ -140,14 +151,16 @@ def _describe(options: argparse.Namespace) -> int:
     return exit_code("transactions describe", failures)
 
 
-def _producer_row(state: ProducerState) -> tuple[object, ...]:
+def _producer_row(state: ProducerState, *, as_json: bool) -> tuple[object, ...]:
+    """Return the columns of a producer. Kafka's tool prints the numbers -1 and None for unknown values."""
+    epoch, start = state.coordinator_epoch, state.current_transaction_start_offset
     return (
         state.producer_id,
         state.producer_epoch,
-        state.coordinator_epoch,
+        epoch if epoch is not None or as_json else -1,
         state.last_sequence,
         state.last_timestamp,
-        state.current_transaction_start_offset,
+        start if start is not None or as_json else "None",
     )
 
 
@@ -155,7 +168,8 @@ def _producers(options: argparse.Namespace) -> int:
     partition = _partition(options.partition)
     with admin_client(options) as admin:
         states = admin.describe_producers([partition])[partition]
-    _show(_PRODUCERS, map(_producer_row, states), as_json=options.json)
+    rows = [_producer_row(state, as_json=options.json) for state in states]
+    _show(_PRODUCERS, rows, as_json=options.json)
     return 0
 
 
@@ -173,12 +187,22 @@ def _find_hanging(options: argparse.Namespace) -> int:
             if state.current_transaction_start_offset is not None and state.last_timestamp < oldest
         }
         known = _known_partitions(admin, {producer for _, producer in suspects})
+    now = time.time_ns() // 1_000_000
     rows = [
-        (partition.topic, partition.partition, *_producer_row(state))
+        (
+            partition.topic,
+            partition.partition,
+            state.producer_id,
+            state.producer_epoch,
+            state.coordinator_epoch,
+            state.current_transaction_start_offset,
+            state.last_timestamp,
+            (now - state.last_timestamp) // 60_000,
+        )
         for (partition, producer), state in sorted(suspects.items())
         if partition not in known.get(producer, ())
     ]
-    _show([("Topic", 5), ("Partition", 9), *_PRODUCERS], rows, as_json=options.json)
+    _show(_HANGING, rows, as_json=options.json)
     return exit_code("transactions find-hanging", failures)
 
 
@@ -204,7 +228,7 @@ def _abort(options: argparse.Namespace) -> int:
         if state is None:
             detail = f"no open transaction in {partition} begins at offset {options.start_offset}"
             return exit_code("transactions abort", [KprotoError(detail)])
-        _show(_PRODUCERS, [_producer_row(state)], as_json=options.json)
+        _show(_PRODUCERS, [_producer_row(state, as_json=options.json)], as_json=options.json)
         if not options.execute:
             return say_not_executed("no transaction was aborted")
         admin.abort_transaction(

@@ -1,17 +1,25 @@
-"""The commands of kproto print what Kafka's own tools print, on a real Kafka and on the embedded broker."""
+"""The commands of kproto print what Kafka's own tools print, on a real Kafka and on the embedded broker.
+
+The tools and the real Kafka are of the newest known release.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from consumer import Admin, Consumer, Producer, TopicPartition
+from consumer import Admin, Consumer, Producer, TopicPartition, UserScramCredentialUpsertion
+from kproto.broker.server import Server, running
 from kproto.cli import main
-from tests.conformance.kafka_tools import tool
+from kproto.messages.index import KAFKA_RELEASE
+from tests.conformance import judges
+from tests.conformance.kafka_tools import exit_code, tool
 
 pytestmark = pytest.mark.java
 
@@ -20,10 +28,38 @@ PRINTED = ("print.timestamp", "print.partition", "print.offset", "print.headers"
 CONSOLE = [word for name in PRINTED for word in ("--formatter-property", f"{name}=true")]
 
 
-@pytest.fixture(params=["kafka", "embedded"])
+@pytest.fixture(scope="module")
+def tools() -> str:
+    """The jars of Kafka's tools as a Java class path."""
+    return judges.kafka_jars(KAFKA_RELEASE)
+
+
+@pytest.fixture(scope="module")
+def newest_kafka() -> Iterator[judges.RealKafka]:
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with judges.real_kafka(settings, version=KAFKA_RELEASE) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def authorizing() -> Iterator[Server]:
+    """An embedded broker with ACLs, which delays no rebalance."""
+    settings = {
+        "authorizer.class.name": "StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    with running(settings=settings) as server:
+        yield server
+
+
+@pytest.fixture(params=["newest_kafka", "authorizing"], ids=["kafka", "embedded"])
 def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     """A cluster with the topic `tools`, 20 records, the member `lively`, and the group `idle` without one."""
-    cluster: Any = request.getfixturevalue("real_kafka" if request.param == "kafka" else "embedded")
+    cluster: Any = request.getfixturevalue(request.param)
     with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
         admin.create_topics({"tools": 2}, configs={"retention.ms": "86400000"})
         for number in range(20):
@@ -52,12 +88,12 @@ def theirs(jars: str, bootstrap: str, name: str, *words: str) -> list[list[str]]
 
 
 def test_commands_print_what_kafkas_tools_print(
-    bootstrap: str, kafka_jars: str, capsys: pytest.CaptureFixture[str]
+    bootstrap: str, tools: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Compare the words of all lines: titles, names, offsets, lags, members and leaders."""
 
     def kafka(name: str, words: str) -> list[list[str]]:
-        return theirs(kafka_jars, bootstrap, name, *words.split())
+        return theirs(tools, bootstrap, name, *words.split())
 
     def kproto(words: str) -> list[list[str]]:
         return ours(bootstrap, words, capsys)
@@ -88,13 +124,152 @@ def test_commands_print_what_kafkas_tools_print(
 
 
 def test_what_kprotos_producer_sends_kafkas_consumer_reads(
-    bootstrap: str, kafka_jars: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    bootstrap: str, tools: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"key:one\nkey:two\n")))
     assert ours(bootstrap, "produce tools --key-separator : --header a=b", capsys) == []
     words = ["--topic", "tools", "--from-beginning", "--max-messages", "22", *CONSOLE]
-    lines = theirs(kafka_jars, bootstrap, "consumer.ConsoleConsumer", *words)
+    lines = theirs(tools, bootstrap, "consumer.ConsoleConsumer", *words)
     assert [line[3:] for line in lines if line[-1] in ("one", "two")] == [
         ["a:b", "key", "one"],
         ["a:b", "key", "two"],
     ]
+
+
+def test_commands_about_the_cluster_print_what_kafkas_tools_print(
+    bootstrap: str, tools: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Compare the words of all lines, except offsets and times of the metadata log, which grow."""
+
+    def kafka(name: str, words: str) -> list[list[str]]:
+        return theirs(tools, bootstrap, name, *words.split())
+
+    def kproto(words: str) -> list[list[str]]:
+        return ours(bootstrap, words, capsys)
+
+    def kproto_json(words: str) -> list[dict[str, Any]]:
+        assert main([*words.split(), "--json", "--bootstrap", bootstrap]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    features, kafka_features = kproto("cluster features"), kafka("FeatureCommand", "describe")
+    assert [line[:-1] for line in features] == [line[:-1] for line in kafka_features]
+    status, kafka_status = kproto("cluster quorum"), kafka("MetadataQuorumCommand", "describe --status")
+    assert [line for line in status if line[0] != "HighWatermark:"] == [
+        line for line in kafka_status if line[0] != "HighWatermark:"
+    ]
+    replicas = kproto("cluster quorum --replication")
+    kafka_replicas = kafka("MetadataQuorumCommand", "describe --replication")
+    columns = (0, 1, 3, 6)  # NodeId, DirectoryId, Lag and Status.
+    assert replicas[0] == kafka_replicas[0]
+    assert [[row[n] for n in columns] for row in replicas] == [
+        [row[n] for n in columns] for row in kafka_replicas
+    ]
+
+    rows = kproto_json("cluster log-dirs tools")
+    [*_, [described]] = kafka("LogDirsCommand", "--describe --topic-list tools")
+    [broker] = json.loads(described)["brokers"]
+    assert [
+        (row["broker"], row["logDir"], f"{row['topic']}-{row['partition']}", row["size"], row["offsetLag"])
+        for row in rows
+    ] == [
+        (broker["broker"], folder["logDir"], entry["partition"], entry["size"], entry["offsetLag"])
+        for folder in broker["logDirs"]
+        for entry in folder["partitions"]
+    ]
+    election = kafka("LeaderElectionCommand", "--election-type PREFERRED --topic tools --partition 1")
+    assert kproto("cluster elect tools:1 --execute") == election
+
+    topics = tmp_path / "topics.json"
+    topics.write_text('{"version":1,"topics":[{"topic":"tools"}]}')
+    reassign = "reassign.ReassignPartitionsCommand"
+    words = f"--generate --topics-to-move-json-file {topics} --broker-list 1"
+    [plan] = kproto_json("cluster propose tools --brokers 1")
+    assert json.loads(kafka(reassign, words)[-1][0]) == plan
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    kproto(f"cluster reassign --file {file} --execute")
+    verified = kafka(reassign, f"--verify --reassignment-json-file {file}")
+    assert kproto(f"cluster verify --file {file}") == [line for line in verified if line[0] != "Clearing"]
+    assert kproto("cluster reassignments") == kafka(reassign, "--list")
+
+
+def test_commands_about_users_and_configs_print_what_kafkas_tools_print(
+    bootstrap: str, tools: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compare the lines about quotas, ACLs, credentials, configs and transactions."""
+
+    def kafka(name: str, words: str) -> list[list[str]]:
+        return theirs(tools, bootstrap, name, *words.split())
+
+    def kproto(words: str) -> list[list[str]]:
+        return ours(bootstrap, words, capsys)
+
+    with Admin(bootstrap) as admin:
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", "SCRAM-SHA-512", "secret")])
+    alter = "--alter --entity-type users --entity-name alice --add-config"
+    changed = kafka("ConfigCommand", f"{alter} producer_byte_rate=20000000")
+    assert kproto("quotas alter --user alice --set producer_byte_rate=10000000 --execute") == changed
+    kproto("quotas alter --user alice --client app --set request_percentage=12.5 --execute")
+    kproto("quotas alter --ip-defaults --set connection_creation_rate=7 --execute")
+    alice = "--describe --entity-type users --entity-name alice"
+    for entity, kafka_entity in {
+        "describe --user alice": alice,
+        "describe --user alice --client app": f"{alice} --entity-type clients --entity-name app",
+        "list users clients": "--describe --entity-type users --entity-type clients",
+        "describe --ip-defaults": "--describe --entity-type ips --entity-default",
+    }.items():
+        assert kproto(f"quotas {entity}") == kafka("ConfigCommand", kafka_entity), entity
+    bob = kafka("ConfigCommand", "--describe --entity-type users --entity-name bob")
+    assert kproto("users list bob") == bob
+    configs = kafka("ConfigCommand", "--describe --entity-type topics --entity-name tools")
+    assert kproto("configs describe topics tools") == configs
+
+    kproto("acls add --topic tools --operation read --operation write --principal User:bob")
+    kproto("acls add --group app --pattern prefixed --operation read --principal User:bob --deny")
+    assert sorted(kproto("acls list")) == sorted(kafka("AclCommand", "--list"))
+
+    with Producer(bootstrap, transactional_id="tools") as producer:
+        producer.begin()
+        producer.send("tools", b"v", partition=0).result(20)
+        assert kproto("transactions list") == kafka("TransactionsCommand", "list")
+        words = "describe --transactional-id tools"
+        [title, row] = kproto("transactions describe tools")
+        [kafka_title, kafka_row] = kafka("TransactionsCommand", words)
+        duration = title.index("TransactionDurationMs")
+        assert (title, [*row[:duration], *row[duration + 1 :]]) == (
+            kafka_title,
+            [*kafka_row[:duration], *kafka_row[duration + 1 :]],
+        )
+        words = "describe-producers --topic tools --partition 0"
+        assert kproto("transactions producers tools:0") == kafka("TransactionsCommand", words)
+        hanging = kafka("TransactionsCommand", "find-hanging --broker-id 1")
+        assert kproto("transactions find-hanging") == hanging
+        producer.abort()
+
+
+# Commands that fail -> Kafka's tool with the arguments that fail for the same reason.
+FAILING = {
+    "topics describe absent": ("TopicCommand", "--describe --topic absent"),
+    "topics delete absent --execute": ("TopicCommand", "--delete --topic absent"),
+    "topics create other --config no.such=1": ("TopicCommand", "--create --topic other --config no.such=1"),
+    "quotas alter --user a --set producer_byte_rate=0.5 --execute": (
+        "ConfigCommand",
+        "--alter --entity-type users --entity-name a --add-config producer_byte_rate=0.5",
+    ),
+    "cluster upgrade transaction.version=9 --execute": (
+        "FeatureCommand",
+        "upgrade --feature transaction.version=9",
+    ),
+    "transactions describe absent": ("TransactionsCommand", "describe --transactional-id absent"),
+}
+
+
+@pytest.mark.parametrize("words", FAILING)
+def test_a_command_fails_if_kafkas_tool_fails(
+    words: str, authorizing: Server, tools: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compare exit codes. Kafka's tools exit with 0 after other failures."""
+    name, arguments = FAILING[words]
+    kafka = exit_code(tools, name, "--bootstrap-server", authorizing.bootstrap, *arguments.split())
+    assert main([*words.split(), "--bootstrap", authorizing.bootstrap]) == kafka == 1
+    assert capsys.readouterr().err.startswith(f"kproto {words.split()[0]}")
