@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # The time for which a record waits for further records of its batch, as in Java's producer.
 _LINGER_MS = 5
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _KEYS = ("key", "value", "headers", "partition", "timestamp")
 
 
@@ -40,6 +41,9 @@ def add(commands: Subparsers) -> None:
         "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of each record"
     )
     produce.add_argument("--partition", type=_partition, metavar="P", help="default: by the key, as in Java")
+    produce.add_argument(
+        "--compression", choices=_CODECS, default="none", help="compress the batches; default: none"
+    )
     produce.add_argument("--null-marker", metavar="TEXT", help="a key or value with this text is null")
     produce.add_argument("--key-format", choices=FORMATS, default="string", help="default: string")
     produce.add_argument("--value-format", choices=FORMATS, default="string", help="default: string")
@@ -66,6 +70,7 @@ def _produce(options: argparse.Namespace) -> int:
     limit = int(options.timeout * 1_000)
     config = client_options(
         options,
+        compression_type=options.compression,
         max_block_ms=limit,
         request_timeout_ms=min(30_000, limit),
         linger_ms=_LINGER_MS,

@@ -1,0 +1,69 @@
+"""The table of docs/how-to/command-line.md has the command of kproto for each usual call of kcat."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from consumer import Admin, Producer
+from kproto.broker.server import Server
+from tests.cli.stage import Shell
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "command-line.md"
+# 2026-11-28T09:30:00Z, from which on a record is written every ten minutes.
+BEGIN_MS = 1_795_858_200_000
+ROWS = [
+    (kcat, re.findall("`(kproto .*?)`", ours))
+    for kcat, ours in re.findall(r"^\| `(kcat .*?)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+]
+# The lines that the call prints for the ten records. The other commands of the table only have to succeed.
+PRINTED = {
+    "kcat -C -t flights -e": [f"v{n}" for n in range(10)],
+    "kcat -C -t flights -o -5 -e": [f"v{n}" for n in range(5, 10)],
+    "kcat -C -t flights -p 0 -o 3 -c 2": ["v3", "v4"],
+    "kcat -C -t flights -o s@1795858200000 -o e@1795861800000 -e": [f"v{n}" for n in range(6)],
+    "kcat -C -t flights -K: -e": [f"k{n}\tv{n}" for n in range(10)],
+    "kcat -Q -t flights:0:1795858200000": ["flights:0:0"],
+}
+
+
+@pytest.fixture(autouse=True)
+def flights(broker: Server) -> Iterator[None]:
+    """Write ten records to the first partition of the topic `flights`, and none to the second one."""
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topics({"flights": 2})
+        with Producer(broker.bootstrap) as producer:
+            for number in range(10):
+                producer.send(
+                    "flights",
+                    b"v%d" % number,
+                    key=b"k%d" % number,
+                    partition=0,
+                    timestamp=BEGIN_MS + number * 600_000,
+                )
+        yield
+        admin.delete_topics(["flights"])
+
+
+def test_the_table_has_calls_of_all_modes() -> None:
+    assert {kcat.split()[1] for kcat, _ in ROWS} == {"-L", "-C", "-G", "-P", "-Q"}
+    assert PRINTED.keys() <= {kcat for kcat, _ in ROWS}
+
+
+@pytest.mark.parametrize(("kcat", "commands"), ROWS, ids=[kcat for kcat, _ in ROWS])
+def test_the_command_does_what_the_call_of_kcat_does(
+    kcat: str, commands: list[str], shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert commands
+    for command in commands:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"k:v\n")))
+        words = shlex.split(command)[1:]
+        # Without a number of records, --follow would wait until Ctrl-C.
+        lines = shell("", *words, *(["--count", "10"] if "--follow" in words else []))
+        assert lines == PRINTED.get(kcat, lines)
