@@ -78,6 +78,7 @@ def with_option_tables(markdown: str) -> str:
 def generated() -> Iterator[tuple[str, str]]:
     """Yield the path below docs/ and the Markdown of every generated page."""
     yield "reference/client.md", client()
+    yield "reference/other-names.md", other_names()
     yield "reference/admin.md", admin_methods()
     yield "reference/metrics.md", metrics()
     yield "reference/broker-configs.md", broker_configs()
@@ -421,6 +422,55 @@ def _compared(recorded: dict[str, Any], client: str, name: str, is_measured: boo
     reasons = recorded["measured_differently"][client] if is_measured else recorded["not_measured"]
     reason = next((reason for start, reason in reasons.items() if name.startswith(start)), "")
     return f"{'same' if is_measured else 'no'}{': ' if reason else ''}{reason}"
+
+
+def other_names() -> str:
+    """Return the page with the options and methods of other libraries, and what kproto has instead."""
+    from consumer.other_clients import METHODS
+    from consumer.other_options import OPTIONS
+    from consumer.security.option_names import SPELLINGS
+
+    kinds = ("a consumer", "a producer", "an admin client")
+    names = sorted({name for kind in kinds for name in OPTIONS[kind]} | set(SPELLINGS))
+    rows: list[str] = []
+    for name in names:
+        answers: dict[str, list[str]] = {}
+        for kind in kinds:
+            answer = OPTIONS[kind].get(name) or (f"use {SPELLINGS[name]}" if name in SPELLINGS else None)
+            if answer is not None:
+                answers.setdefault(answer, []).append(kind.partition(" ")[2])
+        for answer, of in answers.items():
+            whose = "" if len(of) == len(kinds) else f" ({', '.join(of)})"
+            rows.append(f"| `{name}`{whose} | {answer} |")
+    methods = [
+        f"| `{name}` | {kind} | {answer} |"
+        for kind, table in METHODS.items()
+        for name, answer in sorted(table.items())
+    ]
+    return "\n".join(
+        [
+            "# Names of other libraries",
+            "",
+            "Options and methods of kafka-python, aiokafka, confluent-kafka (librdkafka), Java and Spark",
+            "that kproto does not have, and what to use instead. kproto's errors give the same answers.",
+            "Names with dots or capital letters are written in snake_case: `fetch.wait.max.ms` is",
+            "`fetch_wait_max_ms`. A name that is not listed here is the same in kproto, or these",
+            "libraries do not have it. A test compares the lists with the installed libraries.",
+            "",
+            "## Options",
+            "",
+            "| option | answer |",
+            "|---|---|",
+            *rows,
+            "",
+            "## Methods",
+            "",
+            "| method | of | answer |",
+            "|---|---|---|",
+            *methods,
+            "",
+        ]
+    )
 
 
 def commands() -> str:

@@ -173,6 +173,13 @@ def test_the_command_line_page_has_every_command() -> None:
         assert f"## kproto {command}\n" in text
 
 
+def test_the_page_of_other_names_has_every_option_and_method() -> None:
+    text = generated()["reference/other-names.md"]
+    assert "| `fetch_wait_max_ms` (consumer) | use fetch_max_wait_ms |" in text
+    assert "| `sasl_plain_password` | use sasl_password |" in text
+    assert '| `seek_to_end` | consumer | use seek_to("latest") |' in text
+
+
 def test_the_admin_page_has_every_method_of_java_and_a_reason_for_each_missing_one() -> None:
     from consumer import Admin
 
