@@ -163,7 +163,8 @@ class AssignCalled(msgspec.Struct, frozen=True):
     """
 
     partitions: Mapping[TopicPartition, int | None]
-    # "add" and "remove" are librdkafka's incremental_assign and incremental_unassign.
+    # "add" and "remove" stand for librdkafka's incremental_assign and incremental_unassign. Of the other
+    # models, only sarama's reads the field: "remove" closes the partitions.
     change: Literal["all", "add", "remove"] = "all"
 
 

@@ -57,7 +57,7 @@ class Arena:
             _shelf.append(self.bytes)
 
     def fill(self, sources: list[Data], table: Table, max_decompressed: int | None, most: int) -> None:
-        """Decompress the records of all batches, and set AT and STOP in `table` to places in the arena."""
+        """Decompress the records of all batches; set AT and STOP in `table` to positions in the arena."""
         self._reserve(int(((table[STOP] - table[AT]) << (table[CODEC] != 0) * 2).sum()))
         opened = [memoryview(source) for source in sources]
         batches: list[tuple[int, int, int, int]] = table[[PART, AT, STOP, CODEC]].T.tolist()

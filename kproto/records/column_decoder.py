@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 
-# The number of rows per slice, so that its int64 arrays stay in the second-level cache.
+# The number of rows per slice: small enough for its int64 arrays to stay in the second-level cache.
 _SLICE = 16384
 # The least number of batches to read in parallel. With fewer batches, reading record by record is faster.
 _FEW_LANES = 40

@@ -191,7 +191,7 @@ def _encoded(
 
 
 def _widest(number: int) -> int:
-    """Return an upper bound of the width in bytes of the varint of any number from 0 to `number`."""
+    """Return a number of bytes that suffices for the varint of every number from 0 to `number`."""
     return (2 * number).bit_length() // 7 + 1
 
 

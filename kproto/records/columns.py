@@ -66,7 +66,8 @@ from .record_stream import record_lists
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
-# The number of rows that are converted to objects at a time, so that their data stays in the cache.
+# The number of rows that are converted to objects at a time: small enough for their data to stay in the
+# cache.
 _CHUNK = 1024
 # The least number of records to decode with numpy. With fewer records, reading row by row is faster.
 _FEW = 150

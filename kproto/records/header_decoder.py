@@ -30,7 +30,7 @@ pa: Any = import_module("pyarrow")
 # The Arrow type of headers.
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-# The number of rows per slice, so that its arrays stay in the second-level cache.
+# The number of rows per slice: small enough for its arrays to stay in the second-level cache.
 _SLICE = 16384
 # The largest number of headers of one record that numpy reads in steps.
 _MOST_STEPS = 64

@@ -227,7 +227,7 @@ class CommitOperation:
     token: object = None
     synchronous: bool = False
     auto: bool = False
-    # Error code of the response; -2 is a failure without a response.
+    # The error code of the response, or -2 if the request failed without a response.
     result: int | None = None
     exception: tuple[str, str] | None = None
     retriable: bool = False

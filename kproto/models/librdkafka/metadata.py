@@ -92,7 +92,7 @@ def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
 
 
 def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
-    """Retry a failed Metadata request only if a join waits for the metadata, then without a limit."""
+    """Retry a failed Metadata request, but only if a join waits for the metadata. Retries have no limit."""
     to = any_usable_broker(state) if entry.send.to.lane != COORDINATOR else entry.send.to
     entry.send = type(entry.send)(to, entry.send.request, entry.send.version, entry.send.timeout_ms)
     retry_request(state, entry, 2**31 if entry.context in (FOR_JOIN, FOR_PLAN) else 0)

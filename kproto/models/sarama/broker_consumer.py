@@ -153,8 +153,9 @@ class BrokerConsumer:
 
 
 class BrokerConsumers:
-    """The broker consumers by broker. Each one is created for its first partition, and stopped when no
-    partition uses it.
+    """Maps each broker to its broker consumer.
+
+    A broker consumer is created for its first partition, and stopped when no partition uses it.
     """
 
     def __init__(self, client: ClientNetwork) -> None:

@@ -52,7 +52,7 @@ class Scheduler:
 
     def resume(self, routine: Routine, signal: str, payload: Any = None) -> None:
         """Return from a call to its caller `routine`. The call ran in the caller's goroutine, so the caller
-        continues at once.
+        continues immediately.
         """
         routine.TABLE[signal][routine.state](routine, payload)
 

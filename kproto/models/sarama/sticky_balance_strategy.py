@@ -113,7 +113,7 @@ class _StickyPlan:
         self.unassigned = self._find_unassigned(members)
 
     def _find_unassigned(self, members: Mapping[str, Subscription]) -> list[TopicPartition]:
-        """Return the partitions without a subscribed owner, and drop claims to missing partitions."""
+        """Return the partitions without a subscribed owner; drop claims to partitions that do not exist."""
         unassigned: list[TopicPartition] = []
         for member_id, partitions in self.assignment.items():
             existing = [partition for partition in partitions if partition in self.potential_members]

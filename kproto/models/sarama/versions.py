@@ -96,7 +96,7 @@ SINCE_1_38_1: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     LeaveGroupRequest: {(0, 9): 0},
     SyncGroupRequest: {(0, 9): 0, (2, 3): 3},
 }
-# The releases that the model has request versions of.
+# The releases of sarama whose request versions the model has.
 RELEASES: Final = ("1.38.1", "1.61.1")
 
 # Oldest Kafka release -> version of the subscription in JoinGroup. Version 1 adds owned partitions, version 2

@@ -12,6 +12,9 @@ partition_consumer, broker_consumer), with the request versions and settings of 
 * `balancer`: subscription and assignment (balancer.go).
 * `client`: sarama's client with sarama-cluster's options.
 
+After a rebalance, messages may be delivered before the notification "assigned", because partitions and
+notifications have separate goroutines (consumer.go, nextTick).
+
 Known difference: sarama-cluster's background refresher requests an empty list of topics. From Metadata v1 on,
 the response to an empty list has no topics. The original then has no cached topics until it next requests
 one. The model requests all topics.
@@ -56,8 +59,7 @@ __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_dead
 # Whether members notice new partitions. Not even the leader does (`loops`).
 SEES_GROWTH = False
 # Whether a fenced member delivers no more messages. sarama-cluster delivers them until the main loop releases
-# the partitions. After a rebalance, messages may be delivered before the notification "assigned", because
-# partitions and notifications have separate goroutines (consumer.go, nextTick).
+# the partitions.
 SILENT_WHEN_FENCED = False
 
 
