@@ -11,6 +11,7 @@ from kproto.group.classic.member import (
     FindCoordinator,
     Member,
     MemberConfig,
+    Policy,
     Received,
     RejoinRequested,
     Send,
@@ -823,3 +824,13 @@ def test_a_pattern_has_to_match_the_whole_name() -> None:
 @rule("M60")
 def test_a_member_that_only_joins_sends_no_leave_group() -> None:
     assert not Solo().stable().has_request(LeaveGroupRequest)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_final_fence_forgets_the_member_id_and_another_fence_keeps_it(again: bool) -> None:
+    solo = Solo(policy=Policy(fenced_join_again=again), group_instance_id="i").stable()
+    solo.apply(RejoinRequested("because"))
+    solo.release()
+    solo.answer_join(ErrorCode.FENCED_INSTANCE_ID)
+    assert solo.pop_action(Fatal).final is not again
+    assert solo.member.member_id == ("me" if again else "")

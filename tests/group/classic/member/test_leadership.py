@@ -677,3 +677,55 @@ def test_leadership_revokes_no_partitions() -> None:
     assert not solo.has_action(Lose)
     assert not solo.has_action(Revoke)
     assert not solo.has_request(HeartbeatRequest)
+
+
+@rule("M80")
+@pytest.mark.parametrize("cooperative", [True, False])
+def test_only_a_cooperative_assignor_must_not_move_a_partition_that_is_not_revoked(cooperative: bool) -> None:
+    def take_all(partitions: Any, members: Any, racks: Any) -> dict[str, list[TopicPartition]]:
+        return {"me": list(parts("t", 0, 1, 2)), "you": []}
+
+    assignor = Assignor("mine", take_all, ASSIGNORS["range"].user_data, cooperative=cooperative)
+    members = {"me": wants("t"), "you": wants("t", owned=parts("t", 0))}
+    metadata = MetadataUpdated({"t": 3})
+    if cooperative:
+        with pytest.raises(IllegalState, match="the assignor moves t-0 to another member before you"):
+            leadership.assign(assignor, members, metadata, {})
+    else:
+        mine, yours = leadership.assign(assignor, members, metadata, {})
+        assert Assignment.decode(mine.assignment).partitions == parts("t", 0, 1, 2)
+        assert Assignment.decode(yours.assignment).partitions == ()
+
+
+def test_a_leader_that_the_response_does_not_list_fails() -> None:
+    solo = Solo(policy=KPROTO).joining()
+    solo.answer_join(members={"you": wants("t")}, leader="me")
+    error = solo.pop_action(Fatal).error
+    assert "this member is the leader, but none of the 1 members in the response" in str(error)
+    assert solo.state is MemberState.FAILED
+
+
+def test_an_assignment_that_cannot_be_decoded_is_not_empty_by_mistake() -> None:
+    described = DescribeGroupsResponse(
+        groups=[
+            DescribedGroup(
+                error_code=0,
+                group_id="g",
+                group_state="Stable",
+                protocol_type="consumer",
+                protocol_data="range",
+                members=[
+                    DescribedGroupMember(
+                        member_id="me",
+                        client_id="",
+                        client_host="",
+                        member_metadata=b"",
+                        member_assignment=b"\0\1",
+                    )
+                ],
+            )
+        ]
+    )
+    assert not leadership.is_empty_by_mistake(described, "me", {"t"})
+    described.groups[0].members[0].member_assignment = Assignment(partitions=parts("t", 0)).encode()
+    assert leadership.is_empty_by_mistake(described, "me", {"t"})

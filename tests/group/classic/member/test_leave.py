@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproto.errors import EncodeError
+from kproto.errors import EncodeError, UnsupportedVersion
 from kproto.group.classic.member import (
     CloseRequested,
     CoordinatorLost,
@@ -594,3 +594,55 @@ def test_unsubscribe_becomes_idle_from_every_state_that_is_not_final(state: Memb
         solo.release()
     assert solo.state is MemberState.IDLE
     assert solo.member.owned == ()
+
+
+def leave_group(solo: Solo) -> Send:
+    (send,) = [a for a in solo.actions if isinstance(a, Send) and isinstance(a.request, LeaveGroupRequest)]
+    return send
+
+
+@pytest.mark.parametrize("response", ["none", "join", "sync", "refused"])
+def test_leave_group_is_urgent_only_behind_a_join_group_or_sync_group_in_flight(response: str) -> None:
+    """An urgent request uses another connection than the request that it must not wait for."""
+    solo = rejoining(Solo(COOPERATIVE).stable())
+    request: Any = solo.pop_request(JoinGroupRequest)
+    if response == "sync":
+        solo.answer_join(generation=2, request=request)
+        request = solo.pop_request(SyncGroupRequest)
+    solo.apply(Unsubscribed())
+    if response == "join":
+        solo.answer_join(generation=2, member_id="new", request=request)
+    elif response == "sync":
+        solo.answer_sync(*parts("t", 1), request=request)
+    elif response == "refused":
+        solo.apply(SendRefused(request, EncodeError("JoinGroup", 0, "reason", "no such field")))
+    solo.release()
+    send = leave_group(solo)
+    assert send.urgent is (response == "none")
+    assert isinstance(send.request, LeaveGroupRequest)
+    assert [member.member_id for member in send.request.members] == ["new" if response == "join" else "me"]
+
+
+def test_leave_group_is_not_urgent_while_the_leader_waits_for_metadata() -> None:
+    solo = planning()
+    solo.apply(CloseRequested())
+    assert not leave_group(solo).urgent
+
+
+def test_a_lost_coordinator_ends_a_close_that_waits_for_leave_group() -> None:
+    solo = leaving()
+    solo.apply(CoordinatorLost("no route"))
+    assert solo.has_action(Left)
+    assert solo.state is MemberState.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("version", "instance", "raises"), [(4, "i", True), (5, "i", False), (4, None, False)]
+)
+def test_a_static_member_needs_join_group_version_5(version: int, instance: str | None, raises: bool) -> None:
+    request = Solo(group_instance_id=instance).joining().pop_request(JoinGroupRequest)
+    if raises:
+        with pytest.raises(UnsupportedVersion, match="omit this option to join as a dynamic member"):
+            in_version(request, version)
+    else:
+        assert in_version(request, version) is request
