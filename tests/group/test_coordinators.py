@@ -10,7 +10,8 @@ from kproto.error_codes import ErrorCode
 from kproto.group.coordinators import GroupCoordinators
 from kproto.group.protocol import GroupCoordinator
 from kproto.group.settings import GroupSettings
-from kproto.machine import RequestReceived
+from kproto.machine import RequestReceived, SendResponse
+from kproto.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kproto.messages.metadata import MetadataRequest
 
 
@@ -37,3 +38,20 @@ def test_a_request_that_no_type_serves_raises_type_error(coordinators: GroupCoor
         coordinators.error_response(request, ErrorCode.NOT_COORDINATOR, 0)
     with pytest.raises(TypeError, match="MetadataRequest is not a request of a group coordinator"):
         coordinators.step(RequestReceived("token", request, 1), 0)
+
+
+def test_a_description_of_no_group_is_answered(coordinators: GroupCoordinators) -> None:
+    request = DescribeGroupsRequest(groups=[])
+    (action,) = coordinators.step(RequestReceived("token", request, 5), 0)
+    assert isinstance(action, SendResponse)
+    assert action.token == "token"
+    assert action.response == DescribeGroupsResponse(groups=[])
+
+
+def test_a_description_of_several_groups_is_one_response_in_their_order(
+    coordinators: GroupCoordinators,
+) -> None:
+    request = DescribeGroupsRequest(groups=["b", "a", "b"])
+    (action,) = coordinators.step(RequestReceived("token", request, 5), 0)
+    assert isinstance(action, SendResponse)
+    assert [group.group_id for group in action.response.groups] == ["b", "a", "b"]  # type: ignore[attr-defined]

@@ -282,3 +282,17 @@ def test_a_closed_offset_reader_opens_new_connections(t: Filled) -> None:
         reader.close()
         assert reader.starts([T0]) == {T0: 2}
         assert reader.cluster is not first
+
+
+def test_existing_topics_are_requested_once(t: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    with offset_reader_of(t, subscribe="t") as reader:
+        views: list[object] = []
+        metadata = reader.cluster.metadata
+
+        def count(*arguments: Any, **options: Any) -> Any:
+            views.append(arguments)
+            return metadata(*arguments, **options)
+
+        monkeypatch.setattr(reader.cluster, "metadata", count)
+        assert reader.partitions()[0]
+        assert len(views) == 1

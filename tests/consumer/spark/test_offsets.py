@@ -509,3 +509,29 @@ def test_a_partition_filter_returns_whether_a_partition_is_selected(
     choice: Choice, is_selected: bool
 ) -> None:
     assert partition_filter(choice)(A0) is is_selected
+
+
+def test_a_range_of_one_record_is_read_and_an_empty_one_only_with_an_open_end() -> None:
+    ranges, losses = batch_ranges({A0: 4}, {A0: 5}, {A0: 0}, {A0: 9}, {})
+    assert ([(r.start, r.end) for r in ranges], losses) == ([(4, 5)], [])
+    assert batch_ranges({A0: 5}, {A0: 5}, {A0: 0}, {A0: 9}, {}) == ([], [])
+    ranges, _ = batch_ranges({A0: 5}, {A0: 5}, {A0: 0}, {A0: 9}, {}, open_ends=[A0])
+    assert [(r.start, r.end, r.open_end) for r in ranges] == [(5, 5, True)]
+
+
+def test_a_requested_start_behind_the_log_is_a_loss_and_moved_to_its_end() -> None:
+    ranges, losses = batch_ranges(
+        {A0: 12}, {A0: 9}, {A0: 3}, {A0: 9}, {}, open_ends=[A0], explicit_starts=[A0]
+    )
+    assert [(r.start, r.end) for r in ranges] == [(9, 9)]
+    assert losses == ["startingOffsets says 12 for a-0, whose log is from 3 to 9"]
+    assert batch_ranges({A0: 9}, {A0: 9}, {A0: 3}, {A0: 9}, {}, explicit_starts=[A0])[1] == []
+
+
+def test_a_requested_end_before_the_log_is_a_loss_unless_it_is_zero_or_the_start_is_requested_too() -> None:
+    for end, starts, lost in ((2, [], True), (0, [], False), (3, [], False), (2, [A0], False)):
+        _, losses = batch_ranges(
+            {A0: 3}, {A0: end}, {A0: 3}, {A0: 9}, {}, explicit_starts=starts, explicit_ends=[A0]
+        )
+        text = f"the log of a-0 begins at 3, after the requested end, {end}"
+        assert losses == ([text] if lost else [])

@@ -492,3 +492,53 @@ def test_a_valid_ddl_schema_is_passed_on_unchanged(ddl: str) -> None:
     pytest.importorskip("pyspark")
     column_format = ColumnFormat("value", "json", schema=ddl)
     assert module_of(column_format).column_type(column_format) == f"STRUCT<{ddl}>"
+
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"startingTimestamp": "9", "endingOffsetsByTimestamp": '{"t": {"0": 8}}'},
+        {"startingOffsetsByTimestamp": '{"t": {"0": 9}}', "endingTimestamp": "8"},
+        {"startingOffsetsByTimestamp": '{"t": {"0": 9}}', "endingOffsets": '{"t": {"0": 8}}'},
+        {"startingOffsets": '{"t": {"0": 9}}', "endingOffsetsByTimestamp": '{"t": {"0": 8}}'},
+        {"startingOffsets": '{"t": {"0": 9}}', "endingOffsets": "latest"},
+        {"startingOffsets": '{"t": {"0": 9, "1": -2}}', "endingOffsets": '{"t": {"0": -1, "1": 3}}'},
+        {"startingTimestamp": "9", "endingTimestamp": "9"},
+    ],
+)
+def test_bounds_whose_order_only_the_brokers_know_are_accepted(bounds: dict[str, str]) -> None:
+    parse({**SERVERS, **bounds}).for_batch()
+
+
+def test_a_transaction_timeout_needs_a_prefix_of_transactional_ids() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.transaction\.timeout\.ms=.*transactionalIdPrefix"):
+        options(kafka_transaction_timeout_ms="5000").for_sink()
+    options(kafka_transaction_timeout_ms="5000", transactionalIdPrefix="p").for_sink()
+
+
+@pytest.mark.parametrize(("text", "acks"), [("all", "all"), ("-1", "all"), (" 1 ", "1"), ("0", "0")])
+def test_acks_are_those_of_java(text: str, acks: str) -> None:
+    assert options(kafka_acks=text).client["acks"] == acks
+
+
+def test_other_acks_are_rejected() -> None:
+    assert 'allowed: "all", "1" or "0"' in error_of(kafka_acks="2")
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 1), ("1", 1), ("7", 7)])
+def test_a_backoff_of_0_is_1_ms(text: str, number: int) -> None:
+    parsed = options(kafka_retry_backoff_ms=text)
+    assert parsed.number("retry.backoff.ms", 9) == number
+    assert parsed.number("reconnect.backoff.ms", 9) == 9
+
+
+def test_an_empty_client_id_selects_the_default_and_another_is_kept() -> None:
+    assert options(kafka_client_id=" ").text("client.id", "default") == "default"
+    assert options(kafka_client_id="mine").text("client.id", "default") == "mine"
+
+
+def test_an_unknown_option_that_resembles_no_other_lists_the_allowed_ones() -> None:
+    assert "allowed: assign, " in error_of(zzzzzzzz="1")

@@ -111,3 +111,14 @@ def test_sources_of_other_kinds_are_only_counted(offset: str | None) -> None:
 
 def test_a_query_without_progress_has_no_lag() -> None:
     assert behind(None) == []
+
+
+def test_four_partitions_are_named_without_a_rest() -> None:
+    end = ", ".join(f'"{n}": {n + 1}' for n in range(4))
+    line = describe_batch(progress('{"t": {}}', f'{{"t": {{{end}}}}}', f'{{"t": {{{end}}}}}'))
+    assert "(t-0 0 to 1, t-1 0 to 2, t-2 0 to 3, t-3 0 to 4), nothing waits" in line
+
+
+def test_a_source_without_partitions_has_no_metrics() -> None:
+    [source] = behind(progress("{}", "{}", "{}"))
+    assert (source.metrics, source.seconds) == ({}, 0.0)

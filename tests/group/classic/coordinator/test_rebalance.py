@@ -13,6 +13,7 @@ from kproto.group.classic.coordinator import (
     Tick,
     next_deadline,
 )
+from kproto.group.settings import MAX_GROUP_METADATA_BYTES
 from tests.group.classic.coordinator.stage import BOTH, DELAY, REBALANCE, SESSION, Stage
 from tests.rules import rule
 
@@ -476,3 +477,13 @@ def test_a_rebalance_without_members_ends_at_the_next_tick_despite_a_pending_mem
     assert stage.generation() == 1
     stage.wait(0)
     assert (stage.state, stage.generation()) == (ClassicGroupState.EMPTY, 2)
+
+
+def test_assignments_above_the_limit_for_a_groups_metadata_are_rejected() -> None:
+    stage = Stage()
+    leader, follower = stage.create_generation({}, {})
+    half = bytes(MAX_GROUP_METADATA_BYTES // 2)
+    response = stage.sync(leader, assignments={leader: half, follower: half + b"x"})
+    assert response.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert stage.state is ClassicGroupState.COMPLETING_REBALANCE
+    assert stage.sync(leader, assignments={leader: half, follower: half}).code is ErrorCode.NONE

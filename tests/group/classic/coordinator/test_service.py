@@ -6,11 +6,21 @@ import pytest
 
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState
+from kproto.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kproto.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kproto.messages.metadata import MetadataRequest
 from kproto.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
+)
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 from tests.group.classic.coordinator.stage import SESSION, Stage
 from tests.rules import rule
@@ -71,3 +81,53 @@ def test_the_error_of_offset_fetch_stands_where_its_version_expects_it(
     assert isinstance(response, OffsetFetchResponse)
     partitions = [partition.error_code for topic in response.topics for partition in topic.partitions]
     assert (response.error_code, partitions, [group.error_code for group in response.groups]) == expected
+
+
+@rule("R4")
+def test_the_error_of_a_request_about_several_groups_stands_in_each_of_them() -> None:
+    coordinator = Stage().coordinator
+    described = coordinator.error_response(DescribeGroupsRequest(groups=["g", "h"]), NOT_COORDINATOR, 5)
+    assert isinstance(described, DescribeGroupsResponse)
+    assert [(group.group_id, group.error_code, group.members) for group in described.groups] == [
+        ("g", NOT_COORDINATOR, []),
+        ("h", NOT_COORDINATOR, []),
+    ]
+    deleted = coordinator.error_response(DeleteGroupsRequest(groups_names=["g", "h"]), NOT_COORDINATOR, 2)
+    assert isinstance(deleted, DeleteGroupsResponse)
+    assert [(result.group_id, result.error_code) for result in deleted.results] == [
+        ("g", NOT_COORDINATOR),
+        ("h", NOT_COORDINATOR),
+    ]
+    listed = coordinator.error_response(ListGroupsRequest(), NOT_COORDINATOR, 4)
+    assert isinstance(listed, ListGroupsResponse)
+    assert (listed.error_code, listed.groups) == (NOT_COORDINATOR, [])
+
+
+@rule("R4")
+def test_the_error_of_a_transactional_commit_stands_in_each_partition() -> None:
+    partitions = [
+        TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
+        for index in (0, 1)
+    ]
+    request = TxnOffsetCommitRequest(
+        transactional_id="t",
+        group_id="g",
+        producer_id=1,
+        producer_epoch=0,
+        topics=[TxnOffsetCommitRequestTopic(name="flights", partitions=partitions)],
+    )
+    response = Stage().coordinator.error_response(request, NOT_COORDINATOR, 3)
+    assert isinstance(response, TxnOffsetCommitResponse)
+    codes = [(p.partition_index, p.error_code) for topic in response.topics for p in topic.partitions]
+    assert codes == [(0, NOT_COORDINATOR), (1, NOT_COORDINATOR)]
+
+
+def test_a_request_that_cannot_report_an_error_raises_type_error() -> None:
+    with pytest.raises(TypeError, match="MetadataRequest has no response that only reports an error"):
+        Stage().coordinator.error_response(MetadataRequest(topics=[]), NOT_COORDINATOR, 0)
+
+
+def test_a_group_that_does_not_exist_moves_without_a_response() -> None:
+    stage = Stage()
+    stage.create_stable_group()
+    assert stage.coordinator.hand_over("other", stage.now) == []
