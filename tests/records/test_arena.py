@@ -26,3 +26,26 @@ def test_an_uncompressed_batch_fits_behind_one_that_has_grown_more_than_expected
         for number, value in enumerate(values)
     )
     assert columns(data).value.to_pylist() == [value for value in values for _ in range(COUNT)]
+
+
+def test_a_pool_keeps_two_arenas_of_at_most_64_mib() -> None:
+    arenas._shelf.clear()
+    taken = [arenas.Arena() for _ in range(3)]
+    for arena in taken:
+        arena.release()
+    assert len(arenas._shelf) == 2
+    arenas._shelf.clear()
+    large = arenas.Arena()
+    large._reserve(64 << 20)
+    large.release()
+    assert arenas._shelf == []
+
+
+def test_a_grown_arena_keeps_its_bytes() -> None:
+    arenas._shelf.clear()
+    arena = arenas.Arena()
+    arena._add(0, memoryview(b"before"), None, 1 << 40)
+    arena._reserve(2 << 20)
+    arena._add(0, memoryview(b" behind"), None, 1 << 40)
+    assert bytes(arena.bytes[: arena.used]) == b"before behind"
+    assert len(arena.bytes) >= (2 << 20) + 6

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kproto.errors import RecordError
 from kproto.records import Record, batches, encode_batch, rows
 from kproto.records.batch import HEADER_SIZE, crc32c
-from kproto.records.compression import CODECS, decompress
+from kproto.records.compression import CODECS, codec_number, decompress
+from kproto.records.legacy import encode_messages
 from tests.records.raw_batches import NOW, SAMPLE, TWO, raw, record, refused
 
 
@@ -155,3 +157,30 @@ def test_known_checksums(data: bytes, crc: int) -> None:
 @given(st.binary(), st.binary())
 def test_a_running_checksum_continues(first: bytes, second: bytes) -> None:
     assert crc32c(memoryview(second), crc32c(first)) == crc32c(first + second)
+
+
+def test_the_checksum_of_a_message_of_an_older_magic_covers_all_behind_it() -> None:
+    data = bytearray(encode_messages([Record(0, NOW, b"k", b"v")], 1))
+    assert next(batches(bytes(data))).crc_ok
+    for place in (20, len(data) - 1):
+        broken = bytearray(data)
+        broken[place] ^= 1
+        assert not next(batches(bytes(broken), check_crc=False)).crc_ok
+
+
+def test_the_repr_of_a_batch_names_its_offsets_count_codec_and_size() -> None:
+    (batch,) = batches(SAMPLE)
+    assert repr(batch) == "<Batch 40..41 magic=2 count=2 compression=none size=81>"
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_a_batch_without_records_may_lack_the_compressed_bytes(codec: str) -> None:
+    number = codec_number(codec)
+    bare = bytearray(encode_batch([], base_offset=0, last_offset=3))
+    bare[22] |= number
+    (batch,) = batches(bytes(bare), check_crc=False)
+    assert (batch.records(), batch.compression) == ([], codec)
+    bare[57:61] = (1).to_bytes(4, "big")
+    (batch,) = batches(bytes(bare), check_crc=False)
+    with pytest.raises(RecordError):
+        batch.records()

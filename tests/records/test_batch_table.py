@@ -45,3 +45,49 @@ def test_numpy_reads_no_batch_with_a_wrong_checksum() -> None:
     data[70] ^= 1
     assert _headers([FetchedPart(bytes(data))], [0], True, False) is None
     assert _headers([FetchedPart(bytes(data))], [0], False, False) is not None
+
+
+def headers_of(*batches_of: bytes) -> bool:
+    """Return whether NumPy reads the headers of these batches."""
+    return _headers([FetchedPart(b"".join(batches_of))], [0], False, True) is not None
+
+
+def changed(place: int, number: int, size: int) -> bytes:
+    data = bytearray(encode_batch([Record(0, 0, None, b"v")]))
+    data[place : place + size] = number.to_bytes(size, "big", signed=True)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "size", "is_read"),
+    [
+        (16, 2, 1, True),
+        (16, 1, 1, False),
+        (16, 3, 1, False),
+        (23, 0, 4, True),
+        (23, -1, 4, False),
+        (57, 0, 4, True),
+        (57, -1, 4, False),
+        (21, 4, 2, True),
+        (21, 5, 2, False),
+        (0, (1 << 63) - 1, 8, True),
+        (8, 48, 4, False),
+    ],
+)
+def test_numpy_reads_regular_headers_only(place: int, number: int, size: int, is_read: bool) -> None:
+    assert headers_of(changed(place, number, size)) is is_read
+
+
+def test_a_last_offset_above_int64_is_not_regular() -> None:
+    data = bytearray(changed(0, (1 << 63) - 1, 8))
+    data[23:27] = (1).to_bytes(4, "big")
+    assert not headers_of(bytes(data))
+
+
+def test_a_truncated_last_batch_is_ignored_unless_its_magic_is_unknown() -> None:
+    whole = encode_batch([Record(0, 0, None, b"v")])
+    assert headers_of(whole, whole[:-1])
+    assert not headers_of(whole, changed(16, 3, 1)[:-1])
+    assert headers_of(whole, whole[:11])
+    assert not headers_of(whole, whole[:12])
+    assert not headers_of(b"")

@@ -10,6 +10,7 @@ import pytest
 
 from kproto.errors import BatchFull, ConfigError, EncodeError, RecordError
 from kproto.records import BatchBuilder, Record, assign_offsets, batches, encode_batch, rows
+from kproto.records.builder import renumber
 from tests.records.raw_batches import NOW, SAMPLE, TWO
 
 
@@ -184,3 +185,25 @@ def test_unknown_options_are_rejected() -> None:
         encode_batch([], compression="lzo")
     with pytest.raises(EncodeError):
         encode_batch([], timestamp_type="NoTimestampType")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "field"),
+    [((1 << 63, 0, 0), "producerId"), ((0, 1 << 15, 0), "producerEpoch"), ((0, 0, 1 << 31), "baseSequence")],
+)
+def test_renumber_rejects_numbers_that_do_not_fit_by_name(numbers: tuple[int, int, int], field: str) -> None:
+    data = encode_batch([Record(0, 0, None, b"v")])
+    with pytest.raises(EncodeError, match=field):
+        renumber(data, *numbers)
+    (batch,) = batches(renumber(data, *(number - 1 for number in numbers)))
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == tuple(n - 1 for n in numbers)
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_renumber_makes_a_batch_transactional_and_keeps_a_transactional_one(transactional: bool) -> None:
+    for was in (True, False):
+        data = encode_batch([Record(0, 0, None, b"v")], producer_id=1, is_transactional=was)
+        (batch,) = batches(renumber(data, 7, 8, 9, is_transactional=transactional))
+        assert batch.is_transactional is (was or transactional)
+        assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 8, 9)
+        assert batch.crc_ok

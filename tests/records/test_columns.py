@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproto.errors import RecordError
+from kproto.errors import ConfigError, IllegalState, RecordError
 from kproto.records import Record, encode_batch, row_lists, rows
 from kproto.records.legacy import encode_messages
 
@@ -220,3 +220,100 @@ def test_long_runs_are_detected_by_their_ends(size: int, monkeypatch: pytest.Mon
             encode_batch(records[at : at + batch], base_offset=at) for at in range(0, 10_000, batch)
         )
         assert columns(data).rows() == records
+
+
+def views_of(*fields: bytes, gap: int = 3) -> list[memoryview]:
+    """Return views of these fields in one buffer, as a fetch response has them."""
+    whole = memoryview(b"?" * gap + (b"!" * gap).join(fields) + b"?" * 16)
+    views: list[memoryview] = []
+    at = gap
+    for field in fields:
+        views.append(whole[at : at + len(field)])
+        at += len(field) + gap
+    return views
+
+
+@pytest.mark.parametrize("lent", [True, False])
+@pytest.mark.usefixtures("only_fast")
+def test_parts_in_one_buffer_are_decoded_in_place(lent: bool) -> None:
+    pa: Any = pytest.importorskip("pyarrow")
+    fields = [some(0, 200), some(500, 100, headers=HEADERS), some(0, 50)]
+    views = views_of(*fields)
+    parts = [FetchedPart(views[0], from_offset=120), FetchedPart(views[1]), FetchedPart(views[2])]
+    decoded = columns_of(parts, lent=lent)
+    assert decoded.counts == [80, 100, 50]
+    expected = [rows(field) for field in fields]
+    assert [decoded.part(0).rows(), *(decoded.part(n).rows() for n in (1, 2))] == [
+        expected[0][120:],
+        expected[1],
+        expected[2],
+    ]
+    if lent:
+        whole = memoryview(views[0].obj)  # type: ignore[arg-type]
+        assert decoded.value.buffers()[2].address == pa.py_buffer(whole).address
+
+
+@pytest.mark.parametrize("lent", [True, False])
+@pytest.mark.usefixtures("only_fast")
+def test_parts_in_descending_order_or_of_different_buffers_are_decoded_too(lent: bool) -> None:
+    fields = [some(0, 200), some(500, 100, headers=HEADERS)]
+    first, second = views_of(*fields)
+    for views in ([second, first], [memoryview(fields[1]), first], [fields[1], first]):
+        decoded = columns_of([FetchedPart(view) for view in views], lent=lent)
+        assert decoded.part(0).rows() == rows(fields[1])
+        assert decoded.part(1).rows() == rows(fields[0])
+        decoded.release()
+
+
+@pytest.mark.parametrize("lent", [True, False])
+@pytest.mark.parametrize("size", [10, 4000])
+@pytest.mark.usefixtures("only_fast")
+def test_rows_before_the_offset_are_dropped_from_every_column(lent: bool, size: int) -> None:
+    records = [
+        Record(at, NOW + at, b"k" if at % 3 else None, bytes(size) + b"%d" % at if at % 5 else None, HEADERS)
+        for at in range(200)
+    ]
+    data = encode_batch(records, timestamp_type="LogAppendTime", max_timestamp=NOW)
+    decoded = columns(data, from_offset=150, lent=lent)
+    assert decoded.rows() == rows(data)[150:]
+    assert decoded.counts == [50]
+
+
+def test_the_size_of_columns_is_that_of_their_arrays_without_headers() -> None:
+    decoded = columns(some(0, 300, headers=HEADERS))
+    fixed = 300 * (8 + 8 + 1)
+    assert decoded.nbytes == fixed + decoded.key.nbytes + decoded.value.nbytes
+    assert decoded.nbytes > fixed
+
+
+def test_a_list_of_rows_has_at_least_one_row() -> None:
+    decoded = columns(some(0, 5))
+    with pytest.raises(ConfigError, match="it must be at least 1"):
+        list(decoded.row_lists(0))
+    assert [len(records) for records in decoded.row_lists(2)] == [2, 2, 1]
+    assert [record for records in decoded.row_lists(1) for record in records] == decoded.rows()
+
+
+@pytest.mark.parametrize("few", [0, 10**9], ids=["fast", "slow"])
+def test_only_compressed_records_count_against_the_limit_of_a_call(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FEW", few)
+    records = [Record(at, NOW, None, bytes(1000)) for at in range(200)]
+    assert len(columns(encode_batch(records), most=1)) == 200
+    with pytest.raises(IllegalState, match="records of more than 100000 bytes are too many for one call"):
+        columns(encode_batch(records, compression="gzip"), most=100_000)
+    assert len(columns(encode_batch(records, compression="gzip"), most=250_000)) == 200
+
+
+@pytest.mark.usefixtures("only_fast")
+def test_emptied_batches_have_no_rows_and_a_count_above_the_bytes_is_an_error() -> None:
+    emptied = encode_batch([], base_offset=200, last_offset=210)
+    assert columns(some(0, 200) + emptied + some(300, 5)).offset.tolist() == [*range(200), *range(300, 305)]
+
+
+def test_released_columns_have_no_values() -> None:
+    decoded = columns(some(0, 300, compression="gzip"), lent=True)
+    decoded.release()
+    assert decoded.value is None
+    decoded.release()

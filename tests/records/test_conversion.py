@@ -154,3 +154,11 @@ def test_decompression_bombs_raise_record_error() -> None:
 def test_magic_3_does_not_exist() -> None:
     with pytest.raises(EncodeError, match="only 0, 1 and 2"):
         convert(b"", 3)
+
+
+@pytest.mark.parametrize("order", [("gzip", "none"), ("none", "gzip"), ("gzip", "gzip")])
+def test_a_compressed_set_is_not_joined_with_another(order: tuple[str, str]) -> None:
+    first, second = order
+    data = encode_messages(some(2), 1, compression=first) + encode_messages(some(2, 2), 1, compression=second)
+    converted = list(batches(convert(data, 2)))
+    assert [(batch.compression, batch.count) for batch in converted] == [(first, 2), (second, 2)]

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from kproto.errors import RecordError
 from kproto.records import AbortedTransactions, Record, batches, encode_batch, rows, spans
-from kproto.records.reader import BatchSpan, has_many_records, is_abort_marker
+from kproto.records.reader import (
+    TOO_MANY,
+    BatchSpan,
+    has_many_records,
+    has_too_many_records,
+    is_abort_marker,
+)
 from kproto.testing.strategies import RecordBatch, record_batches, record_sets
 from tests.records.raw_batches import NOW, SAMPLE
 
@@ -140,3 +146,27 @@ def test_spans_have_the_places_of_the_batches(data: bytes, at: int, byte: int) -
 
 def test_spans_do_not_build_batches() -> None:
     assert [type(span) for span in spans(SAMPLE + SAMPLE)] == [BatchSpan, BatchSpan]
+
+
+def test_a_batch_of_exactly_a_header_is_a_span() -> None:
+    empty = encode_batch([], base_offset=7, last_offset=9)
+    assert list(spans(empty)) == [BatchSpan(0, 61, 7, 9, 0, 0)]
+
+
+def test_a_size_below_a_header_is_the_error_of_batches() -> None:
+    broken = bytearray(encode_batch([], base_offset=7, last_offset=9))
+    broken[8:12] = (48).to_bytes(4, "big")
+    with pytest.raises(RecordError, match="a batch of 60 bytes is smaller than its header"):
+        list(spans(bytes(broken)))
+
+
+def test_many_records_in_few_bytes_are_too_many() -> None:
+    batch = bytearray(encode_batch([Record(0, NOW, None, b"v")]))
+    for count, too_many in ((TOO_MANY, False), (TOO_MANY + 1, True)):
+        batch[57:61] = count.to_bytes(4, "big")
+        assert has_too_many_records(bytes(batch)) is too_many
+    batch[57:61] = TOO_MANY.to_bytes(4, "big")
+    one = encode_batch([Record(0, NOW, None, b"v")])
+    assert has_too_many_records(one + bytes(batch))
+    batch[8:12] = (48).to_bytes(4, "big")
+    assert not has_too_many_records(bytes(batch) + one)
