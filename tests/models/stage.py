@@ -101,12 +101,14 @@ class Stage:
 
     def run(self, ms: int = 60_000, until: Callable[[], bool] | None = None) -> bool:
         """Advance the time until `until` returns True, at most for the given time. Return whether it did."""
-        end = self.now + ms
+        end, turns = self.now + ms, 0
         while until is None or not until():
             due = self._next()
             if due is None or due > end:
                 self.now = end
                 return until is None or until()
+            turns = turns + 1 if due <= self.now else 0
+            assert turns < 2_000, "the members act without end, and no time passes"
             self.now = max(self.now, due)
             self._turn()
         return True
