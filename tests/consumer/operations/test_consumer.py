@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -169,6 +169,36 @@ def test_what_a_consumer_knows_without_a_request_follows_its_calls() -> None:
         assert (reader.assignment(), reader.subscription()) == (set(), {"t", "u"})
         metadata = reader.group_metadata()
         assert (metadata.group_id, metadata.member_id, metadata.generation) == ("g", "", -1)
+
+
+KNOWN: dict[str, Callable[[Consumer], object]] = {
+    "assignment": lambda reader: reader.assignment(),
+    "assignment_lost": lambda reader: reader.assignment_lost(),
+    "subscription": lambda reader: reader.subscription(),
+    "paused": lambda reader: reader.paused(),
+    "lag": lambda reader: reader.lag(T0),
+    "why": lambda reader: reader.why(T0),
+    "metrics": lambda reader: reader.metrics(),
+    "high_watermark": lambda reader: reader.high_watermark(T0),
+    "group_metadata": lambda reader: reader.group_metadata(),
+}
+
+
+@pytest.mark.parametrize("method", KNOWN)
+def test_the_child_of_a_fork_does_not_get_the_state_of_the_parents_consumer(method: str) -> None:
+    with Consumer(NOWHERE, group_id="g") as reader:
+        KNOWN[method](reader)
+        reader._runtime.forked = True  # As after os.fork() in the child.
+        with pytest.raises(IllegalState, match="was opened before the process forked"):
+            KNOWN[method](reader)
+        reader._runtime.forked = False
+
+
+def test_a_consumer_without_a_group_has_no_group_metadata_and_no_committed_offsets() -> None:
+    with Consumer(NOWHERE) as reader:
+        for call in (reader.group_metadata, lambda: reader.committed([T0])):
+            with pytest.raises(IllegalState, match="this consumer has no group_id"):
+                call()
 
 
 @pytest.mark.parametrize("config", [{}, {"group_id": "g"}], ids=["no group", "a group"])
