@@ -317,3 +317,16 @@ def test_a_call_without_a_response_ends_after_its_timeout_or_that_of_the_consume
             call(reader, timeout)
     finally:
         reader.kill()
+
+
+def test_the_time_of_committed_is_measured_even_if_it_fails(silent_broker: str) -> None:
+    reader = Consumer(silent_broker, group_id="g")
+    try:
+        assert reader.metrics().value("committed-time-ns-total") == 0
+        with pytest.raises(RequestTimedOut):
+            reader.committed([T0], 0.02)
+        total = reader.metrics().value("committed-time-ns-total")
+        assert total is not None
+        assert 10 <= total / 1_000_000 < 60_000
+    finally:
+        reader.kill()

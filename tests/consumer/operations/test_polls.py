@@ -32,6 +32,7 @@ from consumer import (
     TopicPartition,
     clock,
 )
+from consumer.engine import events as ev
 from consumer.operations.polls import first_offsets, partition_starts
 from kproto.broker.server import running
 from kproto.errors import IllegalState
@@ -481,6 +482,20 @@ def test_an_iteration_is_checked_each_second_or_at_the_interval_of_auto_commit(
         # After a loss of partitions the consumer does not own the held records.
         reader._operations.engine.core.partitions.losses += 1
         assert not iteration.check_ownership()
+
+
+def test_an_event_ends_an_iteration_only_if_partitions_were_released(broker: str) -> None:
+    with Consumer(broker, **GROUP) as reader:
+        reader.assign({P0: 0})
+        next(reader)
+        iteration, runtime = reader._operations.iteration, reader._operations.runtime
+        until = iteration.owned_until
+        assert until > time.time() - 60
+        runtime.apply(ev.Tick())
+        assert iteration.owned_until == until
+        reader._operations.engine.core.partitions.losses += 1
+        runtime.apply(ev.Tick())
+        assert iteration.owned_until == 0.0
 
 
 def test_an_iteration_is_checked_no_later_than_its_session_ends(monkeypatch: pytest.MonkeyPatch) -> None:
