@@ -19,7 +19,9 @@ from consumer import (
     TopicPartition,
 )
 from consumer.engine import events as ev
+from consumer.engine.admin.cluster import partitions_of
 from consumer.interceptors import ConsumerInterceptor
+from consumer.operations.consumer import _raise_first
 from kproto.broker.server import running
 from kproto.errors import ConfigError, IllegalState, RequestTimedOut
 
@@ -115,9 +117,14 @@ def test_a_seek_passes_the_leader_epoch_of_a_committed_offset(
         (lambda consumer: consumer.seek_to("latest", [T0]), ev.SeekTo(frozenset({T0}), "latest")),
         (lambda consumer: consumer.pause(T0), ev.Pause(frozenset({T0}))),
         (lambda consumer: consumer.resume([T0]), ev.Resume(frozenset({T0}))),
+        (lambda consumer: consumer.rejoin(), ev.Rejoin("the application asked for it")),
+        (lambda consumer: consumer.rejoin("a deployment"), ev.Rejoin("a deployment")),
+        (lambda consumer: consumer.assign({T0: 7}), ev.Assign({T0: 7})),
+        (lambda consumer: consumer.subscribe("t"), ev.Subscribe(frozenset({"t"}), None)),
+        (lambda consumer: consumer.subscribe(pattern="t.*"), ev.Subscribe(frozenset(), "t.*")),
     ],
 )
-def test_a_change_of_positions_reaches_the_engine(
+def test_a_call_that_does_not_wait_reaches_the_engine_as_an_event(
     monkeypatch: pytest.MonkeyPatch, call: Any, expected: Any
 ) -> None:
     with Consumer("localhost:1") as consumer:
@@ -330,3 +337,36 @@ def test_the_time_of_committed_is_measured_even_if_it_fails(silent_broker: str) 
         assert 10 <= total / 1_000_000 < 60_000
     finally:
         reader.kill()
+
+
+def test_the_end_of_a_log_depends_on_the_isolation_level_of_the_consumer() -> None:
+    with running(topics={"t": 1}) as server, Producer(server.bootstrap, transactional_id="x") as producer:
+        with producer.transaction():
+            producer.send("t", b"committed")
+        producer.begin()
+        producer.send("t", b"open")
+        producer.flush()
+        ends: dict[str, int | None] = {}
+        for level in ("read_committed", "read_uncommitted"):
+            with Consumer(server.bootstrap, isolation_level=level) as reader:
+                ends[level] = reader.list_offsets({T0: "latest"})[T0].offset
+                assert reader.partitions_for("t") == [T0]
+                view, clock = reader._operations.engine.core.view, reader._operations.engine.core.clock
+                assert reader.run(partitions_of(view, "t", clock), 30) == [T0]
+        producer.abort()
+    # The committed record is followed by the marker of its transaction.
+    assert ends == {"read_committed": 2, "read_uncommitted": 3}
+
+
+def test_of_several_errors_the_first_is_raised_and_the_others_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _raise_first([])
+    first, second = ValueError("first"), ValueError("second")
+    with pytest.raises(ValueError, match="first") as caught:
+        _raise_first([first, ValueError("first"), second])
+    assert caught.value is first
+    (record,) = caplog.records
+    assert record.getMessage() == "and: second"
+    assert record.exc_info is not None
+    assert record.exc_info[1] is second

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncProducer, Producer, TopicPartition
+from consumer import AsyncProducer, Producer, TopicPartition, clock
+from consumer.engine.producer.transaction_states import ProducerTransactionState
+from consumer.operations.producer import ProducerOperations
+from consumer.runtime import run_to_end
 from kproto.errors import ConfigError, IllegalState, RequestTimedOut
 
 NOWHERE = "127.0.0.1:1"
@@ -111,3 +114,56 @@ def test_the_callbacks_of_events_and_the_offsets_of_a_transaction_are_passed_on(
         producer.events(changes.append)
         assert producer._runtime.event_callbacks == [changes.append]
         assert producer.metrics()
+
+
+def test_an_abort_that_fails_after_an_error_in_the_block_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    producer = transactional_producer()
+    operations = producer._operations
+    transactions: Any = operations.runtime.engine.transactions
+    transactions.state, transactions.started = ProducerTransactionState.IN_TRANSACTION, True
+    try:
+        with pytest.raises(ValueError, match="from the block"):
+            run_to_end(raise_after_abort(operations))
+        (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        message = (
+            "the transaction of 'x' was not aborted after ValueError('from the block'): abort(): no answer"
+        )
+        assert record.getMessage().startswith(message)
+    finally:
+        producer.kill()
+
+
+async def raise_after_abort(operations: ProducerOperations) -> None:
+    error = ValueError("from the block")
+    await operations.end_block(error)
+    raise error
+
+
+@pytest.mark.parametrize("timeout", [None, 0.06])
+def test_flush_and_close_end_after_their_timeout_or_that_of_deliveries(timeout: float | None) -> None:
+    producer = Producer(NOWHERE, delivery_timeout_ms=100, request_timeout_ms=50, linger_ms=0, max_block_ms=20)
+    limit = 1_100 if timeout is None else 60
+    assert producer._operations._timeout_ms(timeout) == limit
+    producer.close(1)
+
+
+def test_waits_for_room_count_the_time_that_the_send_has_already_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producer = Producer(NOWHERE, max_block_ms=80)
+    operations, deadlines = producer._operations, list[int]()
+
+    async def wait(last_change: int, deadline: int) -> bool:
+        deadlines.append(deadline - clock.now())
+        return False
+
+    monkeypatch.setattr(operations.runtime, "wait", wait)
+    try:
+        for waited_ms in (0, 50, 500):
+            with pytest.raises(RequestTimedOut):
+                run_to_end(operations.wait_for_room(lambda: None, waited_ms))
+    finally:
+        producer.kill()
+    assert 40 < deadlines[0] <= 80
+    assert 10 < deadlines[1] <= 30
+    assert -30 < deadlines[2] <= 0

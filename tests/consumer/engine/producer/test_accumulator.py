@@ -215,6 +215,27 @@ def test_a_partition_is_stalled_after_a_second_beyond_linger_with_half_of_the_bu
     assert records.take("t", None, b"v", 2, 0, ()) is not None
 
 
+def test_a_producer_without_a_sender_thread_is_notified_of_new_and_sealed_batches() -> None:
+    """An AsyncProducer then runs its engine, but not for each record of a batch."""
+    records = accumulator()
+    assert not records.sender_notified
+    first = put(records, (MOMENTS[0], None, b"v", ()))
+    assert records.sender_notified
+    assert not records.needs_sender_now()  # The batch may wait for linger.ms.
+    records.sender_notified = False
+    assert put(records, (MOMENTS[0], None, b"v", ())) is first
+    assert not records.sender_notified
+    records.seal(first)
+    assert records.sender_notified
+    assert records.needs_sender_now()
+    notifications = records.take_notifications()
+    assert notifications is not None
+    assert (notifications.new_batches, notifications.queues_to_visit) == ([first], [first.queue])
+    assert records.take_notifications() is None
+    assert records.take("unknown", None, b"v", None, 0, ()) is None
+    assert records.needs_sender_now()
+
+
 def test_a_closed_accumulator_keeps_the_first_reason() -> None:
     records = accumulator()
     put(records, (MOMENTS[0], None, b"v", ()))
