@@ -236,6 +236,18 @@ def test_a_producer_without_a_sender_thread_is_notified_of_new_and_sealed_batche
     assert records.needs_sender_now()
 
 
+@pytest.mark.parametrize("key", [None, b"k"])
+def test_a_record_goes_to_the_partition_that_the_send_names(key: bytes | None) -> None:
+    records = accumulator()
+    records.route("t", 4, [0, 1, 2, 3])
+    for partition in range(4):
+        delivery = records.take("t", key, b"v", partition, 0, ())
+        assert delivery is not None
+        assert delivery._batch.partition.partition == partition
+    assert records.take("t", key, b"v", 4, 0, ()) is None
+    assert records.why == "no metadata for t-4 yet"
+
+
 def test_a_closed_accumulator_keeps_the_first_reason() -> None:
     records = accumulator()
     put(records, (MOMENTS[0], None, b"v", ()))

@@ -6,6 +6,7 @@ tests/conformance/test_transactions_on_kafka.py runs transactions against Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -302,6 +303,36 @@ def test_partitions_are_added_again_after_20_ms_while_the_previous_transaction_e
     assert play.call("commit") is None
 
 
+@pytest.mark.parametrize("request_", [InitProducerIdRequest, EndTxnRequest])
+def test_a_request_is_retried_at_growing_intervals(request_: type) -> None:
+    play = TransactionWorld(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+    play.refusals[request_] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 7
+    times: list[int] = []
+
+    def answer(client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, request_):
+            times.append(play.world.now)
+        return play.answer(client, request, version)
+
+    play.world.tamper = answer
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    assert play.call("commit") is None
+    waits = [later - earlier for earlier, later in pairwise(times)]
+    assert len(waits) == 7
+    assert 70 <= waits[0] <= 140
+    assert waits[0] < waits[1] < waits[2] < waits[3]
+    assert all(700 <= wait <= 1_300 for wait in waits[4:])
+    # A success ends the growth: the next transaction begins with the first interval.
+    times.clear()
+    play.refusals[EndTxnRequest] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    play.begin()
+    play.producer.must_send("t", "b", partition=0)
+    assert play.call("commit") is None
+    if request_ is EndTxnRequest:
+        assert 70 <= times[1] - times[0] <= 140
+
+
 def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
     play = TransactionWorld()
     play.refusals[FindCoordinatorRequest] = [53]
@@ -372,6 +403,22 @@ def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the
     assert play.call("commit") is None
     assert play.numbers() == [(0, 0, True), (0, 1, True)]
     assert len([request for request in play.asked if isinstance(request, InitProducerIdRequest)]) == 1
+
+
+def test_from_kafka_2_5_on_an_abort_with_a_batch_in_flight_is_followed_by_a_new_epoch() -> None:
+    """Version 3 of InitProducerId, of Kafka 2.5, is the first with KIP-360."""
+    play = TransactionWorld()
+    play.engine.core.network.caps = {**BEFORE_KAFKA_2_5, 22: 3}
+    play.begin()
+    first = play.producer.must_send("t", "a", partition=0)
+    play.run_until(ProduceRequest)
+    assert play.call("abort") is None
+    assert isinstance(first.error, IllegalState)
+    play.begin()
+    play.producer.must_send("t", "b", partition=0)
+    assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (1, 0, True)]
+    assert len([request for request in play.asked if isinstance(request, InitProducerIdRequest)]) == 2
 
 
 @pytest.mark.parametrize("code", [87, 45])
