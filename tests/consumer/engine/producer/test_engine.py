@@ -9,7 +9,14 @@ import pytest
 from consumer.engine.producer.batches import ProducerBatch
 from consumer.engine.producer.produce_responses import ProduceResponses
 from kproto.error_codes import ErrorCode
-from kproto.errors import BrokerError, CommitFailed, NotAuthorized, RequestTimedOut, UnknownTopic
+from kproto.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    CommitFailed,
+    NotAuthorized,
+    RequestTimedOut,
+    UnknownTopic,
+)
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.produce import (
@@ -860,3 +867,73 @@ def test_a_batch_that_times_out_in_flight_says_that_the_broker_has_not_answered(
     second = a.must_send("t", "y")
     world.run(1_000)
     assert a.engine.open_reason(second) == "the broker has not answered yet"
+
+
+def test_the_reason_of_an_open_batch_is_what_it_waits_for() -> None:
+    world = World({"t": 1}, latency=(50, 50))
+    answer_init_producer_id(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    a = world.producer(linger_ms=0, batch_size=1, request_timeout_ms=10_000)
+    first = a.must_send("t", "0")
+    world.run(1_000)
+    assert a.engine.open_reason(first) == "this producer has no producer id yet"
+    world.tamper = None
+    second = a.must_send("t", "1")
+    assert world.run(until=lambda: bool(first.queue.in_flight))
+    assert a.engine.open_reason(first) == "the broker has not answered yet"
+    assert a.engine.open_reason(second) == "it is queued behind other batches"
+    second.why = "the broker answers X"
+    assert a.engine.open_reason(second) == "the broker answers X"
+
+
+def test_a_failed_authentication_fails_the_sends_and_batches_that_wait_for_metadata() -> None:
+    world = World({"t": 2})
+    a = world.producer(linger_ms=0)
+    warm = a.must_send("t", "warm", partition=1)
+    assert world.run(until=lambda: warm.done)
+    assert a.send("u", "x") is None
+    a.tick()
+    error = AuthenticationFailed("h:1", "a wrong password")
+    view = a.engine.core.view.partition(tp("t", 0))
+    assert view is not None
+    view.leader = None
+    leaderless = a.must_send("t", "x", partition=0)
+    ready = a.must_send("t", "x", partition=1)
+    a.engine._handle_notifications()
+    a.engine.core.errors["login"] = error
+    a.tick()
+    assert leaderless.error is error
+    assert ready.error is None
+    assert a.engine.core.errors == {}
+    with pytest.raises(AuthenticationFailed, match="a wrong password"):
+        a.send("u", "x")
+
+
+def test_the_end_of_a_producer_fails_its_open_records_and_purges() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=60_000, delivery_timeout_ms=100_000)
+    batch = a.must_send("t", "x")
+    purge = a.engine.start_purge()
+    a.engine.fail("the producer was closed")
+    assert purge.done
+    assert str(batch.error) == "the producer was closed; this record was not acknowledged"
+    assert (a.engine.open_records, a.engine.buffered) == (0, 0)
+
+
+def test_purge_drops_what_was_not_sent_and_keeps_what_may_be_written() -> None:
+    world = World({"t": 1}, latency=(50, 50))
+    a = world.producer(linger_ms=0, batch_size=1, max_in_flight_requests_per_connection=1)
+    first = a.must_send("t", "0")
+    assert world.run(until=lambda: first.done)
+    sent, unsent = a.must_send("t", "1"), a.must_send("t", "2")
+    a.tick()
+    assert sent in sent.queue.in_flight
+    filling = a.must_send("t", "3")
+    purge = a.engine.start_purge()
+    a.tick()
+    assert (purge.done, purge.count) == (True, 2)
+    for batch in (unsent, filling):
+        assert str(batch.error) == "t-0: purge() dropped this record before it was sent"
+    assert a.engine.records.take_failures().count == 0  # The application has dropped the records itself.
+    assert world.run(until=lambda: sent.done)
+    assert sent.error is None
+    assert values_of(world, "t", 0) == ["0", "1"]
