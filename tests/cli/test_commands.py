@@ -316,6 +316,18 @@ def test_several_frames_are_printed_in_order(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.count("HeartbeatRequest v4") == 2
 
 
+@pytest.mark.parametrize("order", [["good", "bad"], ["bad", "good"]])
+def test_one_invalid_frame_of_several_exits_with_1(
+    order: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = {"good": HEARTBEAT, "bad": HEARTBEAT.replace("000c0004", "000c0063")}
+    data = "".join(f"{len(frames[name]) // 2:08x}{frames[name]}" for name in order)
+    assert main(["decode", data]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("HeartbeatRequest") == 1
+    assert "Heartbeat has the versions 0-4" in printed
+
+
 def test_invalid_bytes_are_followed_by_a_hint_at_other_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", "ffff00000000"]) == 1
     assert "--response API:VERSION" in capsys.readouterr().err

@@ -55,6 +55,14 @@ def test_found_topics_are_described_and_missing_ones_are_errors(shell: Shell) ->
     assert "topic 'nowhere'" in shell.errors
 
 
+@pytest.mark.parametrize("words", ["topics describe", "topics describe --internal"])
+def test_without_names_all_topics_are_described(shell: Shell, words: str) -> None:
+    shell("topics create described1 described2 --if-not-exists")
+    described = {topic["topic"] for topic in shell.json(words)}
+    assert described >= {"described1", "described2"}
+    assert described >= set(shell("topics list"))
+
+
 def test_the_list_has_internal_topics_only_on_request(shell: Shell) -> None:
     shell("topics create visible")
     listed = {topic["topic"]: topic["internal"] for topic in shell.json("topics list --internal")}
