@@ -86,6 +86,26 @@ def test_a_response_without_known_addresses_is_unchanged() -> None:
     assert replace_addresses(frame, exchange, {}) is frame
 
 
+def test_a_response_that_cannot_be_decoded_is_forwarded_with_a_reason() -> None:
+    conversation = Conversation("127.0.0.1:5", 1)
+    conversation.add_request(encode_request(HEARTBEAT, 4, 7, "me"), 0)
+    exchange = conversation.add_response(encode_response(HeartbeatResponse(error_code=0), 4, 7)[:-3], 1)
+    assert exchange is not None
+    assert exchange.response is None
+    assert exchange.trouble.startswith("the response cannot be decoded: HeartbeatResponse v4: ")
+
+
+def test_a_response_belongs_to_the_request_with_its_correlation_id_which_may_be_negative() -> None:
+    conversation = Conversation("127.0.0.1:5", 1)
+    for number in (-2, 7):
+        conversation.add_request(encode_request(HEARTBEAT, 4, number, f"client {number}"), 0)
+    for number in (7, -2):
+        exchange = conversation.add_response(encode_response(HeartbeatResponse(error_code=0), 4, number), 1)
+        assert exchange is not None
+        assert exchange.client == f"client {number}"
+    assert conversation.add_response(encode_response(HeartbeatResponse(error_code=0), 4, 7), 2) is None
+
+
 def test_produce_without_acks_expects_no_response() -> None:
     request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[])
     conversation = Conversation("127.0.0.1:5", 1)

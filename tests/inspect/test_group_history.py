@@ -179,6 +179,20 @@ def test_a_member_that_reconnects_has_not_stopped_to_own() -> None:
     assert not [event for event in history.all() if event.kind == "disconnected"]
 
 
+def test_a_static_member_that_was_replaced_is_removed() -> None:
+    world = World({"t": 2}, seed=1)
+    a = join(world, "a", group_instance_id="i")
+    b = join(world, "b")
+    assert world.run(20_000, until=lambda: len(a.owned) == len(b.owned) == 1)
+    world.kill(a)
+    c = join(world, "c", group_instance_id="i")
+    assert world.run(20_000, until=lambda: len(c.owned) == 1)
+    events = [event for event in history_of(world).all() if event.kind == "removed"]
+    assert [(event.member, event.reason) for event in events] == [
+        ("a", "a was replaced by another process with its instance id")
+    ]
+
+
 def test_the_reasons_of_the_coordinator_replace_inferred_ones() -> None:
     world, a, _ = pair()
     world.kill(a)
