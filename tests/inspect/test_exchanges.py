@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -19,11 +19,27 @@ from kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
+from kproto.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialUpsertion,
+)
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
 from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kproto.messages.headers import decode_response, encode_request, encode_response
+from kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kproto.messages.headers import decode_request, decode_response, encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kproto.messages.metadata import (
@@ -33,6 +49,8 @@ from kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 from kproto.messages.produce import ProduceRequest
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -257,3 +275,97 @@ def test_a_history_has_the_assigned_and_the_lost_partitions() -> None:
         ("lost", "me", (TopicPartition("t", 0),)),
     ]
     assert "UNKNOWN_MEMBER_ID" in "\n".join(history.lines(0))
+
+
+# ---- credentials, principals and addresses
+
+
+def test_the_values_of_secret_configs_are_hidden_and_others_stay() -> None:
+    configs = [
+        AlterableConfig(name=name, config_operation=0, value=value)
+        for name, value in (
+            ("ssl.keystore.PASSWORD", "s3cr3t"),
+            ("listener.name.x.sasl.jaas.config", "s3cr3t"),
+            ("sasl.oauthbearer.client.credentials.client.secret", "s3cr3t"),
+            ("retention.ms", "5"),
+            ("ssl.key.password", None),
+        )
+    ]
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    frame = encode_request(request, 1, 7, "me")
+    conversation = Conversation("127.0.0.1:5", 1)
+    exchange, _ = conversation.add_request(frame, 0)
+    shown = cast("IncrementalAlterConfigsRequest", exchange.request).resources[0].configs
+    assert [config.value for config in shown] == ["[hidden]", "[hidden]", "[hidden]", "5", None]
+    written = conversation.without_credentials(frame, exchange, asking=True)
+    assert b"s3cr3t" not in written
+    assert decode_request(written).request == exchange.request
+
+
+def test_salted_passwords_and_tokens_are_hidden() -> None:
+    upsertion = ScramCredentialUpsertion(
+        name="alice", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"s3cr3t"
+    )
+    request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
+    response = AlterUserScramCredentialsResponse(throttle_time_ms=0, results=[])
+    _, exchange = exchange_of(request, 0, response)
+    (shown,) = cast("AlterUserScramCredentialsRequest", exchange.request).upsertions
+    assert (shown.salted_password, shown.salt) == (b"[hidden]", b"salt")
+    token = DescribedDelegationToken(
+        principal_type="User",
+        principal_name="alice",
+        issue_timestamp=1,
+        expiry_timestamp=2,
+        max_timestamp=3,
+        token_id="id",
+        hmac=b"s3cr3t",
+        renewers=[],
+    )
+    described = DescribeDelegationTokenResponse(error_code=0, tokens=[token], throttle_time_ms=0)
+    frame, exchange = exchange_of(DescribeDelegationTokenRequest(owners=None), 2, described)
+    (shown_token,) = cast("DescribeDelegationTokenResponse", exchange.response).tokens
+    assert (shown_token.hmac, shown_token.token_id) == (b"[hidden]", "id")
+    written = Conversation("127.0.0.1:5", 1).without_credentials(frame, exchange, asking=False)
+    assert b"s3cr3t" not in written
+    assert decode_response(written, DescribeDelegationTokenResponse, 2)[1] == exchange.response
+
+
+def test_the_user_of_a_successful_login_is_the_principal_of_later_exchanges() -> None:
+    conversation = Conversation("127.0.0.1:5", 1)
+
+    def ask(request: Message, version: int, response: Message) -> str:
+        exchange, _ = conversation.add_request(encode_request(request, version, 7, "me"), 0)
+        conversation.add_response(encode_response(response, version, 7), 1)
+        return exchange.principal
+
+    shaken = SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
+    for code, principal in ((58, ""), (0, "User:alice")):
+        login = SaslAuthenticateResponse(error_code=code, error_message=None, auth_bytes=b"")
+        assert ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, shaken) == ""
+        assert ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0s3cr3t"), 2, login) == ""
+        assert ask(HEARTBEAT, 4, HeartbeatResponse(error_code=0)) == principal
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_the_address_of_a_coordinator_is_replaced(version: int) -> None:
+    """From version 4 on, a response contains a list of coordinators."""
+    request = (
+        FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        if version == 4
+        else FindCoordinatorRequest(key="g")
+    )
+    fields: dict[str, Any] = {"node_id": 1, "host": "kafka-1", "port": 9092, "error_code": 0}
+    response = (
+        FindCoordinatorResponse(coordinators=[Coordinator(key="g", error_message=None, **fields)])
+        if version == 4
+        else FindCoordinatorResponse(**fields)
+    )
+    frame, exchange = exchange_of(request, version, response)
+    assert addresses_in(exchange) == [("kafka-1", 9092)]
+    forwarded = replace_addresses(frame, exchange, {("kafka-1", 9092): ("127.0.0.1", 1)})
+    _, decoded = decode_response(forwarded, FindCoordinatorResponse, version)
+    place = decoded.coordinators[0] if version == 4 else decoded
+    assert (place.host, place.port) == ("127.0.0.1", 1)
+    failed = FindCoordinatorResponse(node_id=-1, host="", port=-1, error_code=15)
+    assert addresses_in(exchange_of(FindCoordinatorRequest(key="g"), 0, failed)[1]) == []

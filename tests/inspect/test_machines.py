@@ -99,3 +99,15 @@ def test_the_number_of_a_transition_is_beside_its_arc_on_the_outer_side() -> Non
     numbers = [element for element in svg.iter() if element.get("class") == "number"]
     sides = {(float(number.get("x") or "") > width / 2, number.get("text-anchor")) for number in numbers}
     assert sides == {(True, "start"), (False, "end")}
+
+
+def test_the_outermost_arc_of_a_wide_picture_is_30_pixels_from_the_edge() -> None:
+    distances: list[float] = []
+    for name in MACHINES:
+        svg = ElementTree.fromstring(picture(name, drawing_of(name)))
+        _, _, width, _ = (float(number) for number in (svg.get("viewBox") or "").split())
+        for edge in (e for e in svg.iter() if e.tag.endswith("path") and " C " in (e.get("d") or "")):
+            numbers = [float(part) for part in (edge.get("d") or "").split() if part not in "MC"]
+            if width > 860:  # A narrow picture has the width of its legend.
+                distances += [min(x, width - x) for x in numbers[0::2]]
+    assert min(distances) == 30
