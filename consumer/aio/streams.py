@@ -39,6 +39,7 @@ from ..resolver import PATIENCE_S, Address, AddressFailures, Resolved, Resolver,
 from ..security.failures import CLOSED, NoToken, TlsFailed
 
 if TYPE_CHECKING:
+    from ..security.kerberos import KerberosLogin, KerberosSource
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
@@ -226,7 +227,7 @@ class Streams:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room: memoryview | None = None
         # The task that requests a token for all connections that need one.
-        self._token_task: asyncio.Task[Token] | None = None
+        self._token_task: asyncio.Task[Token | KerberosLogin] | None = None
 
     def perform(self, action: NetworkAction) -> None:
         """Perform an action of the network client."""
@@ -241,13 +242,16 @@ class Streams:
             case GetToken(key=key, source=source):
                 self._opening[key] = asyncio.get_running_loop().create_task(self._get_token(key, source))
 
-    async def _get_token(self, key: int, source: TokenSource) -> None:
+    async def _get_token(self, key: int, source: TokenSource | KerberosSource) -> None:
         event: NetworkEvent
-        if self._token_task is None or self._token_task.done():
-            self._token_task = asyncio.get_running_loop().create_task(source.awaited())
-            self._token_task.add_done_callback(_retrieve_error)
+        task = self._token_task
+        if task is None or task.done() or not source.shared:
+            task = asyncio.get_running_loop().create_task(source.awaited())
+            task.add_done_callback(_retrieve_error)
+        if source.shared:
+            self._token_task = task
         try:
-            event = GotToken(key, await asyncio.shield(self._token_task))
+            event = GotToken(key, await asyncio.shield(task))
         except NoToken as error:
             event = Broken(key, str(error), error.final)
         self._opening.pop(key, None)
@@ -468,7 +472,7 @@ class Streams:
                 self._shut(key)
 
 
-def _retrieve_error(task: asyncio.Task[Token]) -> None:
+def _retrieve_error(task: asyncio.Task[Token | KerberosLogin]) -> None:
     """Retrieve the error of a token request, so that asyncio does not log it as unhandled.
 
     The connections have received the error, or do not need a token any more.

@@ -1,4 +1,7 @@
-"""Requests tokens for the login in a thread, one at a time, for all connections that need one."""
+"""Requests tokens for the login in a thread, one at a time, for all connections that need one.
+
+A login by Kerberos belongs to one connection, so each connection has a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from ..engine.network.transport import Broken, GotToken, NetworkEvent
 from ..security.failures import NoToken
 
 if TYPE_CHECKING:
+    from ..security.kerberos import KerberosLogin, KerberosSource
     from ..security.tokens import Token, TokenSource
 
 
@@ -19,44 +23,51 @@ class TokenRequests:
 
     def __init__(self, on_token: Callable[[], object]) -> None:
         self._on_token = on_token
-        # The results of the threads: a token or the error. `take` turns them into events.
-        self._results: deque[Token | NoToken] = deque()
+        # The results of the threads: a token or the error, and the connection; None means all that wait.
+        # `take` turns them into events.
+        self._results: deque[tuple[int | None, Token | KerberosLogin | NoToken]] = deque()
         self._keys: list[int] = []  # Connections that wait for a token.
         self._is_requesting = False
 
-    def request(self, key: int, source: TokenSource, open_keys: Container[int]) -> list[NetworkEvent]:
+    def request(
+        self, key: int, source: TokenSource | KerberosSource, open_keys: Container[int]
+    ) -> list[NetworkEvent]:
         """Request a token for the connection `key`. Return the errors if no thread can start.
 
         `open_keys` are the connections that are still open. The others need no token any more.
         """
-        self._keys = [*(waiting for waiting in self._keys if waiting in open_keys), key]
-        if self._is_requesting:
-            return []
+        only_key = None if source.shared else key
+        if source.shared:
+            self._keys = [*(waiting for waiting in self._keys if waiting in open_keys), key]
+            if self._is_requesting:
+                return []
 
         def request() -> None:
             try:
-                self._results.append(source.blocking())
+                self._results.append((only_key, source.blocking()))
             except NoToken as error:
-                self._results.append(error)
+                self._results.append((only_key, error))
             self._on_token()
 
         try:
             threading.Thread(target=request, name="kproto-token", daemon=True).start()
         except RuntimeError as error:  # The system cannot start another thread.
-            return self._events(NoToken(f"no token: {error}", final=False))
-        self._is_requesting = True
+            return self._events(only_key, NoToken(f"no token: {error}", final=False))
+        self._is_requesting = self._is_requesting or source.shared
         return []
 
     def take(self) -> list[NetworkEvent]:
         """Return the events of the tokens and errors that have arrived since the last call."""
         events: list[NetworkEvent] = []
         while self._results:
-            events += self._events(self._results.popleft())
+            events += self._events(*self._results.popleft())
         return events
 
-    def _events(self, token: Token | NoToken) -> list[NetworkEvent]:
+    def _events(self, only_key: int | None, token: Token | KerberosLogin | NoToken) -> list[NetworkEvent]:
         """Return the event of each connection that waits for a token."""
-        keys, self._keys, self._is_requesting = self._keys, [], False
+        keys = [] if only_key is None else [only_key]
+        if only_key is None:
+            keys, self._keys, self._is_requesting = self._keys, [], False
         if isinstance(token, NoToken):
             return [Broken(key, str(token), token.final) for key in keys]
         return [GotToken(key, token) for key in keys]

@@ -49,6 +49,10 @@ class SecurityConfig(TypedDict, total=False):
     sasl_oauthbearer_assertion_private_key_passphrase: str | None
     sasl_oauthbearer_assertion_template_file: str | Path | None
     sasl_extensions: Mapping[str, str] | None
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_domain_name: str | None
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_keytab: str | Path | None
 
 
 # The description of each option, for `help` and docs/reference/client-options.md.
@@ -68,8 +72,8 @@ SECURITY: Final[Mapping[str, str]] = {
     ),
     "ssl_min_version": "TLSv1.2 (the default) or TLSv1.3.",
     "ssl_context": "Your own `ssl.SSLContext`, instead of the other options that begin with ssl_.",
-    "sasl_mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.",
-    "sasl_username": "The user, for all mechanisms except OAUTHBEARER.",
+    "sasl_mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.",
+    "sasl_username": "The user, for PLAIN and SCRAM.",
     "sasl_password": "The password. It never appears in errors, logs, reprs or pickles.",
     "sasl_oauth_token_provider": (
         "A function that returns a token, or a `Token` with its expiry and extensions. It may block, "
@@ -109,6 +113,15 @@ SECURITY: Final[Mapping[str, str]] = {
         'A file with further claims, as JSON: {"header": {...}, "payload": {...}}.'
     ),
     "sasl_extensions": "SASL extensions that are sent with the token (KIP-342).",
+    "sasl_kerberos_service_name": (
+        "The name of the brokers' service in Kerberos, for GSSAPI. The default is kafka. Needs the extra "
+        "`kerberos`."
+    ),
+    "sasl_kerberos_domain_name": "The host in the name of the service. The default is that of each broker.",
+    "sasl_kerberos_principal": (
+        "The principal to log in as. The default is that of the ticket cache or keytab."
+    ),
+    "sasl_kerberos_keytab": "A file with keys of the principal. Without it, run kinit before.",
 }
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -170,10 +183,7 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "sasl_oauthbearer_assertion_jwt_template_file": "sasl_oauthbearer_assertion_template_file",
     "sasl_oauthbearer_method": "sasl_oauthbearer_token_endpoint_url (OIDC), or sasl_oauth_token_provider",
     "enable_sasl_oauthbearer_unsecure_jwt": "sasl_oauth_token_provider",
-    "sasl_kerberos_service_name": "another mechanism: Kerberos is not supported",
-    "sasl_kerberos_name": "another mechanism: Kerberos is not supported",
-    "sasl_kerberos_principal": "another mechanism: Kerberos is not supported",
-    "sasl_kerberos_domain_name": "another mechanism: Kerberos is not supported",
+    "sasl_kerberos_name": "sasl_kerberos_principal",
 }
 
 

@@ -29,18 +29,18 @@ from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient, salted
 
 from .assertions import ALGORITHMS, PREFIX, JwtBearerEndpoint, assertion_of
+from .kerberos import Kerberos, KerberosLogin, KerberosSource
 from .option_names import PROTOCOLS, mask_secret
 from .secret import HIDDEN, PROVIDER_NAME, Secret
 from .stores import is_pem
 from .tls import YOURS, Tls, context
 from .tokens import Endpoint, Token, TokenSource
 
-MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER", "GSSAPI")
 _ASSERTION_FILES: Final = tuple(f"{PREFIX}{name}" for name in ("file", "private_key_file", "template_file"))
-_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", *_ASSERTION_FILES)
+_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_kerberos_keytab", *_ASSERTION_FILES)
 _NO_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 _MISSING: Final = {
-    "GSSAPI": "Kerberos is not supported",
     "AWS_MSK_IAM": (
         "use OAUTHBEARER, and consumer.security.msk_iam.MskIamTokenProvider as sasl_oauth_token_provider"
     ),
@@ -60,6 +60,7 @@ class Security:
     extensions: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     tls: Tls | None = None
     tokens: TokenSource | None = None
+    kerberos: Kerberos | None = None
     # (Salt, number of iterations) -> the last salted password of SCRAM. It is kept for the next connection,
     # because computing it takes most of the time of a SCRAM login.
     _salted: dict[tuple[bytes, int], bytes] = field(
@@ -79,14 +80,30 @@ class Security:
         return self.mechanism is not None
 
     @property
+    def needs_token(self) -> bool:
+        """Whether a login needs a token, or a ticket of Kerberos, that is requested before it."""
+        return self.tokens is not None or self.kerberos is not None
+
+    def token_source(self, host: str) -> TokenSource | KerberosSource:
+        """Return the source of the token for a login at the broker on this host."""
+        if self.kerberos is not None:
+            return KerberosSource(self.kerberos, host)
+        assert self.tokens is not None
+        return self.tokens
+
+    @property
     def user(self) -> str:
         """The user's name, or "the token", for error messages."""
+        if self.kerberos is not None:
+            return f"principal {self.kerberos.principal!r}" if self.kerberos.principal else "the ticket"
         return f"user {self.username!r}" if self.username else "the token"
 
     def likely_cause(self) -> str:
         """Return the likely reason why a broker has rejected the credentials, for an error message."""
         if self.tokens is not None:
             return "has it expired (do the clocks agree?), and is it issued for this cluster?"
+        if self.kerberos is not None:
+            return "does the broker have the key of this service, and do the clocks agree?"
         name = self.username or ""
         if self.mechanism in HASHES and not name.isascii():
             return "Kafka accepts only ASCII user names for SCRAM"
@@ -99,9 +116,11 @@ class Security:
                 return f"{option} {where} with {character}; is that intended?"
         return "are sasl_username and sasl_password right?"
 
-    def exchange(self, token: Token | None = None) -> SaslClient:
-        """Return a new SASL exchange. OAUTHBEARER requires a token."""
+    def exchange(self, token: Token | KerberosLogin | None = None) -> SaslClient:
+        """Return a new SASL exchange. OAUTHBEARER requires a token, and GSSAPI a login that has begun."""
         assert self.mechanism is not None
+        if isinstance(token, KerberosLogin):
+            return token
         if self.mechanism == "OAUTHBEARER":
             assert token is not None
             return OAuthBearerClient(token.value.reveal(), {**self.extensions, **token.extensions})
@@ -200,6 +219,14 @@ def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
     mechanism = str(mechanism).upper()
     extensions = dict(values.get("sasl_extensions", {}))
     oauth = [name for name in values if name.startswith(("sasl_oauth", "sasl_extensions"))]
+    kerberos = [name for name in values if name.startswith("sasl_kerberos_")]
+    if mechanism == "GSSAPI":
+        for name in (*oauth, "sasl_username", "sasl_password"):
+            if name in values:
+                raise _wrong(name, values[name], "not with GSSAPI, which uses Kerberos")
+        return {"mechanism": mechanism, "kerberos": _kerberos(values)}
+    if kerberos:
+        raise _wrong(kerberos[0], values[kerberos[0]], f"only with sasl_mechanism GSSAPI; it is {mechanism}")
     if mechanism == "OAUTHBEARER":
         for name in ("sasl_username", "sasl_password"):
             if name in values:
@@ -217,6 +244,18 @@ def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
         "username": values["sasl_username"],
         "password": Secret(values["sasl_password"]),
     }
+
+
+def _kerberos(values: Mapping[str, Any]) -> Kerberos:
+    keytab = values.get("sasl_kerberos_keytab")
+    if keytab is not None and not Path(keytab).is_file():
+        raise ConfigError("sasl_kerberos_keytab", keytab, "the path of a keytab; this file does not exist")
+    return Kerberos(
+        values.get("sasl_kerberos_service_name", "kafka"),
+        values.get("sasl_kerberos_domain_name"),
+        values.get("sasl_kerberos_principal"),
+        keytab,
+    )
 
 
 def _tokens(values: Mapping[str, Any]) -> TokenSource:
@@ -276,6 +315,8 @@ def _imported(name: str) -> Callable[[], Any]:
 
 
 # ---- checks of single options
+
+_KERBEROS: Final = ("service_name", "domain_name", "principal", "keytab")
 
 
 def _text(name: str, value: Any) -> None:
@@ -389,6 +430,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "sasl_oauthbearer_scope": _text,
     "sasl_oauthbearer_header_urlencode": _flag,
     "sasl_extensions": _extensions,
+    **dict.fromkeys((f"sasl_kerberos_{name}" for name in _KERBEROS), _text),
     f"{PREFIX}algorithm": _algorithm,
     f"{PREFIX}claim_exp_seconds": _count,
     f"{PREFIX}claim_nbf_seconds": _count,

@@ -37,6 +37,7 @@ _MODULES: Final = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
+    "Krb5LoginModule": ("GSSAPI",),
 }
 # The prefixes of JAAS options that Java supports and this library does not, with the reason.
 _UNSUPPORTED_JAAS: Final = {
@@ -155,6 +156,8 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
         elif name not in _IGNORED:
             allowed = _as_written(unknown_hint(plain) or "this client has no such option")
             raise ConfigError(name, mask_secret(name, remaining[name]), allowed)
+    if str(options.get("sasl_mechanism", "")).upper() != "GSSAPI":
+        options.pop("sasl_kerberos_service_name", None)  # Java ignores it with other mechanisms.
     if not str(options.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
         options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
     return cast("SecurityConfig", options)
@@ -229,7 +232,6 @@ _IGNORED: Final = frozenset(
         "sasl.login.refresh.window.jitter",
         "sasl.login.refresh.min.period.seconds",
         "sasl.login.refresh.buffer.seconds",
-        "sasl.kerberos.service.name",
         "sasl.kerberos.kinit.cmd",
         "sasl.kerberos.ticket.renew.window.factor",
         "sasl.kerberos.ticket.renew.jitter",
@@ -351,6 +353,15 @@ def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
         extensions = {name[10:]: value for name, value in options.items() if name.startswith("extension_")}
         if extensions:
             result["sasl_extensions"] = extensions
+        return
+    if mechanism == "GSSAPI":
+        for jaas, ours in (
+            ("serviceName", "sasl_kerberos_service_name"),
+            ("principal", "sasl_kerberos_principal"),
+            ("keyTab", "sasl_kerberos_keytab"),
+        ):
+            if jaas in options:
+                result.setdefault(ours, options[jaas])
         return
     for jaas, ours in (("username", "sasl_username"), ("password", "sasl_password")):
         if jaas not in options:

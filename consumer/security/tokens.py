@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from kproto.errors import MissingExtra
 from kproto.http import HttpFailed, request, shown
@@ -68,6 +68,8 @@ class TokenSource:
     """The source of one client's tokens. `blocking` and `awaited` return a valid token, or raise NoToken."""
 
     provider: Callable[[], Any] = field(repr=False)
+    # Whether one token serves all connections.
+    shared: ClassVar[bool] = True
     _token: Token | None = field(default=None, repr=False, compare=False)
     _until: float = field(default=0.0, repr=False, compare=False)
     _until_ms: float = field(default=0.0, repr=False, compare=False)

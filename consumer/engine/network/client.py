@@ -444,12 +444,12 @@ class NetworkClient:
 
     def _request_token(self, connection: Connection, now: int) -> None:
         """Request a token if the connection's login needs one."""
-        if connection.wants_token and self._security is not None and self._security.tokens is not None:
+        if connection.wants_token and self._security is not None:
             # A token provider may be slower than a broker, so the connection gets the longest setup timeout
             # from now on.
             connection.setup_timeout_ms = max(connection.setup_timeout_ms, self._setup_timeout)
             connection.deadline = max(connection.deadline, now + connection.setup_timeout_ms)
-            self.actions.append(GetToken(connection.key, self._security.tokens))
+            self.actions.append(GetToken(connection.key, self._security.token_source(connection.host)))
 
     def _renew_sessions(self, now: int) -> None:
         """Renew the SASL sessions whose renewal is due."""

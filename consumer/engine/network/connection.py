@@ -47,6 +47,7 @@ from .call import INTERNAL, Call, api_name
 from .throttle import throttle_ms
 
 if TYPE_CHECKING:
+    from ...security.kerberos import KerberosLogin
     from ...security.tokens import Token
     from .login import Login
 
@@ -368,7 +369,7 @@ class Connection:
             return b""
         return self.log_in(None)
 
-    def log_in(self, token: Token | None) -> bytes:
+    def log_in(self, token: Token | KerberosLogin | None) -> bytes:
         """Start the SASL exchange."""
         assert self.login is not None
         self.wants_token = False

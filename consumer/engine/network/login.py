@@ -28,6 +28,7 @@ from kproto.security.exchange import SaslClient, SaslFailed
 from kproto.wire.message import Message
 
 if TYPE_CHECKING:
+    from ...security.kerberos import KerberosLogin
     from ...security.options import Security
     from ...security.tokens import Token
 
@@ -100,9 +101,9 @@ class Login:
 
     @property
     def needs_token(self) -> bool:
-        return self._security.tokens is not None
+        return self._security.needs_token
 
-    def begin(self, versions: Mapping[int, tuple[int, int]], token: Token | None) -> Message:
+    def begin(self, versions: Mapping[int, tuple[int, int]], token: Token | KerberosLogin | None) -> Message:
         """Return the SaslHandshake request. Raises AuthenticationFailed if the listener has no SASL."""
         if HANDSHAKE not in versions:
             raise self._rejected("this listener has no SASL; check security_protocol")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kproto.errors import FrameError
 
     from ...dialers import Dialer
+    from ...security.kerberos import KerberosLogin, KerberosSource
     from ...security.tls import Tls
     from ...security.tokens import Token, TokenSource
 
@@ -66,7 +67,7 @@ class GetToken(msgspec.Struct, frozen=True):
     """Request a token from `source`, then send `GotToken(key, token)` or `Broken(key, why)`."""
 
     key: int
-    source: TokenSource
+    source: TokenSource | KerberosSource
 
 
 # Events: what has happened.
@@ -138,8 +139,10 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 class GotToken(msgspec.Struct, frozen=True):
+    """The token, or the login by Kerberos, that a `GetToken` requested."""
+
     key: int
-    token: Token
+    token: Token | KerberosLogin
 
 
 NetworkAction = Open | Write | Shut | GetToken

@@ -235,7 +235,7 @@ def test_an_empty_trust_store_is_reported_by_its_property(tmp_path: Path) -> Non
     ("java", "words"),
     [
         ({"sasl.jaas.config": "nonsense sasl-secret"}, "required"),
-        ({"sasl.jaas.config": 'x.Krb5LoginModule required password="sasl-secret";'}, "ScramLoginModule"),
+        ({"sasl.jaas.config": 'x.LdapLoginModule required password="sasl-secret";'}, "ScramLoginModule"),
         ({"sasl.jaas.config": 'x.PlainLoginModule required password="sasl-secret";'}, "username"),
         ({"sasl.jaas.config": SCRAM, "sasl.mechanism": "PLAIN"}, "PLAIN"),
         (
@@ -288,3 +288,21 @@ def test_a_comment_after_a_line_with_only_a_backslash_is_a_comment() -> None:
         "a": "# no comment",
         "b": "1",
     }
+
+
+def test_the_properties_of_kerberos_are_those_of_java() -> None:
+    module = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+    kerberos = {
+        "security.protocol": "SASL_SSL",
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.jaas.config": f'{module} keyTab="/etc/orders.keytab" principal="orders@EXAMPLE.COM";',
+    }
+    assert from_java(kerberos) == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "GSSAPI",
+        "sasl_kerberos_service_name": "kafka",
+        "sasl_kerberos_keytab": "/etc/orders.keytab",
+        "sasl_kerberos_principal": "orders@EXAMPLE.COM",
+    }
+    plain = {"sasl.mechanism": "PLAIN", "sasl.kerberos.service.name": "kafka"}
+    assert from_java(plain) == {"sasl_mechanism": "PLAIN"}  # Java ignores the service with other mechanisms.

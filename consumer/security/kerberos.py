@@ -1,0 +1,133 @@
+"""Kerberos: the login by SASL's mechanism GSSAPI (RFC 4752), with the package gssapi (the extra `kerberos`).
+
+Rules:
+
+* The first message of a login needs a ticket for the broker, which the Kerberos library may have to request.
+  So it is made in a thread, while the client continues.
+* The ticket is for the service `kafka` (or another name) on the broker's host. The credentials are those of
+  the ticket cache or, with `keytab`, those of a file with keys. Tickets of a keytab are kept in memory.
+* Kafka has no security layers: integrity and confidentiality are those of TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, ClassVar, cast
+from uuid import uuid4
+
+from kproto.errors import MissingExtra
+from kproto.security.exchange import SaslFailed
+
+from .failures import NoToken
+
+# The bits of the first byte of the messages about security layers: none, as Kafka requires.
+_NO_LAYER = 1
+
+
+class KerberosLogin:
+    """The client side of one login. The first message has been made."""
+
+    mechanism = "GSSAPI"
+
+    def __init__(self, context: Any, first: bytes) -> None:
+        self._context = context
+        self._first = first
+        self._has_chosen_layer = False
+
+    def begin(self) -> bytes:
+        return self._first
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        """Return the response to a challenge, or None if the exchange is complete. Raises SaslFailed."""
+        if self._has_chosen_layer:
+            return None
+        try:
+            if not self._context.complete:
+                return cast("bytes", self._context.step(challenge) or b"")
+            offer = self._context.unwrap(challenge).message
+            if len(offer) != 4 or not offer[0] & _NO_LAYER:
+                raise SaslFailed(
+                    "the broker requires a security layer of Kerberos, which Kafka does not have"
+                )
+            # The second to fourth byte are the maximum size of wrapped messages, of which there are none.
+            reply = bytes([_NO_LAYER, 0, 0, 0]) + str(self._context.initiator_name).encode()
+            message = self._context.wrap(reply, False).message
+        except Exception as error:
+            if isinstance(error, SaslFailed):
+                raise
+            raise SaslFailed(f"Kerberos rejected the broker's answer: {_reason(error)}") from None
+        self._has_chosen_layer = True
+        return cast("bytes", message)
+
+
+@dataclass(frozen=True, slots=True)
+class Kerberos:
+    """The Kerberos settings of one client. Raises MissingExtra if gssapi is missing."""
+
+    service: str = "kafka"
+    host: str | None = None  # The host in the name of the service, instead of the broker's host.
+    principal: str | None = None
+    keytab: str | None = None
+    # The tickets of a keytab. The ticket cache of the user is not changed.
+    ticket_cache: str = field(default_factory=lambda: f"MEMORY:kproto-{uuid4()}", repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _gssapi()
+
+    def login(self, host: str) -> KerberosLogin:
+        """Return a login at the broker on this host. The call may wait for the KDC. Raises NoToken."""
+        service = f"{self.service}@{self.host or host}"
+        try:
+            gssapi = _gssapi()
+            name = gssapi.Name(service, gssapi.NameType.hostbased_service)
+            credentials = None
+            if self.principal is not None or self.keytab is not None:
+                own = self.principal and gssapi.Name(self.principal, gssapi.NameType.kerberos_principal)
+                store = None
+                if self.keytab is not None:
+                    store = {"client_keytab": self.keytab, "ccache": self.ticket_cache}
+                credentials = gssapi.Credentials(name=own or None, usage="initiate", store=store)
+            context = gssapi.SecurityContext(
+                name=name, creds=credentials, usage="initiate", mech=gssapi.MechType.kerberos
+            )
+            return KerberosLogin(context, context.step() or b"")
+        except MissingExtra as error:
+            raise NoToken(str(error), final=True) from None
+        except Exception as error:
+            final = type(error).__name__ in ("MissingCredentialsError", "ExpiredCredentialsError")
+            cure = "; run kinit, or set sasl_kerberos_keytab" if final and self.keytab is None else ""
+            reason = f"no Kerberos ticket for {service}: {_reason(error)}{cure}"
+            raise NoToken(reason, final=final) from None
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosSource:
+    """Begins logins at the broker on one host. It has the methods of a `TokenSource`."""
+
+    kerberos: Kerberos
+    host: str
+    # Each connection needs a login of its own.
+    shared: ClassVar[bool] = False
+
+    def blocking(self) -> KerberosLogin:
+        """Return a new login. Raises NoToken."""
+        return self.kerberos.login(self.host)
+
+    async def awaited(self) -> KerberosLogin:
+        """Return a new login, which is begun in a thread. Raises NoToken."""
+        return await asyncio.to_thread(self.blocking)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the text of a Kerberos error in one line. It contains names, and no keys."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+def _gssapi() -> Any:
+    try:
+        return import_module("gssapi")
+    except (ImportError, OSError):
+        raise MissingExtra("sasl_mechanism=GSSAPI", "gssapi", "kerberos") from None

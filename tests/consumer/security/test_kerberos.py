@@ -1,0 +1,204 @@
+"""The login by Kerberos, against a KDC of MIT Kerberos and the accepting side of the package gssapi."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer.security.failures import NoToken
+from consumer.security.options import security_options
+from kproto.errors import ConfigError, MissingExtra
+from kproto.security.exchange import SaslFailed
+
+try:
+    import gssapi
+except (ImportError, OSError):
+    # Not `importorskip`: no environment of tox.ini has the package, which needs the headers of Kerberos.
+    pytest.skip("needs gssapi, and the packages krb5-kdc and krb5-admin-server", allow_module_level=True)
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(
+        shutil.which("krb5kdc") is None, reason="no KDC: the packages krb5-kdc, krb5-admin-server"
+    ),
+]
+REALM = "EXAMPLE.COM"
+
+
+def database_modules() -> Path:
+    """Return the folder of the KDC's database modules, which may be installed in any folder."""
+    kdc = Path(shutil.which("krb5kdc") or "").resolve()
+    return next(kdc.parents[1].glob("lib/**/krb5/plugins/kdb"))
+
+
+@pytest.fixture(scope="module")
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Run a KDC, and yield a folder with the keytabs `alice` and `kafka` (of the service at localhost)."""
+    folder = tmp_path_factory.mktemp("krb5")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "krb5.conf").write_text(
+        f"[libdefaults]\ndefault_realm = {REALM}\ndns_lookup_kdc = false\ndns_canonicalize_hostname = false\n"
+        f"rdns = false\n[realms]\n{REALM} = {{\nkdc = 127.0.0.1:{port}\n}}\n"
+    )
+    (folder / "kdc.conf").write_text(
+        f"[kdcdefaults]\nkdc_listen = 127.0.0.1:{port}\nkdc_tcp_listen = 127.0.0.1:{port}\n"
+        f"[realms]\n{REALM} = {{\ndatabase_name = {folder}/db\nkey_stash_file = {folder}/stash\n"
+        f"acl_file = {folder}/acl\n}}\n[dbmodules]\ndb_module_dir = {database_modules()}\n"
+    )
+    names = {
+        "KRB5_CONFIG": str(folder / "krb5.conf"),
+        "KRB5_KDC_PROFILE": str(folder / "kdc.conf"),
+        "KRB5CCNAME": f"FILE:{folder}/tickets",
+        "KRB5_KTNAME": str(folder / "kafka"),
+    }
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        subprocess.run(
+            ["kdb5_util", "create", "-s", "-r", REALM, "-P", "master"], check=True, capture_output=True
+        )
+        for principal, keytab in (("alice", "alice"), ("kafka/localhost", "kafka")):
+            for command in (f"addprinc -randkey {principal}", f"ktadd -k {folder / keytab} {principal}"):
+                subprocess.run(["kadmin.local", "-q", command], check=True, capture_output=True)
+        with subprocess.Popen(["krb5kdc", "-n"]) as kdc:
+            while True:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.02)
+            try:
+                yield folder
+            finally:
+                kdc.terminate()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class Acceptor:
+    """The broker side of GSSAPI: `evaluate` returns the next challenge; `user` is set at the end."""
+
+    def __init__(self, layers: int = 1) -> None:
+        self.context = gssapi.SecurityContext(usage="accept")
+        self.layers = layers
+        self.offered = False
+        self.user: tuple[str, str] | None = None
+
+    def evaluate(self, response: bytes) -> bytes:
+        if not self.context.complete:
+            return self.context.step(response) or b""
+        if not self.offered:
+            assert response == b""
+            self.offered = True
+            return bytes(self.context.wrap(bytes([self.layers, 0, 255, 255]), False).message)
+        chosen = self.context.unwrap(response).message
+        assert chosen[:4] == b"\1\0\0\0"
+        self.user = str(self.context.initiator_name), chosen[4:].decode()
+        return b""
+
+
+def settings(realm: Path, **options: Any) -> Any:
+    return security_options(
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "GSSAPI",
+            "sasl_kerberos_keytab": realm / "alice",
+            "sasl_kerberos_principal": "alice",
+            **{f"sasl_kerberos_{name}": value for name, value in options.items()},
+        }
+    )
+
+
+def log_in(client: Any, acceptor: Acceptor) -> None:
+    message = client.begin()
+    while message is not None:
+        message = client.answer(acceptor.evaluate(message))
+
+
+def test_a_login_with_a_keytab_is_accepted(realm: Path) -> None:
+    security, acceptor = settings(realm), Acceptor()
+    login = security.token_source("localhost").blocking()
+    assert security.exchange(login) is login
+    log_in(login, acceptor)
+    assert acceptor.user == (f"alice@{REALM}", f"alice@{REALM}")
+
+
+def test_a_login_of_an_asyncio_client_begins_in_a_thread(realm: Path) -> None:
+    acceptor = Acceptor()
+    log_in(asyncio.run(settings(realm).token_source("localhost").awaited()), acceptor)
+    assert acceptor.user is not None
+
+
+def test_each_connection_has_a_login_of_its_own(realm: Path) -> None:
+    source = settings(realm).token_source("localhost")
+    first, second = source.blocking(), source.blocking()
+    for login in (second, first):
+        log_in(login, acceptor := Acceptor())
+        assert acceptor.user is not None
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "message", "final"),
+    [
+        ("other", {}, "no Kerberos ticket for kafka@other: .*not found in Kerberos database", False),
+        ("localhost", {"service_name": "http"}, "no Kerberos ticket for http@localhost", False),
+        ("other", {"domain_name": "third"}, "no Kerberos ticket for kafka@third", False),
+        ("localhost", {"keytab": None, "principal": None}, "run kinit, or set sasl_kerberos_keytab", True),
+    ],
+)
+def test_a_missing_ticket_names_the_service(
+    realm: Path, host: str, options: dict[str, Any], message: str, final: bool
+) -> None:
+    source = settings(realm, **options).token_source(host)
+    with pytest.raises(NoToken, match=message) as raised:
+        source.blocking()
+    assert raised.value.final == final
+    with pytest.raises(NoToken, match=message):
+        asyncio.run(source.awaited())
+
+
+def test_a_broker_that_requires_a_security_layer_is_rejected(realm: Path) -> None:
+    login = settings(realm).token_source("localhost").blocking()
+    with pytest.raises(SaslFailed, match="requires a security layer"):
+        log_in(login, Acceptor(layers=6))
+
+
+def test_an_invalid_answer_of_the_broker_is_an_error(realm: Path) -> None:
+    login = settings(realm).token_source("localhost").blocking()
+    with pytest.raises(SaslFailed, match="Kerberos rejected the broker's answer"):
+        login.answer(b"junk")
+
+
+def test_invalid_options_are_named(realm: Path) -> None:
+    with pytest.raises(ConfigError, match=r"sasl_kerberos_keytab='/nowhere'"):
+        settings(realm, keytab="/nowhere")
+    with pytest.raises(ConfigError, match="only with sasl_mechanism GSSAPI"):
+        security_options(
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "PLAIN",
+                "sasl_username": "a",
+                "sasl_password": "b",
+                "sasl_kerberos_service_name": "kafka",
+            }
+        )
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "gssapi", None)
+    with pytest.raises(MissingExtra, match="kerberos"):
+        security_options({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"})
