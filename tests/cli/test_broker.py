@@ -65,7 +65,7 @@ def test_unsigned_tokens_are_accepted_only_if_the_option_says_so(tmp_path: Path)
         assert "warning: tokens need no signature" in lines[1]
 
 
-@pytest.mark.parametrize("more", [[], ["--trace"]])
+@pytest.mark.parametrize("more", [[], pytest.param(["--trace"], marks=pytest.mark.thorough)])
 def test_metadata_has_the_address_of_the_option_advertise(more: list[str]) -> None:
     command = [
         sys.executable,

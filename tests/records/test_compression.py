@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import zlib
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -191,10 +192,8 @@ def test_many_small_members_are_not_copied_repeatedly(handed: list[int]) -> None
 
 
 def test_large_members_are_not_copied_at_each_step(handed: list[int]) -> None:
-    """Large gzip members are not copied at each step. Regression: each step copied the unread input, 100 MB
-    in total.
-    """
-    plain = Random(0).randbytes(6 << 20)
+    """Large gzip members are not copied at each step. Regression: each step copied the unread input."""
+    plain = Random(0).randbytes(2 << 20)
     data = compress(1, plain) + compress(1, b"a second member") + compress(1, plain)
     assert decompress(1, data) == plain + b"a second member" + plain
     assert sum(handed) < 2 * len(data)
@@ -300,19 +299,25 @@ def test_max_decompressed_allows_more_or_less(codec: int) -> None:
         rows(small, max_decompressed=1000)
 
 
+@cache
+def large_stream(codec: str, size: int) -> bytes:
+    """Compress `r` and zeros, with `r` in a frame of its own where readers read further frames."""
+    number = codec_number(codec)
+    if codec == "lz4":  # A reader ignores further frames of lz4.
+        return compress(number, b"r" + bytes(size - 1))
+    return compress(number, b"r") + compress(number, bytes(size - 1))
+
+
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_a_large_batch_is_judged_by_its_first_bytes(codec: str, read: Callable[..., bytes]) -> None:
     """More than 16 MiB are allowed if the output begins like records, whatever its first block contains."""
-    number, size = codec_number(codec), 18 << 20
-    data = compress(number, b"r" + bytes(size - 1))
-    if codec != "lz4":  # A reader ignores further frames of lz4.
-        data = compress(number, b"r") + compress(number, bytes(size - 1))
+    size = 18 << 20
     starts: list[bytes] = []
 
     def begins(start: memoryview) -> bool:
         starts.append(bytes(start))
         return True
 
-    assert len(read(number, data, begins)) == size
+    assert len(read(codec_number(codec), large_stream(codec, size), begins)) == size
     assert starts == [b"r" + bytes(LOOK - 1)]

@@ -101,8 +101,8 @@ def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_one_large_record_that_compresses_well_is_read(codec: str) -> None:
-    data = encode_batch([Record(0, 0, None, bytes(30 * MB))], compression=codec)
-    assert [len(record.value or b"") for record in rows(data)] == [30 * MB]
+    data = encode_batch([Record(0, 0, None, bytes(20 * MB))], compression=codec)
+    assert [len(record.value or b"") for record in rows(data)] == [20 * MB]
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -133,10 +133,10 @@ def test_a_large_snappy_stream_may_begin_with_an_empty_block(first: bytes) -> No
 
 
 def test_endless_records_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "MOST", 40 * MB)
+    monkeypatch.setattr(compression, "MOST", 20 * MB)
     record = zigzag(MB + 12) + b"\0\0\0\1" + zigzag(MB) + bytes(MB) + b"\0"
     record = zigzag(len(record) - len(zigzag(MB + 12))) + record[len(zigzag(MB + 12)) :]
     for codec in ("gzip", "lz4", "zstd"):
-        body = compression.compress(compression.codec_number(codec), record * 50)
-        with pytest.raises(RecordError, match=f"beyond {40 * MB} bytes"):
-            rows(batch(compression.codec_number(codec), body, 50))
+        body = compression.compress(compression.codec_number(codec), record * 25)
+        with pytest.raises(RecordError, match=f"beyond {20 * MB} bytes"):
+            rows(batch(compression.codec_number(codec), body, 25))
