@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import difflib
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
@@ -45,7 +44,7 @@ from . import (
     versions,
     watch,
 )
-from .arguments import Parser
+from .arguments import LOGIN, Parser, without_secrets
 
 _COMMANDS = (
     demo,
@@ -76,14 +75,13 @@ EXIT_CODES = (
     "Exit codes: 0 success; 1 the command failed, found a fault or could not write its output; 2 invalid "
     "arguments; 130 Ctrl-C."
 )
-# A user name and a password before an address, as in alice:PASSWORD@host:9092.
-_LOGIN = re.compile(r"[^\s@]:[^\s@]+(?:@|%40)", re.IGNORECASE)
 _NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    Parser.words = words
     parser, commands = build_parser(words[0] if words and words[0] in _NAMES else None)
     if not words:
         parser.print_help()
@@ -91,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words[0].startswith("-") and words[0] not in _NAMES:
         near = difflib.get_close_matches(words[0], _NAMES, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(_NAMES)}"
-        print(f"kproto: the command {brief(words[0])} does not exist; {hint}", file=sys.stderr)
+        text = f"kproto: the command {brief(words[0])} does not exist; {hint}"
+        print(without_secrets(text, words), file=sys.stderr)
         return 2
     _reopen_closed_streams()
     options, unknown = parser.parse_known_args(words)
@@ -110,11 +109,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # Without the flush, a failing write would raise only when Python exits.
         return code
     except ConfigError as error:
-        text = without_long_words(str(_without_secrets(error)))
+        text = without_long_words(without_secrets(str(_without_secrets(error)), words))
         print(f"kproto {options.command}: {text}", file=sys.stderr)
         return 2
     except KprotoError as error:
-        print(f"kproto {options.command}: {without_long_words(str(error))}", file=sys.stderr)
+        text = without_long_words(without_secrets(str(error), words))
+        print(f"kproto {options.command}: {text}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         _discard_unwritten_output()
@@ -136,7 +136,7 @@ def _without_secrets(error: ConfigError) -> ConfigError:
         return error
     if is_secret_value(error.option.lstrip("-"), error.value):
         return ConfigError(error.option, HIDDEN, error.allowed)
-    if _LOGIN.search(error.value):
+    if LOGIN.search(error.value):
         return ConfigError(error.option, mask_login(error.value), error.allowed)
     return error
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, cast
 
 from ..errors import ConfigError, without_long_words
 
@@ -82,16 +82,56 @@ def _pieces(parts: Iterable[str], width: int) -> list[str]:
     ]
 
 
+# A user name and a password before an address, as in alice:PASSWORD@host:9092.
+LOGIN: Final = re.compile(r"[^\s@](?::|%3a)[^\s@]+(?:@|%40)", re.IGNORECASE)
+# An option with its value in one word, such as --password=PASSWORD or ssl.key.password=PASSWORD.
+_OPTION: Final = re.compile(r"(-*[\w.-]+)([=: ])(.+)", re.DOTALL)
+# The name of a parameter of a URL, as in host:9092?password=PASSWORD.
+_PARAMETER: Final = re.compile(r"[?&;#]([\w.-]+)=")
+
+
+def without_secrets(message: str, words: Sequence[str]) -> str:
+    """Mask the passwords that are in these words of the command line, in an error message."""
+    masked = {word: _mask_word(word, before) for before, word in zip(["", *words], words, strict=False)}
+    values = (word.partition("=")[2] for word in words if "=" in word)
+    masked |= {value: _mask_word(value, "") for value in values if value}
+    for word in sorted(masked, key=len, reverse=True):
+        if masked[word] != word:
+            message = message.replace(word, masked[word]).replace(repr(word)[1:-1], masked[word])
+    return message
+
+
+def _mask_word(word: str, before: str) -> str:
+    """Return a word of the command line, masked if it is a secret. `before` is the word before it."""
+    from consumer.security.secret import HIDDEN, is_secret, mask_login
+
+    option = _OPTION.fullmatch(word)
+    if option is not None and is_secret(option[1].lstrip("-")):
+        return f"{option[1]}{option[2]}{HIDDEN}"
+    if before.startswith("--") and "=" not in before and is_secret(before) and not word.startswith("-"):
+        return HIDDEN
+    has_secret = any(is_secret(name) for name in _PARAMETER.findall(word))
+    if not has_secret and LOGIN.search(word) is None:
+        return word
+    if option is not None and option[2] == "=":
+        return f"{option[1]}={mask_login(option[3])}"
+    return mask_login(word)
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose error messages shorten long words. The parsers of the commands have this
-    class, too.
+    """An argument parser whose error messages mask passwords and shorten long words.
+
+    The parsers of the commands have this class, too.
     """
+
+    # The words of the command line. Error messages mask the passwords that these words contain.
+    words: ClassVar[Sequence[str]] = ()
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, **settings)
 
     def error(self, message: str) -> NoReturn:
-        super().error(without_long_words(message))
+        super().error(without_long_words(without_secrets(message, self.words)))
 
     def actions(self) -> list[argparse.Action]:
         """Return the declared options and arguments."""

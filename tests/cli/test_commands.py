@@ -532,6 +532,18 @@ def test_a_full_output_is_not_reported_as_an_invalid_address(command: str) -> No
         "broker --advertise alice:s3cr3t@h:9092",
         "broker --set sasl.password=s3cr3t",
         "broker --set advertised.listeners=alice:s3cr3t@h:9",
+        "broker --set advertised.listeners=PLAINTEXT://[alice:s3cr3t@h]:9",
+        "broker --set ssl.keystore.password:s3cr3t",
+        "broker --advertise [alice:s3cr3t@h]:9092",
+        "broker --password s3cr3t",
+        "broker --pasword=s3cr3t",
+        "watch alice:s3cr3t@h:99999",
+        "watch alice%3As3cr3t%40h:9092",
+        "watch h:9092?password=s3cr3t",
+        "topics list --bootstrap-server alice:s3cr3t@h:9092",
+        "topics --bootstrap-server alice:s3cr3t@h:1,alice:s3cr3t@i:2 list",
+        "decode 00 --schema-registry http://alice:s3cr3t@h:8081",
+        "alice:s3cr3t@h:9092",
     ],
 )
 def test_no_error_shows_a_password(

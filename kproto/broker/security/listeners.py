@@ -31,7 +31,8 @@ class Listener:
         protocol = protocol.upper() if separator else "PLAINTEXT"
         if port.isdecimal() and int(port) > 65535:
             raise ConfigError("listen", text, "allowed: a port up to 65535; 0 is any free port")
-        ambiguous = "," in host or (":" in host and not (host.startswith("[") and host.endswith("]")))
+        is_bracketed = host.startswith("[") and host.endswith("]")
+        ambiguous = "," in host or "@" in host or (":" in host and not is_bracketed)
         if protocol not in PROTOCOLS or not colon or not port.isdecimal() or ambiguous:
             raise ConfigError("listen", text, _ALLOWED)
         return cls(protocol, host.removeprefix("[").removesuffix("]"), int(port))
