@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import socket
-import subprocess
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ from consumer.security.failures import NoToken
 from consumer.security.options import security_options
 from kproto.errors import ConfigError, MissingExtra
 from kproto.security.exchange import SaslFailed
+from tests.consumer.security.kerberos_realm import MISSING, REALM, running_kdc
 
 try:
     import gssapi
@@ -27,66 +24,16 @@ except (ImportError, OSError):
 
 pytestmark = [
     pytest.mark.thorough,
-    pytest.mark.skipif(
-        shutil.which("krb5kdc") is None, reason="no KDC: the packages krb5-kdc, krb5-admin-server"
-    ),
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
-REALM = "EXAMPLE.COM"
-
-
-def database_modules() -> Path:
-    """Return the folder of the KDC's database modules, which may be installed in any folder."""
-    kdc = Path(shutil.which("krb5kdc") or "").resolve()
-    return next(kdc.parents[1].glob("lib/**/krb5/plugins/kdb"))
 
 
 @pytest.fixture(scope="module")
 def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Run a KDC, and yield a folder with the keytabs `alice` and `kafka` (of the service at localhost)."""
+    """Run a KDC, and yield the folder with the keytabs."""
     folder = tmp_path_factory.mktemp("krb5")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (folder / "krb5.conf").write_text(
-        f"[libdefaults]\ndefault_realm = {REALM}\ndns_lookup_kdc = false\ndns_canonicalize_hostname = false\n"
-        f"rdns = false\n[realms]\n{REALM} = {{\nkdc = 127.0.0.1:{port}\n}}\n"
-    )
-    (folder / "kdc.conf").write_text(
-        f"[kdcdefaults]\nkdc_listen = 127.0.0.1:{port}\nkdc_tcp_listen = 127.0.0.1:{port}\n"
-        f"[realms]\n{REALM} = {{\ndatabase_name = {folder}/db\nkey_stash_file = {folder}/stash\n"
-        f"acl_file = {folder}/acl\n}}\n[dbmodules]\ndb_module_dir = {database_modules()}\n"
-    )
-    names = {
-        "KRB5_CONFIG": str(folder / "krb5.conf"),
-        "KRB5_KDC_PROFILE": str(folder / "kdc.conf"),
-        "KRB5CCNAME": f"FILE:{folder}/tickets",
-        "KRB5_KTNAME": str(folder / "kafka"),
-    }
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    try:
-        subprocess.run(
-            ["kdb5_util", "create", "-s", "-r", REALM, "-P", "master"], check=True, capture_output=True
-        )
-        for principal, keytab in (("alice", "alice"), ("kafka/localhost", "kafka")):
-            for command in (f"addprinc -randkey {principal}", f"ktadd -k {folder / keytab} {principal}"):
-                subprocess.run(["kadmin.local", "-q", command], check=True, capture_output=True)
-        with subprocess.Popen(["krb5kdc", "-n"]) as kdc:
-            while True:
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.02)
-            try:
-                yield folder
-            finally:
-                kdc.terminate()
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    with running_kdc(folder):
+        yield folder
 
 
 class Acceptor:
@@ -199,6 +146,6 @@ def test_invalid_options_are_named(realm: Path) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "gssapi", None)
+    monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(MissingExtra, match="kerberos"):
         security_options({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"})
