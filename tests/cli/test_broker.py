@@ -22,7 +22,10 @@ pytest.importorskip("trustme")
 
 @pytest.mark.parametrize(
     ("protocol", "words"),
-    [("SASL_SSL", []), ("SSL", ["--set", "ssl.client.auth=required"])],
+    [
+        ("SASL_SSL", []),
+        pytest.param("SSL", ["--set", "ssl.client.auth=required"], marks=pytest.mark.thorough),
+    ],
 )
 def test_the_printed_python_call_connects(tmp_path: Path, protocol: str, words: list[str]) -> None:
     with running_broker(tmp_path / "made", *words, protocol=protocol) as lines:

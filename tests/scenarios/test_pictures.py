@@ -29,7 +29,7 @@ def test_the_trace_of_a_world_yields_its_exchanges() -> None:
 
 
 def test_drawing_does_not_change_a_run() -> None:
-    plain, drawn = find("S1-20").run(), find("S1-20").run(drawn=True)
+    plain, drawn = find(STORY).run(), find(STORY).run(drawn=True)
     assert plain.results == drawn.results
     assert history.moments(plain) == history.moments(drawn)
 

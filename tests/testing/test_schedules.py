@@ -16,8 +16,8 @@ from kproto.testing.schedules import play
 from tests.seeds import repeatable, seeds
 
 QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
-SCHEDULES = int(os.environ.get("KPROTO_STORIES", "4" if QUICK else "40"))
-BUNDLE = 4 if QUICK else 10
+SCHEDULES = int(os.environ.get("KPROTO_STORIES", "3" if QUICK else "40"))
+BUNDLE = 3 if QUICK else 10
 # Seeds whose schedules have found a bug of the client or of an invariant.
 FAILED_SEEDS = (
     9,

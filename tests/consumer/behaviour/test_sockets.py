@@ -188,7 +188,7 @@ threading.Thread(target=work).start()
 """
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("host", [pytest.param("127.0.0.1", marks=pytest.mark.thorough), "localhost"])
 def test_asyncio_clients_read_on_after_the_main_thread_has_ended(host: str) -> None:
     with running(topics={"t": 1}) as server:
         fill(server)

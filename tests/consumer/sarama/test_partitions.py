@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -218,6 +219,10 @@ def test_close_ends_threads_that_wait_for_messages(server: Server) -> None:
     assert list(partition_consumer) == []
 
 
+# The quick tests interrupt every seventh moment.
+STEP = 7 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 3
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
     """Ctrl-C while a record is read does not skip this record.
@@ -230,7 +235,7 @@ def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with PartitionConsumers(server.bootstrap, **FAST) as consumers:
-            for moment in count(1, 3):
+            for moment in count(1, STEP):
                 partition_consumer = consumers.consume_partition("t", 0, OLDEST)
                 ctrl_c = CtrlC(moment, *below)
                 offsets: list[int] = []

@@ -734,7 +734,7 @@ def test_all_records_arrive_although_connections_break_at_any_time(at: int) -> N
     [
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 4, ["TOPIC_AUTHORIZATION_FAILED"]),
         (ErrorCode.OFFSET_NOT_AVAILABLE, 40, []),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 40, []),
+        pytest.param(ErrorCode.NOT_LEADER_OR_FOLLOWER, 40, [], marks=pytest.mark.thorough),
     ],
 )
 def test_failed_authorization_backs_off_ten_times_longer_and_leader_errors_are_not_reported(
