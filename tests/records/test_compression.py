@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kproto.errors import ConfigError, RecordError
 from kproto.records import Record, encode_batch, rows
 from kproto.records.codecs import CodecError, gzip, zstd
-from kproto.records.codecs.lz4 import with_old_header
+from kproto.records.codecs.lz4 import header_checksum, is_linked, with_old_header
 from kproto.records.compression import (
     ALWAYS_ALLOWED,
     CODECS,
@@ -321,3 +321,96 @@ def test_a_large_batch_is_judged_by_its_first_bytes(codec: str, read: Callable[.
 
     assert len(read(codec_number(codec), large_stream(codec, size), begins)) == size
     assert starts == [b"r" + bytes(LOOK - 1)]
+
+
+def lz4_frame(descriptor: bytes, *blocks: bytes, end: bytes = bytes(4)) -> bytes:
+    """Return an lz4 frame with this frame descriptor and these blocks, which are not compressed."""
+    head = b"\x04\x22\x4d\x18" + descriptor + bytes((header_checksum(descriptor),))
+    stored = b"".join((len(block) | 1 << 31).to_bytes(4, "little") + block for block in blocks)
+    return head + stored + end
+
+
+@pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lz4_frame(b"\x20\x40", b"v"),
+        lz4_frame(b"\xa0\x40", b"v"),
+        lz4_frame(b"\x60\x30", b"v"),
+        lz4_frame(b"\x61\x40\0\0\0\1", b"v"),
+        lz4_frame(b"\x60\x40")[:6],
+        b"\x05" + lz4_frame(b"\x60\x40", b"v")[1:],
+        lz4_frame(b"\x60\x40", b"v", end=b""),
+        lz4_frame(b"\x60\x40", b"v", end=b"\0\0\0"),
+        lz4_frame(b"\x60\x40", b"v")[:-5],
+        lz4_frame(b"\x60\x40", bytes((64 << 10) + 1)),
+        lz4_frame(b"\x60\x40", end=(3).to_bytes(4, "little") + b"???" + bytes(4)),
+    ],
+    ids=[
+        "version 0",
+        "version 2",
+        "block size",
+        "dictionary",
+        "short header",
+        "magic number",
+        "no end",
+        "short end",
+        "cut block",
+        "large block",
+        "malformed block",
+    ],
+)
+def test_malformed_lz4_frames_raise_codec_error(read: Callable[..., bytes], frame: bytes) -> None:
+    with pytest.raises(CodecError):
+        read(3, frame)
+
+
+@pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
+def test_lz4_frames_with_a_content_size_block_checksums_and_the_largest_blocks_are_read(
+    read: Callable[..., bytes],
+) -> None:
+    size = (64 << 10) + 1
+    sized = lz4_frame(b"\x68\x50" + size.to_bytes(8, "little"), bytes(size))
+    assert read(3, sized) == bytes(size)
+    checked = lz4_frame(b"\x70\x40", b"ab", end=b"????" + bytes(4))
+    assert read(3, checked) == b"ab"
+    assert read(3, lz4_frame(b"\x60\x40", bytes(64 << 10))) == bytes(64 << 10)
+    assert read(3, lz4_frame(b"\x60\x40", b"a", end=(1 << 31).to_bytes(4, "little") + b"behind")) == b"a"
+
+
+def test_only_a_frame_of_several_dependent_blocks_is_linked() -> None:
+    assert is_linked(memoryview(lz4_frame(b"\x40\x40", b"a", b"b")))
+    assert not is_linked(memoryview(lz4_frame(b"\x40\x40", b"a")))
+    assert not is_linked(memoryview(lz4_frame(b"\x60\x40", b"a", b"b")))
+    assert is_linked(memoryview(lz4_frame(b"\x40\x40", b"a", end=b"")))
+
+
+def test_linked_blocks_of_magic_0_are_read_on_request() -> None:
+    data = bytes(range(256)) * 600
+    frame = with_old_header(bytes(cramjam.lz4.compress(data)))
+    assert is_linked(memoryview(frame), True)
+    assert decompress(3, frame, old_lz4=True) == data
+
+
+@pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
+def test_a_codec_that_does_not_exist_is_an_error(read: Callable[..., bytes]) -> None:
+    with pytest.raises(CodecError, match="codec 5 doesn't exist"):
+        read(5, b"data")
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_the_limit_of_decompressed_bytes_is_exact(codec: int) -> None:
+    data = bytes(100_000)
+    compressed = compress(codec, data)
+    out = memoryview(bytearray(200_000))
+    assert decompress(codec, compressed, 100_000) == data
+    assert decompress_into(codec, memoryview(compressed), out, 100_000) == 100_000
+    assert b"".join(decompress_blocks(codec, compressed, 100_000)) == data
+    for way in (
+        lambda: decompress(codec, compressed, 99_999),
+        lambda: decompress_into(codec, memoryview(compressed), out, 99_999),
+        lambda: list(decompress_blocks(codec, compressed, 99_999)),
+    ):
+        with pytest.raises(CodecError, match="grows beyond 99999 bytes"):
+            way()
+    assert decompress_into(codec, memoryview(compressed), out[:99_999], 100_000) is None

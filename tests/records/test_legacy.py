@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kproto.errors import EncodeError, RecordError
 from kproto.records import Record, assign_offsets, batches, encode_batch, rows
 from kproto.records.compression import compress
-from kproto.records.legacy import encode_messages
+from kproto.records.legacy import begins_messages, encode_messages
 
 pytest.importorskip("cramjam")
 NOW = 1_700_000_000_000
@@ -198,3 +198,36 @@ def test_invalid_values_are_rejected_with_their_place(magic: int) -> None:
         encode_messages([fits, Record(1 << 63, NOW, None, b"v")], magic)
     with pytest.raises(EncodeError, match="headers"):
         encode_messages([Record(0, NOW, None, b"v", (("h", b""),))], magic)
+
+
+@pytest.mark.parametrize(
+    ("start", "begins"),
+    [
+        (message(1, 0, None, b"v"), True),
+        (message(0, 0, None, b"v"), True),
+        (message(2, 0, None, b"v"), False),
+        (message(1, 0, None, b"v") + message(1, 0, None, b"w"), True),
+        (message(1, 0, None, b"v") + message(3, 0, None, b"w"), False),
+        (message(1, 0, None, b"v")[:17], True),
+        (message(1, 0, None, b"v")[:16], False),
+        (b"", False),
+        (struct.pack(">qi", 0, 13) + bytes(17), False),
+        (struct.pack(">qi", 0, 14) + bytes(17), True),
+    ],
+)
+def test_bytes_begin_messages_if_each_has_a_valid_size_and_magic(start: bytes, begins: bool) -> None:
+    assert begins_messages(memoryview(start)) is begins
+
+
+@pytest.mark.parametrize(
+    ("magic", "smallest", "why"),
+    [(0, 14, "is 13, but must be at least 14"), (1, 22, "21 bytes are too few for a message")],
+)
+def test_a_size_below_that_of_an_empty_message_is_refused(magic: int, smallest: int, why: str) -> None:
+    whole = message(magic, 0, None, None)
+    assert len(whole) == 12 + smallest
+    assert [(row.key, row.value) for row in rows(whole)] == [(None, None)]
+    cut = bytearray(whole[:-1])
+    cut[8:12] = (smallest - 1).to_bytes(4, "big")
+    with pytest.raises(RecordError, match=why):
+        rows(bytes(cut), check_crc=False)

@@ -9,6 +9,7 @@ from kproto.records.record import (
     MAX_HEADERS,
     TABLE_SIZE,
     MalformedRecord,
+    begins_records,
     complete_records,
     encode_headers,
     parse_headers,
@@ -64,3 +65,21 @@ def test_a_header_at_the_limits_of_varint_widths_is_read(size: int) -> None:
     """The last byte of the varint of 8191 is 127, the largest byte without a continuation bit."""
     record = Record(0, 1, None, b"v", (("k", b"x" * size),))
     assert rows(encode_batch([record])) == [record]
+
+
+@pytest.mark.parametrize(
+    ("start", "begins"),
+    [
+        (b"", False),
+        (b"\x0c" + bytes(6), True),
+        (b"\x0c" + bytes(3), True),
+        (b"\x0a" + bytes(5), False),
+        (b"\x0d" + bytes(6), False),
+        (b"\x0c" + bytes(6) + b"\x0c" + bytes(6), True),
+        (b"\x0c" + bytes(6) + b"\x0b", False),
+        (b"\x80", True),
+        (b"\xff" * 6, False),
+    ],
+)
+def test_bytes_begin_records_if_each_has_a_valid_length(start: bytes, begins: bool) -> None:
+    assert begins_records(memoryview(start)) is begins

@@ -145,6 +145,8 @@ class Stage:
         while (deadline := next_deadline(self.coordinator)) is not None and deadline <= end:
             self.now = max(self.now, deadline)
             self.step(Tick())
+            following = next_deadline(self.coordinator)
+            assert following is None or following > self.now, "a tick that does not help"
         self.now = end
 
     # Requests.

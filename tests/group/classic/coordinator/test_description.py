@@ -203,3 +203,13 @@ def test_a_group_that_is_named_twice_is_deleted_once() -> None:
     stage = Stage()
     stage.commit(group="")
     assert stage.delete("", "x", "") == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+def test_a_description_finds_a_member_by_its_id() -> None:
+    stage = Stage()
+    (member,) = stage.create_stable_group()
+    described = stage.coordinator.describe("g")
+    assert described is not None
+    assert described.member(member) == described.members[0]
+    assert described.member("other") is None
+    assert stage.coordinator.describe("other") is None
