@@ -154,19 +154,15 @@ def on_response(
         _on_fetch_response(state, reader, response, now, out)
 
 
-def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Out) -> bool:
-    """Queue the reader's records while the queue has room; return False if nothing could be queued."""
-    moved = False
+def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Out) -> None:
+    """Queue the reader's records while the queue has room. When all are queued, send the next Fetch."""
     while reader.pending_records and len(state.message_queue) < state.capacity:
         record = reader.pending_records.popleft()
         reader.offset = record.offset + 1
         state.message_queue.append(ReaderMessage(reader.assignment_version, record))
-        moved = True
     if not reader.pending_records:
         reader.errors = 0
         _send_fetch(state, reader, now, out)
-        return True
-    return moved
 
 
 # -- inside -----------------------------------------------------------------------------------------------

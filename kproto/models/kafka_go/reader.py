@@ -81,15 +81,13 @@ def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
         out.append(FinishPoll(tuple(records), error))
 
 
-def refill_queue(state: KafkaGoState, now: int, out: Out) -> bool:
-    """Let the partition readers queue their records; return False if nothing could be queued."""
+def refill_queue(state: KafkaGoState, now: int, out: Out) -> None:
+    """Let the partition readers queue their records."""
     if state.generation is None:
-        return False
-    moved = False
+        return
     for reader in state.generation.readers:
         if reader.state is PUSHING:
-            moved = push_records(state, reader, now, out) or moved
-    return moved
+            push_records(state, reader, now, out)
 
 
 def _is_commit_queue_full(state: KafkaGoState) -> bool:
