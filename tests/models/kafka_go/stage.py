@@ -94,8 +94,10 @@ class ReaderStage:
 
     def wait(self, ms: int) -> None:
         """Advance the time, with an event at each deadline, and answer every request immediately."""
-        end = self.now + ms
+        end, turns = self.now + ms, 0
         while (due := kafka_go.next_deadline(self.state)) is not None and due <= end:
+            turns = turns + 1 if due <= self.now else 0
+            assert turns < 1_000, "the Reader has a deadline that has passed"
             self.now = max(self.now, due)
             self.do(c.DeadlineReached())
             self.settle()
