@@ -21,6 +21,15 @@ _RELEASES = {
     "4.3": 0, "4.4": 2,
 }  # fmt: skip
 _FIRST = {"3.3": 3}  # The lowest of 3.3's levels that Kafka 4 knows is IV3.
+# The other features -> the releases that raised their level by one (Feature.defaultLevel).
+_RAISED = {
+    "kraft.version": ("3.9",),
+    "transaction.version": ("4.0", "4.0"),
+    "group.version": ("4.0",),
+    "eligible.leader.replicas.version": ("4.1",),
+    "share.version": ("4.2", "4.4"),
+    "streams.version": ("4.2",),
+}
 
 
 def metadata_versions() -> dict[str, int]:
@@ -31,6 +40,20 @@ def metadata_versions() -> dict[str, int]:
         for number in range(_FIRST.get(release, 0), last + 1)
     ]
     return {name: level for level, name in enumerate(names, 7)}
+
+
+def release_levels(release: str) -> dict[str, int]:
+    """Return the level of each feature in a new cluster of this release of Kafka, such as 4.3.
+
+    Raises KeyError for an unknown release.
+    """
+    last = f"{release}-IV{_RELEASES[release]}"
+    order = list(_RELEASES)
+    raised = {
+        name: sum(order.index(each) <= order.index(release) for each in releases)
+        for name, releases in _RAISED.items()
+    }
+    return {METADATA_VERSION: metadata_versions()[last], **raised}
 
 
 def add_feature_verbs(verbs: Subparsers) -> None:
@@ -49,10 +72,16 @@ def add_feature_verbs(verbs: Subparsers) -> None:
         )
         parser.add_argument(
             "updates",
-            nargs="+",
+            nargs="*",
             metavar="NAME=LEVEL",
             help="a feature and its level; that of metadata.version is a number or a name such as 4.3-IV0; "
             "level 0 disables a feature",
+        )
+        parser.add_argument(
+            "--release-version",
+            choices=list(_RELEASES),
+            metavar="RELEASE",
+            help="set all features to the levels of this release of Kafka, such as 4.3",
         )
         if verb == "downgrade":
             parser.add_argument(
@@ -99,6 +128,16 @@ def _updates(options: argparse.Namespace) -> Mapping[str, FeatureUpdate]:
     if options.verb == "downgrade":
         kind = "unsafe_downgrade" if options.unsafe else "safe_downgrade"
     updates: dict[str, FeatureUpdate] = {}
+    if options.release_version is not None:
+        if options.updates:
+            raise ConfigError("--release-version", options.release_version, "allowed: without NAME=LEVEL")
+        levels = release_levels(options.release_version)
+        # A feature that the release does not have can be disabled, but not enabled.
+        return {
+            name: FeatureUpdate(level, kind) for name, level in levels.items() if level or kind != "upgrade"
+        }
+    if not options.updates:
+        raise ConfigError("NAME=LEVEL", "", "allowed: at least one feature, or --release-version")
     for name, text in key_values("NAME=LEVEL", options.updates).items():
         level = parse_digits(text)
         if level < 0 and name == METADATA_VERSION:

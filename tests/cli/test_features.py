@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.cli.features import metadata_versions
+from kproto.cli.features import metadata_versions, release_levels
 from tests.cli.stage import Shell
 
 
@@ -47,3 +47,25 @@ def test_the_level_of_metadata_version_has_a_name(shell: Shell) -> None:
     for level in ("4.3-IV9", "-1", "40000"):
         shell(f"cluster upgrade metadata.version={level}", code=2)
         assert "a level of at least 0, or for metadata.version a name such as 4.4-IV2" in shell.errors
+
+
+def test_a_release_has_a_level_of_each_feature(shell: Shell) -> None:
+    assert release_levels("4.0") == {
+        "metadata.version": 25,
+        "kraft.version": 1,
+        "transaction.version": 2,
+        "group.version": 1,
+        "eligible.leader.replicas.version": 0,
+        "share.version": 0,
+        "streams.version": 0,
+    }
+    shell("cluster upgrade --release-version 4.0", code=1)
+    # The embedded broker has only one of these features.
+    assert "Invalid update version 25 for feature metadata.version" in shell.errors
+    for words, allowed in {
+        "upgrade": "allowed: at least one feature, or --release-version",
+        "upgrade --release-version 4.0 group.version=1": "allowed: without NAME=LEVEL",
+        "downgrade --release-version 1.0": "choose from",
+    }.items():
+        shell(f"cluster {words}", code=2)
+        assert allowed in shell.errors

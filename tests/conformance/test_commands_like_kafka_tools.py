@@ -17,6 +17,7 @@ import pytest
 from consumer import Admin, Consumer, Producer, TopicPartition, UserScramCredentialUpsertion
 from kproto.broker.server import Server, running
 from kproto.cli import main
+from kproto.cli.features import release_levels
 from kproto.messages.index import KAFKA_RELEASE
 from tests.conformance import judges
 from tests.conformance.kafka_tools import exit_code, tool
@@ -245,6 +246,13 @@ def test_commands_about_users_and_configs_print_what_kafkas_tools_print(
         hanging = kafka("TransactionsCommand", "find-hanging --broker-id 1")
         assert kproto("transactions find-hanging") == hanging
         producer.abort()
+
+
+@pytest.mark.parametrize("release", ["4.0", ".".join(KAFKA_RELEASE.split(".")[:2])])
+def test_the_levels_of_a_release_are_those_of_kafkas_tool(release: str, tools: str) -> None:
+    words = ["version-mapping", "--release-version", release]
+    levels = dict(line[0].split("=") for line in theirs(tools, "localhost:1", "FeatureCommand", *words))
+    assert {name: str(level) for name, level in release_levels(release).items()} == levels
 
 
 # Commands that fail -> Kafka's tool with the arguments that fail for the same reason.
