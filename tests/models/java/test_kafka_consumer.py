@@ -302,3 +302,35 @@ def test_a_static_member_that_does_not_poll_sends_no_leave_group_and_stops_its_h
     assert consumer.requests_of("LeaveGroup") == []
     assert consumer.state.generation.member_id == ""
     assert release.next_deadline(consumer.state) is None
+
+
+@BOTH
+def test_a_partition_that_is_assigned_later_is_looked_up_too(release: ModuleType) -> None:
+    consumer = JavaStage(release)
+    consumer.state.coordinator = COORDINATOR
+    consumer.do(c.AssignCalled({T0: 5}))
+    consumer.poll()
+    assert consumer.requests_of("OffsetFetch") == []
+    consumer.do(c.AssignCalled({T0: 5, T1: None}))
+    consumer.poll()
+    (request,) = consumer.requests_of("OffsetFetch")
+    topics = request.groups[0].topics if request.groups else request.topics
+    assert [topic.partition_indexes for topic in topics] == [[1]]
+
+
+@BOTH
+@pytest.mark.rule("M92")
+def test_a_leader_rejoins_if_the_metadata_of_its_topics_has_changed(release: ModuleType) -> None:
+    for partitions, joins in ((2, 0), (3, 1)):
+        consumer = JavaStage(release, metadata_ms=1_000, heartbeat_ms=60_000).stable()
+        consumer.do(c.SubscribeCalled(("t",)))
+        consumer.state.assignment_snapshot = consumer.state.metadata_snapshot
+        consumer.state.is_leader = True
+        consumer.now += 1_000
+        consumer.do(c.PollCalled(0))
+        consumer.answer("Metadata", metadata_of(t=partitions))
+        consumer.poll()
+        requests = consumer.requests_of("JoinGroup")
+        assert len(requests) == joins
+        if joins and release is java:
+            assert requests[0].reason == "cached metadata has changed"
