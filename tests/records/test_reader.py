@@ -170,3 +170,8 @@ def test_many_records_in_few_bytes_are_too_many() -> None:
     assert has_too_many_records(one + bytes(batch))
     batch[8:12] = (48).to_bytes(4, "big")
     assert not has_too_many_records(bytes(batch) + one)
+
+
+def test_the_version_of_a_markers_key_may_have_any_positive_value() -> None:
+    (marker,) = batches(encode_batch([Record(1, NOW, b"\x7f\xff\0\0", b"")], is_control=True))
+    assert is_abort_marker(marker)

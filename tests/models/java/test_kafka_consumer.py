@@ -334,3 +334,15 @@ def test_a_leader_rejoins_if_the_metadata_of_its_topics_has_changed(release: Mod
         assert len(requests) == joins
         if joins and release is java:
             assert requests[0].reason == "cached metadata has changed"
+
+
+@BOTH
+def test_a_second_close_commits_and_revokes_nothing_again(release: ModuleType) -> None:
+    consumer = JavaStage(release, auto_commit=True, auto_commit_ms=60_000).stable()
+    consumer.do(c.CloseCalled())
+    consumer.answer("OffsetCommit", committed(0))
+    consumer.do(c.CallbackReturned())
+    assert len(consumer.requests_of("LeaveGroup")) == 1
+    consumer.do(c.CloseCalled())
+    assert len(consumer.requests_of("OffsetCommit")) == 1
+    assert callbacks_of(consumer) == [("revoked", {T0, T1})]
