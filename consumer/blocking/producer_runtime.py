@@ -33,6 +33,7 @@ from ..producer_runtime import EXIT_SECONDS, ProducerRuntime
 from ..runtime import run_to_end
 from ..validation import MAX_TIMEOUT_S
 from .runtime import start_thread
+from .signals import Held
 from .sockets import Sockets
 from .waiters import ThreadWaiters
 
@@ -197,10 +198,11 @@ class BlockingProducerRuntime(ProducerRuntime):
     def __del__(self) -> None:
         if getattr(self, "stopped", True) or self.forked:
             return
-        self.stopped = True
-        self.sockets.wake()
-        self._callbacks.close(0)
-        self._on_drop()
+        with Held():  # As in `BlockingRuntime.__del__`.
+            self.stopped = True
+            self.sockets.wake()
+            self._callbacks.close(0)
+            self._on_drop()
 
     def shut_down(self, deadline: int) -> None:
         self.stopped = True

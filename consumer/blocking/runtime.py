@@ -125,12 +125,15 @@ class BlockingRuntime(Runtime):
     def __del__(self) -> None:
         if getattr(self, "stopped", True) or self.forked:
             return
-        lifecycle.unregister(self)
-        self.stopped = True
-        self._wake()
-        if loss := self.driver.loss():
-            # Pass a string, not the runtime, because a log record keeps its arguments alive.
-            log.warning("%s was dropped without close()%s", str(self), loss)
+        # Python ignores an exception of a finalizer. After Ctrl-C in the middle, the thread would not end,
+        # and the loss would not be logged.
+        with Held():
+            lifecycle.unregister(self)
+            self.stopped = True
+            self._wake()
+            if loss := self.driver.loss():
+                # Pass a string, not the runtime, because a log record keeps its arguments alive.
+                log.warning("%s was dropped without close()%s", str(self), loss)
 
     # ---- the application's threads
 

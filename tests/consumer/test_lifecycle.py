@@ -36,6 +36,7 @@ from consumer import (
     Producer,
     RebalanceListener,
     TopicPartition,
+    lifecycle,
 )
 from consumer.clock import now
 from consumer.engine import events as ev
@@ -195,6 +196,40 @@ def test_a_dropped_consumer_ends_its_thread(broker: str, caplog: pytest.LogCaptu
     cluster.topics()
     del consumer, cluster
     gc.collect()
+    until(lambda: threading.active_count() <= before)
+    assert "was dropped without close()" in caplog.text
+
+
+@pytest.mark.parametrize("client", [Consumer, Producer])
+def test_ctrl_c_in_a_finalizer_does_not_stop_its_work(
+    client: Any, broker: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python ignores an exception of a finalizer. The thread still ends, and the loss is logged."""
+    before = threading.active_count()
+    unregister = lifecycle.unregister
+
+    def interrupted(runtime: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        unregister(runtime)
+
+    if client is Consumer:
+        dropped: Any = Consumer(broker, **GROUP)
+        dropped.subscribe("t")
+        assert dropped.poll(10)
+    else:
+        dropped = Producer(broker, transactional_id="interrupted", transaction_timeout_ms=7_000)
+        dropped.begin()
+        dropped.send("t", b"x").result(10)
+    monkeypatch.setattr(lifecycle, "unregister", interrupted)
+    # If a shell has started this process in the background, SIGINT is ignored until a handler is set.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            # The garbage collector might call the finalizer in another thread.
+            dropped._runtime.__del__()
+    finally:
+        monkeypatch.undo()
+        signal.signal(signal.SIGINT, handler)
     until(lambda: threading.active_count() <= before)
     assert "was dropped without close()" in caplog.text
 
