@@ -111,7 +111,7 @@ class ConsumerEngine:
         self.partition_ends = PartitionEnds(self.core)
         self.fetcher = Fetcher(self.core, self.metadata, self.offset_lookup, self.partition_ends)
         self._topic_changes = TopicChanges(self.core, self.offset_lookup)
-        self.collector = FetchCollector(self.fetcher.sensors)
+        self.collector = FetchCollector()
         self.group = Membership(
             self.core,
             self.metadata,
@@ -218,6 +218,7 @@ class ConsumerEngine:
 
     def metrics(self, now: int) -> Metrics:
         """Return a snapshot of all metrics at the time `now` (ms)."""
+        self.record_metrics(now)
         snapshot = SnapshotBuilder("consumer", self.options.client_id, now)
         self.core.network.add_metrics_to(snapshot)
         self.calls.add_to(snapshot, now)
@@ -314,7 +315,7 @@ class ConsumerEngine:
             self.calls.polled_at = now
             self.calls.unrecorded_starts.append(now)
         if now >= self.record_metrics_at:
-            self.record_metrics()
+            self.record_metrics(now)
         core.actions.append(Deliver(records, [], partitions.losses))
         self._raised = False
         if member is not None:
@@ -324,12 +325,13 @@ class ConsumerEngine:
         if core.network.actions or len(core.actions) > 1:
             self.forget_deadlines()
 
-    def record_metrics(self) -> None:
+    def record_metrics(self, now: int) -> None:
         """Record the polls, and the records that they have returned, since the last call."""
-        now = self.core.now
+        partitions = self.core.partitions
         self.record_metrics_at = now + RECORD_INTERVAL_MS
         self.calls.record_polls()
-        self.fetcher.sensors.record_returned(now)
+        unrecorded, partitions.unrecorded = partitions.unrecorded, {}
+        self.fetcher.sensors.record_returned(unrecorded, now)
 
     def _refill_buffers(self) -> None:
         """Update the fetcher after records were taken from buffers. If a partition also needs other parts of
@@ -723,7 +725,7 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
         engine.handle_deadlines()
     engine.forget_deadlines()
     if now >= engine.record_metrics_at:
-        engine.record_metrics()
+        engine.record_metrics(now)
     TABLE[type(event)](engine, event)
     # The events in `QUIET` are received bytes, the end of a poll, and the beginning of a poll (after which a
     # `Take` follows). After these events the other parts of the engine do nothing unless a call has finished.

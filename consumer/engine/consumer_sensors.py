@@ -17,7 +17,7 @@ Rules:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kproto.group.protocol import Purpose
 from kproto.group.subscription import TopicPartition
@@ -210,11 +210,6 @@ class FetchSensors:
         self._lead = Sensor(LEAD_MIN)
         self._topics: defaultdict[str, _TopicSensors] = defaultdict(_TopicSensors)
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
-        # What polls have returned and `record_returned` has not recorded yet, as `FetchCollector` counts it:
-        # the number of records of each partition, and for each topic the bytes of the fetches whose records
-        # were all returned.
-        self.returned: dict[PartitionState, int] = {}
-        self.returned_bytes: dict[str, int] = {}
 
     def record_arrived(self, topics: Mapping[str, tuple[int, int]], now: int) -> None:
         """Record the records in a response: for each topic, their size (bytes) and their number."""
@@ -226,16 +221,18 @@ class FetchSensors:
             self._size.record(sum(size for size, _ in topics.values()), now)
             self._number.record(sum(number for _, number in topics.values()), now)
 
-    def record_returned(self, now: int) -> None:
-        """Record the records that were counted since the last call, and the lags and leads after them."""
-        returned, self.returned = self.returned, {}
-        returned_bytes, self.returned_bytes = self.returned_bytes, {}
+    def record_returned(self, states: Iterable[PartitionState], now: int) -> None:
+        """Record what polls returned of these partitions since the last call, and the lags and leads."""
         topics: dict[str, int] = {}
+        returned_bytes: dict[str, int] = {}
         lags: list[int] = []
         leads: list[float] = []
-        for state, number in returned.items():
+        for state in states:
             partition = state.partition
+            number, size = state.take_counts()
             topics[partition.topic] = topics.get(partition.topic, 0) + number
+            if size:
+                returned_bytes[partition.topic] = returned_bytes.get(partition.topic, 0) + size
             if state.released:
                 continue
             sensors = self._partitions.get(partition)
@@ -264,7 +261,6 @@ class FetchSensors:
         self, snapshot: SnapshotBuilder, now: int, states: Mapping[TopicPartition, PartitionState]
     ) -> None:
         """Add the metrics of the client, of each topic and of each assigned partition to a snapshot."""
-        self.record_returned(now)
         self._partitions = {p: known for p, known in self._partitions.items() if states.get(p) is known.state}
         snapshot.add_sensors(
             self.latency,

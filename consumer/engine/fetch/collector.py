@@ -21,7 +21,6 @@ from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ...records import ColumnBatch, ConsumerRecord
-from ..consumer_sensors import FetchSensors
 from ..positions.partition_states import PartitionState
 from .batch_headers import locate_error
 from .buffers import MAX_DECODED_BYTES, CompletedFetch
@@ -34,8 +33,7 @@ MAX_OPEN_FETCHES = 8
 class FetchCollector:
     """The partitions with buffered records, in the order in which poll returns their records."""
 
-    def __init__(self, sensors: FetchSensors | None = None) -> None:
-        self._sensors = sensors or FetchSensors()
+    def __init__(self) -> None:
         self._ready: dict[TopicPartition, PartitionState] = {}
         self._errors: dict[TopicPartition, KprotoError] = {}
         self._unraised: dict[TopicPartition, KprotoError] = {}
@@ -84,16 +82,12 @@ class FetchCollector:
                     records += fetch.rows(topic, partition, limit - before)
                 except KprotoError as error:
                     state.fail(locate_error(error, state.partition, fetch.position, fetch.fetched))
-                state.on_records_taken(fetch)
-                counts = self._sensors.returned
-                counts[state] = counts.get(state, 0) + len(records) - before
+                state.on_records_taken(fetch, len(records) - before)
                 if state.error is not None:
                     self._decoding.pop(state.partition, None)
                     break
                 if fetch.exhausted:
                     self._decoding.pop(state.partition, None)
-                    sizes = self._sensors.returned_bytes
-                    sizes[topic] = sizes.get(topic, 0) + len(fetch.data)
             if state.error is not None or not state.fetches:
                 self._ready.pop(state.partition, None)
         self.begun = None
@@ -150,13 +144,7 @@ class FetchCollector:
                     batches.append(ColumnBatch(topic, partition, columns))
                 if fetch.decodes_in_parts:
                     room = 0  # Millions of records may remain in the fetch; later calls return them.
-                state.on_records_taken(fetch)
-                if columns is not None:
-                    counts = self._sensors.returned
-                    counts[state] = counts.get(state, 0) + len(columns)
-                if fetch.exhausted:
-                    sizes = self._sensors.returned_bytes
-                    sizes[topic] = sizes.get(topic, 0) + len(fetch.data)
+                state.on_records_taken(fetch, 0 if columns is None else len(columns))
             if state.error is not None or not state.fetches:
                 self._ready.pop(state.partition, None)
         self.begun = None

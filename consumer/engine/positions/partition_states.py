@@ -83,6 +83,8 @@ class PartitionState:
         "_last_lag",
         "_last_lead",
         "_smallest_lead",
+        "_unrecorded_bytes",
+        "_unrecorded_records",
         "announced",
         "changed_at",
         "committed",
@@ -184,6 +186,8 @@ class PartitionState:
         self._largest_lag = 0
         self._last_lead: int | None = None
         self._smallest_lead: float = inf
+        # Number of returned records, and the bytes of completely returned fetches, since `take_counts`.
+        self._unrecorded_records = self._unrecorded_bytes = 0
         # `replica` is the follower to fetch from until `replica_until` (KIP-392). Fetches to the leader
         # contain no rack until `no_rack_until`. `replica_failures` counts the failures of followers in a row.
         self.replica: int | None = None
@@ -309,9 +313,11 @@ class PartitionState:
         self.failures = 0
         self.mark_dirty()
 
-    def on_records_taken(self, chunk: CompletedFetch) -> None:
-        """Update the position after records of `chunk`, the first buffered fetch, were returned."""
+    def on_records_taken(self, chunk: CompletedFetch, number: int) -> None:
+        """Update the position after `number` records of `chunk`, the first buffered fetch, were returned."""
         self._home.returned[self.partition] = self
+        self._home.unrecorded[self] = None
+        self._unrecorded_records += number
         self.position = chunk.position
         epoch = chunk.leader_epoch
         if epoch is not None:
@@ -329,6 +335,7 @@ class PartitionState:
                 self._smallest_lead = lead
         if chunk.exhausted and self.fetches:
             self.fetches.popleft()
+            self._unrecorded_bytes += len(chunk.data)
             self.mark_dirty()
 
     def discard_buffer(self) -> None:
@@ -485,6 +492,14 @@ class PartitionState:
         start = self.log_start_offset
         return None if start is None or not self.has_position else max(0, self.position - start)
 
+    def take_counts(self) -> tuple[int, int]:
+        """Return the number of returned records since the previous call, and the bytes of the fetches whose
+        records were all returned since then.
+        """
+        counts = self._unrecorded_records, self._unrecorded_bytes
+        self._unrecorded_records = self._unrecorded_bytes = 0
+        return counts
+
     def take_lags(self) -> set[int]:
         """Return the largest and the last lag after records were returned, since the previous call."""
         lags = set[int]() if self._last_lag is None else {self._largest_lag, max(0, self._last_lag)}
@@ -514,6 +529,8 @@ class SubscriptionState:
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         # Whether commits contain the offsets that the application stores, and not those of processed records.
         self.stores_manually = False
+        # The partitions whose returned records are not recorded for the metrics yet.
+        self.unrecorded: dict[PartitionState, None] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
         # Number of partitions that have been released since the consumer was created. An iteration that holds
