@@ -1,0 +1,118 @@
+"""The event loop of an asyncio producer: its timer, and the end of the producer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from consumer import AsyncProducer, clock
+from consumer.engine import events as ev
+from kproto.errors import IllegalState
+
+NOWHERE = "127.0.0.1:1"
+
+
+def run(story: Callable[[AsyncProducer, Any], Coroutine[Any, Any, None]]) -> None:
+    """Run a story with a producer and its runtime, and kill the producer at the end."""
+
+    async def main() -> None:
+        producer = AsyncProducer(NOWHERE, max_block_ms=50)
+        try:
+            await story(producer, producer._runtime)
+        finally:
+            producer.kill()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(producer: AsyncProducer, runtime: Any) -> None:
+        due: list[int | None] = [clock.now() + 5_000]
+        monkeypatch.setattr(runtime.engine, "due", lambda: due[0])
+        runtime._schedule()
+        timer = runtime._timer
+        assert 4 < timer.when() - runtime.loop.time() <= 5.1
+        runtime._schedule()
+        assert runtime._timer is timer  # The time is the same, so the timer stays.
+        due[0] = clock.now() - 5_000
+        runtime._schedule()
+        assert timer.cancelled()
+        assert runtime._timer.when() - runtime.loop.time() <= 0.1
+        due[0] = None
+        runtime._schedule()
+        assert runtime._timer is None
+
+    run(story)
+
+
+def test_a_tick_has_the_time_at_which_it_was_due_and_follows_the_responses_of_one_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If the loop was blocked, it first reads the responses that have arrived in the meantime."""
+
+    async def story(producer: AsyncProducer, runtime: Any) -> None:
+        events: list[tuple[Any, int | None]] = []
+        monkeypatch.setattr(runtime, "on_event", lambda event, at=None: events.append((event, at)))
+        before = clock.now()
+        runtime.on_timer()
+        assert events == []
+        while not events:
+            await asyncio.sleep(0)
+        ((event, at),) = events
+        assert event == ev.Tick()
+        assert at is not None
+        assert before <= at <= clock.now()
+
+    run(story)
+
+
+def test_a_failure_of_the_engine_ends_every_delivery(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(producer: AsyncProducer, runtime: Any) -> None:
+        runtime.records.route("t", 1, [0])
+        delivery = await producer.send("t", b"x")
+
+        def fail(*arguments: Any) -> Any:
+            raise ZeroDivisionError("broken")
+
+        monkeypatch.setattr(runtime, "_perform", fail)
+        runtime.on_event(ev.Tick())
+        with pytest.raises(IllegalState, match="the producer failed; see the log; this record was not ack"):
+            await delivery
+        assert runtime._timer is None
+        assert runtime._kept == []
+
+    run(story)
+    (record,) = [record for record in caplog.records if record.getMessage() == "the producer failed"]
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ZeroDivisionError)
+
+
+def test_only_a_producer_with_open_records_is_kept_alive_by_its_timer() -> None:
+    async def story(producer: AsyncProducer, runtime: Any) -> None:
+        runtime._schedule()
+        assert runtime._kept == []
+        runtime.records.route("t", 1, [0])
+        await producer.send("t", b"x")
+        assert runtime._kept == [runtime]
+
+    run(story)
+
+
+def test_a_result_of_a_delivery_must_be_awaited() -> None:
+    async def story(producer: AsyncProducer, runtime: Any) -> None:
+        runtime.records.route("t", 1, [0])
+        delivery = await producer.send("t", b"x")
+        with pytest.raises(IllegalState, match=r"await the delivery; result\(\) would block the event loop"):
+            delivery.result(1)
+
+    run(story)
+
+
+def test_a_producer_needs_a_running_event_loop() -> None:
+    with pytest.raises(IllegalState, match="an AsyncProducer needs the running event loop of asyncio"):
+        AsyncProducer(NOWHERE)

@@ -1,0 +1,142 @@
+"""The event loop of an asyncio client: its timer, its calls, and the end of the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from consumer import AsyncAdmin, AsyncConsumer, clock
+from consumer.engine import events as ev
+from kproto.errors import IllegalState
+
+NOWHERE = "127.0.0.1:1"
+
+
+def run(story: Callable[[AsyncConsumer, Any], Coroutine[Any, Any, None]]) -> None:
+    """Run a story with a consumer and its runtime, and kill the consumer at the end."""
+
+    async def main() -> None:
+        reader = AsyncConsumer(NOWHERE, group_id="g")
+        try:
+            await story(reader, reader._runtime)
+        finally:
+            reader.kill()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        reader.assign([])  # The client now knows its event loop.
+        due: list[int | None] = [clock.now() + 5_000]
+        monkeypatch.setattr(runtime.driver, "due", lambda: due[0])
+        runtime._schedule()
+        timer = runtime._timer
+        assert 4 < timer.when() - asyncio.get_running_loop().time() <= 5.1
+        runtime._schedule()
+        assert runtime._timer is timer  # The time is the same, so the timer stays.
+        due[0] = clock.now() - 5_000
+        runtime._schedule()
+        assert timer.cancelled()
+        assert runtime._timer.when() - asyncio.get_running_loop().time() <= 0.1
+        timer = runtime._timer
+        due[0] = None
+        runtime._schedule()
+        assert timer.cancelled()
+        assert runtime._timer is None
+
+    run(story)
+
+
+def test_the_timer_passes_a_tick_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        reader.assign([])
+        events: list[Any] = []
+        monkeypatch.setattr(runtime.driver, "step", lambda event, at: events.append(event) or [])
+        monkeypatch.setattr(runtime.driver, "due", lambda: None if events else clock.now())
+        runtime._schedule()
+        while not events:
+            await asyncio.sleep(0)
+        assert events == [ev.Tick()]
+        assert runtime._timer is None
+
+    run(story)
+
+
+def test_a_failure_of_the_engine_fails_the_client_and_closes_its_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        reader.assign([])
+        future = runtime._new_future()
+
+        def fail(event: Any, at: int) -> Any:
+            raise ZeroDivisionError("broken")
+
+        monkeypatch.setattr(runtime.driver, "step", fail)
+        runtime.on_event(ev.Tick())
+        with pytest.raises(IllegalState, match=r"this consumer failed \(ZeroDivisionError\('broken'\)\)"):
+            await future
+        runtime.on_event(ev.Tick())  # A client that has failed ignores events.
+        assert runtime._timer is None
+        with pytest.raises(IllegalState, match="close it, and make a new one"):
+            reader.assign([])
+
+    run(story)
+    assert [record.levelname for record in caplog.records if "failed" in record.getMessage()] == ["CRITICAL"]
+
+
+def test_a_call_needs_the_running_event_loop_in_which_the_client_was_first_used() -> None:
+    admin = AsyncAdmin(NOWHERE)
+    with pytest.raises(
+        IllegalState, match=r"topics\(\) needs the running event loop of asyncio, not of trio"
+    ):
+        admin.topics().send(None)
+
+    async def use() -> None:
+        with pytest.raises(IllegalState, match="this admin client belongs to another event loop"):
+            await admin.topics()
+
+    async def close() -> None:
+        await admin.close()
+
+    asyncio.run(close())
+    asyncio.run(use())
+
+
+def test_one_task_at_a_time_may_poll_and_any_task_may_close() -> None:
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        reader.assign([])
+        with runtime.call("poll", serves=True):
+            assert runtime.is_callers()
+
+            async def other() -> None:
+                assert not runtime.is_callers()
+                with pytest.raises(IllegalState, match=r"another task is inside poll\(\) of this consumer"):
+                    runtime.call("poll", serves=True)
+                with runtime.call("position"), runtime.call("close", serves=True):
+                    pass
+
+            await asyncio.create_task(other())
+        assert runtime.is_callers()
+        with runtime.call("poll", serves=True):
+            pass
+
+    run(story)
+
+
+def test_the_end_of_a_client_fails_its_open_futures_and_wakes_waiting_tasks() -> None:
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        reader.assign([])
+        future, changes = runtime._new_future(), runtime.changes
+        runtime.end()
+        assert runtime.closed
+        assert runtime.changes > changes
+        with pytest.raises(IllegalState, match="this consumer was closed during the call"):
+            await future
+        assert runtime._timer is None
+
+    run(story)
