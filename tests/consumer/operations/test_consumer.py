@@ -370,3 +370,23 @@ def test_of_several_errors_the_first_is_raised_and_the_others_are_logged_once(
     assert record.getMessage() == "and: second"
     assert record.exc_info is not None
     assert record.exc_info[1] is second
+
+
+def test_a_close_that_ctrl_c_interrupted_at_its_end_is_completed_by_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = Consumer(NOWHERE, group_id="g")
+    runtime: Any = reader._runtime
+
+    def interrupted(deadline: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            reader.close()
+    assert not runtime.closed
+    try:
+        reader.close()
+    finally:
+        assert runtime.closed

@@ -167,3 +167,21 @@ def test_waits_for_room_count_the_time_that_the_send_has_already_waited(
     assert 40 < deadlines[0] <= 80
     assert 10 < deadlines[1] <= 30
     assert -30 < deadlines[2] <= 0
+
+
+def test_a_close_that_ctrl_c_interrupted_at_its_end_is_completed_by_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producer = Producer(NOWHERE)
+    runtime: Any = producer._runtime
+
+    def interrupted(deadline: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "shut_down", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close(1)
+    assert not runtime.ended
+    producer.close(1)
+    assert runtime.ended

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from consumer import Admin, AsyncProducer, Consumer, Producer, TopicPartition
+from consumer.operations import send_hooks
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, IllegalState, PartitionerError, RequestTimedOut, SerializationError
 
@@ -240,6 +241,22 @@ def test_a_partitioner_selects_the_partition_of_records_without_one(wide: Server
         assert producer.send("t", 8, partition=1).result(SECONDS).partition == 1
     every = [0, 1, 2]
     assert calls == [("t", b"k", b"7", every, every), ("t", None, None, every, every)]
+
+
+def test_the_partitions_of_a_limited_number_of_topics_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_hooks, "_TOPICS", 2)
+    producer = Producer(
+        "127.0.0.1:1", partitioner=lambda topic, key, value, partitions, available: partitions[-1]
+    )
+    hooks: Any = producer._hooks  # pyright: ignore[reportPrivateUsage]
+    try:
+        for number, topic in enumerate(["a", "b", "a", "c", "a"]):
+            producer._runtime.records.route(topic, number + 1, [0])
+            delivery = producer.send(topic, b"x")
+            assert delivery._batch.partition.partition == number
+            assert len(hooks._partitions) <= 2
+    finally:
+        producer.kill()
 
 
 def test_a_partitioner_gets_the_partitions_of_the_latest_metadata() -> None:
