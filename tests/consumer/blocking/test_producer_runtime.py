@@ -1,0 +1,98 @@
+"""The thread of a blocking producer: when it is woken, and what deliveries say while they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from consumer import Producer, clock
+from kproto.errors import IllegalState, RequestTimedOut
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def producer() -> Iterator[Producer]:
+    """A producer without a broker, which knows that the topic t has one partition."""
+    producer = Producer(NOWHERE, linger_ms=1_000, max_block_ms=50)
+    producer._runtime.records.route("t", 1, [0])
+    yield producer
+    producer.kill()
+
+
+@pytest.mark.parametrize(
+    ("wakes_in_ms", "is_sealed", "is_woken"),
+    [
+        (None, False, True),  # The thread sleeps until an event of the network.
+        (60_000, False, True),  # The thread would wake after linger.ms.
+        (100, False, False),  # The thread wakes early enough by itself.
+        (100, True, True),  # A sealed batch is sent at once.
+        (0, True, False),  # The thread is awake.
+    ],
+)
+def test_the_thread_is_woken_if_it_would_wake_too_late(
+    producer: Producer,
+    monkeypatch: pytest.MonkeyPatch,
+    wakes_in_ms: int | None,
+    is_sealed: bool,
+    is_woken: bool,
+) -> None:
+    runtime: Any = producer._runtime
+    wakes: list[None] = []
+    with runtime.locked():
+        monkeypatch.setattr(runtime.sockets, "wake", lambda: wakes.append(None))
+        monkeypatch.setattr(runtime.records, "needs_sender_now", lambda: is_sealed)
+        runtime.wakes_at = clock.now() + wakes_in_ms if wakes_in_ms else wakes_in_ms
+        runtime._on_records()
+        assert bool(wakes) is is_woken
+        assert (runtime.wakes_at == 0) is (is_woken or wakes_in_ms == 0)
+        assert runtime._kept == [runtime]
+        runtime._on_records()
+        assert len(wakes) == is_woken  # A thread that was woken is not woken again.
+        assert runtime._kept == [runtime]
+        monkeypatch.undo()
+        runtime.wakes_at = None
+        runtime.wake()
+
+
+def test_the_thread_keeps_a_producer_alive_only_while_records_are_open(producer: Producer) -> None:
+    runtime: Any = producer._runtime
+    with runtime.locked():
+        runtime._kept[:] = [runtime]
+        runtime._next_wake()
+        assert runtime._kept == []
+        delivery = producer.send("t", b"x")
+        due = runtime._next_wake()
+        assert runtime._kept == [runtime]
+    assert due is not None
+    assert not delivery.done()
+
+
+def test_a_delivery_that_is_not_done_says_what_it_waits_for(producer: Producer) -> None:
+    delivery = producer.send("t", b"x")
+    with pytest.raises(RequestTimedOut, match=r"Produce: no answer within 20 ms \(t-0: this producer has no"):
+        delivery.result(0.02)
+    with pytest.raises(IllegalState, match=r"await needs an AsyncProducer; call result\(\)"):
+        next(delivery.__await__())
+
+
+def test_a_failure_of_the_thread_ends_every_delivery(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime: Any = producer._runtime
+    delivery = producer.send("t", b"x")
+
+    def fail(actions: Any) -> None:
+        raise ZeroDivisionError("broken")
+
+    monkeypatch.setattr(runtime, "_perform", fail)
+    with runtime.locked():
+        runtime.wake()
+    with pytest.raises(IllegalState, match="the producer's thread failed; see the log"):
+        delivery.result(30)
+    runtime.thread.join(30)
+    (record,) = [r for r in caplog.records if r.getMessage() == "the producer's thread failed"]
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ZeroDivisionError)

@@ -1,0 +1,159 @@
+"""The calls of a blocking client: which are allowed, and how they end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from consumer import Admin, Consumer
+from consumer.engine import events as ev
+from consumer.runtime import run_to_end
+from kproto.errors import IllegalState
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def reader() -> Iterator[Consumer]:
+    """A consumer without a broker."""
+    reader = Consumer(NOWHERE, group_id="g")
+    yield reader
+    reader.kill()
+
+
+def in_another_thread(function: Callable[[], None]) -> None:
+    """Run a function in another thread, and raise its exception here."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+
+
+def test_one_thread_at_a_time_may_use_a_consumer_and_any_thread_may_close_it(reader: Consumer) -> None:
+    runtime: Any = reader._runtime
+
+    def other() -> None:
+        assert not runtime.is_callers()
+        with pytest.raises(IllegalState, match=r"another thread is inside poll\(\) of this consumer"):
+            reader.assign([])
+        with runtime.call("close", serves=True):
+            pass
+
+    with runtime.call("poll", serves=True):
+        assert runtime.is_callers()
+        reader.assign([])
+        in_another_thread(other)
+    assert runtime.is_callers()
+    in_another_thread(lambda: reader.assign([]))
+
+
+def test_several_threads_may_use_an_admin_client() -> None:
+    with Admin(NOWHERE) as admin:
+        runtime: Any = admin._operations._runtime
+        with runtime.call("topics"):
+            in_another_thread(lambda: runtime.call("topics").__enter__())
+
+
+def test_the_callback_of_a_future_may_only_make_calls_that_do_not_wait(reader: Consumer) -> None:
+    runtime: Any = reader._runtime
+    errors: list[IllegalState] = []
+
+    def callback(future: Future[None]) -> None:
+        reader.assign([])
+        with pytest.raises(IllegalState) as caught:
+            runtime.call("position")
+        errors.append(caught.value)
+
+    future = runtime._new_future()
+    future.add_done_callback(callback)
+    runtime._complete_open(ev.Done(future, None, None))
+    (error,) = errors
+    assert str(error).startswith("position() was called in the callback of a future and would block")
+    assert runtime._completing == set()
+    assert future.result(0) is None
+
+
+def test_a_future_has_its_result_or_its_error(reader: Consumer) -> None:
+    runtime: Any = reader._runtime
+    done, failed, cancelled = (runtime._new_future() for _ in range(3))
+    cancelled.cancel()
+    error = IllegalState("failed")
+    for future, value, reason in ((done, 5, None), (failed, None, error), (cancelled, 1, None)):
+        runtime._complete_open(ev.Done(future, value, reason))
+        assert future not in runtime._open
+    assert run_to_end(runtime.result(done)) == 5
+    with pytest.raises(IllegalState, match="failed"):
+        run_to_end(runtime.result(failed))
+    assert cancelled.cancelled()
+
+
+def test_a_thread_that_waits_for_a_future_is_woken_when_it_completes(reader: Consumer) -> None:
+    runtime: Any = reader._runtime
+    future = runtime._new_future()
+    timer = threading.Timer(0.02, lambda: runtime._complete_open(ev.Done(future, "value", None)))
+    timer.start()
+    assert run_to_end(runtime.result(future)) == "value"
+    assert runtime._future_locks == {}
+
+
+def test_a_signal_handler_cannot_make_a_call_while_the_engine_changes(reader: Consumer) -> None:
+    runtime: Any = reader._runtime
+    with runtime.locked():
+        runtime._stepping = True
+        with pytest.raises(IllegalState, match="a signal handler interrupted a call of this consumer"):
+            reader.assign([])
+        runtime._stepping = False
+    reader.assign([])
+
+
+def test_a_callback_of_a_blocking_client_cannot_be_a_coroutine(reader: Consumer) -> None:
+    async def callback() -> None: ...
+
+    ended: list[str] = []
+    with pytest.raises(IllegalState, match="can't be a coroutine; AsyncConsumer awaits coroutines"):
+        run_to_end(reader._runtime.finish_callback(callback(), lambda: ended.append("ended"), None))
+    assert ended == ["ended"]
+
+
+def test_the_end_of_a_client_stops_its_thread_and_fails_its_open_futures(reader: Consumer) -> None:
+    runtime: Any = reader._runtime
+    future, changes = runtime._new_future(), runtime.changes
+    runtime.end()
+    runtime.thread.join(30)
+    assert not runtime.thread.is_alive()
+    assert runtime.changes > changes
+    with pytest.raises(IllegalState, match="this consumer was closed during the call"):
+        future.result(0)
+    with pytest.raises(IllegalState, match="this consumer is closed; make a new one"):
+        reader.assign([])
+
+
+def test_an_exception_of_the_engine_fails_the_client(
+    reader: Consumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime: Any = reader._runtime
+
+    def fail(event: Any, at: int) -> Any:
+        raise ZeroDivisionError("broken")
+
+    monkeypatch.setattr(runtime.driver, "step", fail)
+    for _ in range(2):
+        with pytest.raises(IllegalState, match=r"this consumer failed \(ZeroDivisionError\('broken'\)\)"):
+            reader.assign([])
+    runtime.thread.join(30)
+    assert not runtime.thread.is_alive()
+    assert [record.levelname for record in caplog.records if "failed" in record.getMessage()] == ["CRITICAL"]
