@@ -506,6 +506,31 @@ def test_an_iteration_is_checked_no_later_than_its_session_ends(monkeypatch: pyt
         assert 0.1 < iteration.owned_until - iteration.owned_from <= 0.301
 
 
+def test_max_poll_interval_ms_begins_at_the_end_of_a_poll_with_and_without_records(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is notified of the end once: with the records, or when the poll returns none."""
+    ends: list[ev.Event] = []
+    with Consumer(broker, **GROUP) as reader:
+        runtime: Any = reader._operations.runtime
+        step = runtime.driver.step
+
+        def recorded(event: ev.Event, at: int) -> Any:
+            if isinstance(event, ev.PollEnded):
+                ends.append(event)
+            return step(event, at)
+
+        monkeypatch.setattr(runtime.driver, "step", recorded)
+        reader.assign({P0: 200})
+        assert reader.poll(0.05) == []
+        assert len(ends) == 1
+        reader.seek(P0, 0)
+        ends.clear()
+        while not reader.poll(10):
+            ends.clear()
+        assert len(ends) <= 1  # A poll whose records were fetched before it is one event of the engine.
+
+
 def test_a_consumer_that_is_in_no_group_loses_nothing_if_it_is_not_closed() -> None:
     for config in ({}, {"group_id": "g"}):
         with Consumer("127.0.0.1:1", **config) as reader:

@@ -278,6 +278,7 @@ def test_every_delivery_ends_within_delivery_timeout_ms() -> None:
     a.tick()
     assert world.run(10_000, until=lambda: batch.done)
     assert isinstance(batch.error, RequestTimedOut)
+    assert str(batch.error).startswith("Produce: no answer within 3000 ms (t-0, 1 records: ")
     assert 2900 <= world.now - sent_at <= 4001
 
 
