@@ -17,7 +17,7 @@ from kproto.messages.produce import ProduceRequest
 from kproto.records import rows
 from kproto.testing.world.trace import RequestEntry
 from tests.consumer.engine.producer.stage import numbers, values_of
-from tests.consumer.stage import Producer, World
+from tests.consumer.stage import Producer, World, tp
 
 PARTITIONS = 6
 TIMES = 4  # The number of rounds of sends. The producer opens connections only in the first round.
@@ -280,6 +280,23 @@ def test_connections_are_throttled_independently() -> None:
     flush(world, producer)
     assert connections(world) == 3
     check_order(world)
+
+
+def test_a_queue_is_visited_at_its_earliest_time_and_not_again_for_later_ones() -> None:
+    world = World({"t": PARTITIONS})
+    schedule = warmed_up_producer(world).engine.schedule
+    core = schedule._core
+    schedule._visits.clear()
+    queue = PartitionQueue(tp("t", 0), None)
+    for at in (300, 200, 250, 200, 900):
+        schedule.visit_later(queue, world.now + at)
+    schedule.visit_later(queue, world.now + 400, late=True)
+    visits: list[tuple[int, bool]] = []
+    for after in (199, 200, 300, 399, 400, 900):
+        core.now = world.now + after
+        visits += [(after, late) for _, late in schedule.due_queues()]
+    assert visits == [(200, False), (300, False), (400, True)]
+    assert schedule.due() is None
 
 
 def accepted_producer(world: World) -> Producer:
