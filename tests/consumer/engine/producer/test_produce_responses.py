@@ -229,3 +229,23 @@ def test_a_fenced_transactional_producer_is_referred_to_abort() -> None:
     batch = producer.must_send("t", "x")
     assert world.run(until=lambda: batch.done)
     assert "fenced by a newer producer, or transaction_timeout_ms has passed" in str(batch.error)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID])
+def test_an_error_of_a_sequence_number_is_final_without_idempotence(code: ErrorCode) -> None:
+    """Without idempotence a batch has no sequence number, so that it cannot be renumbered."""
+    world = World({"t": 1})
+    producer = world.producer(linger_ms=0, enable_idempotence=False)
+    world.tamper = reject(code)
+    batch = producer.must_send("t", "x")
+    assert world.run(1_000, until=lambda: batch.done)
+    assert code.name in str(batch.error)
+    world.tamper = None
+    idempotent = world.producer(linger_ms=0)
+    world.tamper = reject(code)
+    renumbered = idempotent.must_send("t", "y")
+    assert not world.run(1_000, until=lambda: renumbered.done)
+    world.tamper = None
+    assert world.run(5_000, until=lambda: renumbered.done)
+    assert renumbered.error is None
+    assert values_of(world, "t", 0) == ["y"]
