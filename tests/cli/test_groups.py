@@ -101,6 +101,17 @@ def test_a_reset_without_execute_prints_the_new_offsets(
     assert new_offsets(shell, group, "--to-current") == {0: 4, 1: 6}
 
 
+def test_an_owned_partition_without_a_commit_has_no_lag(shell: Shell, broker: Server) -> None:
+    with Consumer(broker.bootstrap, group_id="fresh", client_id="app", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["g"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        rows = shell.json("groups describe fresh")
+        table = shell("groups describe fresh")
+    assert [(row["currentOffset"], row["logEndOffset"], row["lag"]) for row in rows] == [(None, 10, None)] * 2
+    assert table[2].split()[:6] == ["fresh", "g", "0", "-", "10", "-"]
+
+
 def test_a_duration_begins_before_the_present_time(shell: Shell) -> None:
     minute = 60_000
     now = time.time_ns() // 1_000_000
