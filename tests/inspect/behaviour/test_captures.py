@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from uuid import UUID
@@ -148,3 +149,27 @@ def test_topic_names_are_shared_between_connections(
         writer.write_frame(metadata_client, broker, False, encode_response(response, 13, 1), at)
         writer.write_frame(committing_client, broker, True, encode_request(commit, 10, 1, "me"), at)
     assert "flights-0@5" in decode_capture(capsys, tmp_path / "c.pcap", "--short", "--group", "g")
+
+
+def test_an_invalid_frame_of_a_capture_is_an_object_with_its_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beat = encode_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 2, 1, "me")
+    segments = segments_of(True, frame(beat) + frame(beat[:-2]), 1_000)
+    path = str(write_capture(tmp_path / "c.pcap", segments))
+    assert main(["decode", "--pcap", path, "--json"]) == 1
+    good, bad = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert "error" not in good
+    assert [part["name"] for part in good["parts"]] == ["RequestHeader", "HeartbeatRequest"]
+    assert bad["parts"] == []
+    assert bad["error"].startswith("HeartbeatRequest v2: ")
+    assert main(["decode", "--pcap", path, "--port", "9092"]) == 1
+    assert capsys.readouterr().out.count("<-- HeartbeatRequest v2: ") == 1
+
+
+def test_a_capture_without_data_on_the_port_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(write_capture(tmp_path / "c.pcap", []))
+    assert main(["decode", "--pcap", path]) == 0
+    assert "the connections to port 9092 carry no data in this capture" in capsys.readouterr().err
