@@ -28,16 +28,16 @@ The broker deliberately differs from Kafka in these points:
 * The markers of a transaction are written before EndTxn is answered, whereas Kafka writes them later. A
   transaction is aborted as soon as its timeout has passed, whereas Kafka looks for expired transactions every
   ten seconds.
-* A Metadata request that auto-creates a topic receives the topic's description. In Kafka, only the response
-  to a later request describes the topic.
+* The response to a Metadata request that auto-creates a topic describes this topic. In Kafka, only the
+  response to a later request does.
 * The topics __consumer_offsets and __transaction_state cannot be read.
 * A produced batch with a correct CRC is stored as it is. A malformed record in such a batch reaches the
   consumer, whereas Kafka answers the producer with INVALID_RECORD.
 * Quotas of clients are stored and described, but have no effect: `Server.throttle` throttles clients.
-* A reassignment of partitions ends before the response, because all nodes share the logs.
+* A reassignment of partitions is complete before the response is sent, because all nodes share the logs.
 * DescribeQuorum reports offsets of 0, because the broker has no metadata log. The only feature that
   UpdateFeatures can change is transaction.version.
-* DescribeLogDirs reports a single log directory, which is called `memory` and has an unknown free space.
+* DescribeLogDirs reports a single log directory, called `memory`, whose free space is unknown.
 * A Fetch response contains whole batches, whereas Kafka truncates the last one at the byte limit.
 """
 

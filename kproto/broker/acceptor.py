@@ -19,12 +19,12 @@ from typing import Final
 
 from ..printable import Log
 
-# The listen backlog of a socket. If the backlog is full, a client retries after a second. This backlog is
-# larger than Kafka's default of socket.listen.backlog.size (50), because this broker accepts connections in
-# its event loop, whereas Kafka has a separate thread for them.
+# The listen backlog of a socket. If the backlog is full, a client's operating system retries the connection
+# after a second. This backlog is larger than Kafka's default of socket.listen.backlog.size (50), because this
+# broker accepts connections in its event loop, whereas Kafka has a separate thread for them.
 BACKLOG: Final = 1024
-# The `limit` of a StreamReader in bytes. If the buffer of the reader has more than twice this size, nothing
-# is read from the connection.
+# The `limit` of a StreamReader in bytes. While the reader buffers more than twice as many bytes, nothing is
+# read from the connection.
 STREAM_LIMIT: Final = 1 << 20
 # The interval in seconds between attempts while no connection can be accepted.
 RETRY_S: Final = 1.0

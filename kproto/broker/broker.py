@@ -204,10 +204,10 @@ class Broker:
         self.actions.append(SendFrame(conn, frame))
 
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
-        """Return the call with `amend` added, a function that changes the response.
+        """Return a copy of the call with another function, `amend`, that changes the response.
 
-        `amend` is called before the functions that were added earlier. The returned call becomes the current
-        call of its connection.
+        `amend` is called before the functions that the call already has. The returned call becomes the
+        current call of its connection.
         """
         earlier = call.amend_response
 
@@ -222,7 +222,7 @@ class Broker:
         return call
 
     def is_authorized(self, call: Call, operation: int, resource: int, name: str) -> bool:
-        """Return whether the caller may perform an operation; always true without an authorizer."""
+        """Return whether the caller may perform an operation; false if an error is injected into the call."""
         acls = self.acls
         if call.injected_error is not None:
             return False
@@ -284,7 +284,7 @@ class Broker:
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Create a topic; the caller has checked it with `refusal`, and then calls `assign_leaders`."""
+        """Create a topic whose name and partition count `refusal` accepts; then call `assign_leaders`."""
         return self.topics.create(name, uuid5(random_id, name), count, configs)
 
     def delete_topic(self, topic: Topic, now: int) -> None:

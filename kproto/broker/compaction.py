@@ -123,7 +123,7 @@ def _records(batch: Batch) -> list[Record] | None:
 
 
 def _last_offsets(old: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]) -> dict[bytes, int]:
-    """Return the last offset of each key in the batches, without records of aborted transactions."""
+    """Return the last offset of each key in the batches; records of aborted transactions are ignored."""
     metadata = _CleanedTransactionMetadata(aborted)
     return {
         record.key: record.offset

@@ -78,8 +78,8 @@ class Integer:
     bits: int = 64
     minimum: int | None = None
     maximum: int | None = None
-    # Values within the bounds that are not allowed, and the description of the allowed values that `fault`
-    # returns for them.
+    # Values from `minimum` to `maximum` that are not allowed nevertheless. For these values, `fault` returns
+    # `allowed`, a description of the allowed values.
     excluded: tuple[int, ...] = ()
     allowed: str = ""
 

@@ -28,7 +28,7 @@ def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
 
 
 def _replace_errors(value: Any, error: ErrorCode) -> bool:
-    """Replace the errors in a response, or in one of its fields, at all depths; return whether it had any."""
+    """Replace all errors in `value`, which is a response or part of one; return whether `value` had any."""
     if isinstance(value, list):
         items = cast("list[object]", value)
         return max([_replace_errors(item, error) for item in items], default=False)

@@ -8,7 +8,7 @@ Rules, as in Kafka's FetchSession and FetchManager:
   contains partitions with records, with an error, with a diverging epoch (KIP-595), or whose high watermark
   or log start offset changed since the last response.
 * A session refers to topics by name (up to v12) or by id (from v13 on). A request that switches between names
-  and ids is an error. The name of a topic id is looked up only once. So a deleted topic is reported as
+  and ids is rejected. The name of a topic id is looked up only once. So a deleted topic is reported as
   missing under its old name.
 * If all `max.incremental.fetch.session.cache.slots` are in use, a new session evicts one that was not used
   for `IDLE_MS`. If every session was used more recently, the response carries session id 0, and the client

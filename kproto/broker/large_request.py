@@ -85,7 +85,7 @@ class LargeRequest:
 
         After None, call the method again in a later step.
 
-        Raises DecodeError for a malformed request, and for too many elements.
+        Raises DecodeError if the request is malformed, or if it has too many elements and cannot be divided.
         """
         if self._division is not None:
             try:

@@ -85,7 +85,8 @@ class Log:
         # For each batch, the total size of all batches ever stored up to and including it.
         self._size_sums: list[int] = []
         self._timestamps: list[int] = []
-        # For each batch, the maximum timestamp up to and including it. The values never decrease.
+        # For each batch, the maximum timestamp of all batches up to and including it. The values never
+        # decrease.
         self._max_timestamps: list[int] = []
         # The first batch with the maximum timestamp of the log, and that timestamp. This attribute keeps the
         # batch even if it is before the log start offset, until the batch's segment is deleted.
@@ -106,7 +107,7 @@ class Log:
         return self._size_sums[-1] - self._size_sums[0] + len(self._batches[0])
 
     def append(self, batch: bytes, count: int, max_timestamp: int, limits: Limits = UNLIMITED) -> None:
-        """Store a batch of `count` records whose base offset is `end_offset`.
+        """Store a batch whose base offset is `end_offset` and which has `count` records.
 
         If the batch does not fit into the active segment within `limits`, a new segment is rolled before the
         batch is stored.
@@ -176,7 +177,7 @@ class Log:
         return [(len(self._batches[index]), self._timestamps[index]) for index in range(first, stop)]
 
     def base_after(self, offset: int, count: int) -> int:
-        """Return the base offset that follows `count` batches, starting with the batch at `offset`."""
+        """Return the base offset of the batch that is `count` batches after the one with `offset`."""
         index = bisect_right(self._next_offsets, offset) + count
         return self._bases[index] if index < len(self._bases) else self.end_offset
 
@@ -309,7 +310,7 @@ class Log:
         return EpochEnd(known, self._epochs[following][1])
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at `offset`, or at the end of the log the current epoch."""
+        """Return the leader epoch of the record at `offset`; for the end offset, return the current epoch."""
         return self._epochs[max(bisect_right(self._epochs, offset, key=_first_offset) - 1, 0)][0]
 
 

@@ -9,7 +9,7 @@ Rules:
   topics and members are derived from the `random_id` of the request that creates them. The time of day is
   `now` plus `BrokerCluster.wall_clock_offset`.
 * A connection has one request in progress, as in Kafka. The next request is served only after the previous
-  one was answered, even if that response was delayed (a fetch, a join). So the responses have the order of
+  one was answered, even if that response was delayed (a fetch, a join). So responses are sent in the order of
   the requests. The next request also waits for `ResponseSent`, so that a client that does not read its
   responses delays only its own requests.
 * A request with many elements is divided (`LargeRequest`). Its next piece is due immediately, and each `Tick`

@@ -10,8 +10,8 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * A producer that is unknown to the partition may start at any sequence: its state may have expired.
 * The first batch of a transaction is verified before it is stored. Attempts to write this batch are
   remembered until a batch or a marker of the producer is stored (VerificationStateEntry). The first batch
-  that is stored may not start at a higher sequence than any of these attempts; only attempts with the newest
-  epoch count. After an attempt of a KIP-890 transaction, an unknown producer must start at sequence 0.
+  that is stored may not start at a higher sequence than the lowest of these attempts; attempts with an older
+  epoch are ignored. After an attempt of a KIP-890 transaction, an unknown producer must start at sequence 0.
 * A producer expires when it has stored nothing for `producer.id.expiration.ms`.
 * After a truncation of the log, the state is rebuilt from the remaining batches.
 * A marker may raise the epoch of a producer; batches of the older epoch are then fenced (X4).

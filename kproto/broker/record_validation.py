@@ -63,9 +63,10 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
 
     The offsets of compressed records must be consecutive, timestamps must be within `limits`, and records of
     compacted topics need keys. If a batch has records with an invalid timestamp and records without a key,
-    the timestamps are reported; the timestamp of a record without a key is not checked. As in Kafka, the
-    error for a wrong offset of a valid record is UNKNOWN_SERVER_ERROR. If the package for the compression is
-    missing, only the latest timestamp in the header is checked. Raises RecordError for malformed records.
+    the timestamps are reported; the timestamp of a record without a key is not checked. As in Kafka, a wrong
+    offset of a record with a valid timestamp and key is reported as UNKNOWN_SERVER_ERROR. If the package that
+    decompresses the records is missing, only the maximum timestamp in the batch header is checked. Raises
+    RecordError for malformed records.
     """
     checks_times = limits is not None and (batch.max_timestamp > limits[1] or limits[0] > 0)
     if not (batch.codec or is_compacted or checks_times):

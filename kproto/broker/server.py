@@ -352,8 +352,9 @@ class Server:
         """Run retention and compaction on all logs now.
 
         As Kafka does, the broker also runs retention every log.retention.check.interval.ms, and compaction
-        every log.cleaner.backoff.ms. Periodic compaction skips the active segment. It also skips logs that
-        exceed neither min.cleanable.dirty.ratio nor max.compaction.lag.ms. This method compacts both.
+        every log.cleaner.backoff.ms. Periodic compaction skips active segments, and logs that exceed neither
+        min.cleanable.dirty.ratio nor max.compaction.lag.ms. `clean_logs` compacts these segments and logs,
+        too.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 

@@ -141,7 +141,7 @@ class Settings:
     socket_request_max_bytes: int = _setting(104_857_600, Integer(32, 0))
     # Whether TLS listeners request client certificates: none, requested or required.
     ssl_client_auth: str = _setting("none", choice(*SSL_CLIENT_AUTH))
-    # Principals that may do everything, separated by semicolons: User:alice;User:bob
+    # Principals that may do everything, separated by semicolons, for example User:alice;User:bob.
     super_users: str = _setting("", Text(_check_super_users))
     group: GroupSettings
     transactions: TransactionSettings

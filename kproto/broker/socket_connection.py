@@ -1,4 +1,4 @@
-"""One client connection on a socket, which splits bytes into requests and sends responses."""
+"""The connection of one client on a socket: received bytes are split into requests, responses are sent."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
-# The quotas of users and client ids, and those of IP addresses (QuotaConfig), each with its largest value. A
-# quota without a largest value may be a fraction.
+# The quotas that users and client ids may have, and those that IP addresses may have (QuotaConfig). Each name
+# is mapped to the maximum of the quota. A quota without a maximum may be a fraction.
 _USER_AND_CLIENT: Final[Mapping[str, int | None]] = {
     "producer_byte_rate": 2**63 - 1,
     "consumer_byte_rate": 2**63 - 1,
@@ -40,7 +40,7 @@ _USER_AND_CLIENT: Final[Mapping[str, int | None]] = {
     "controller_mutation_rate": None,
 }
 _OF_IP: Final[Mapping[str, int | None]] = {"connection_creation_rate": 2**31 - 1}
-# The greatest difference of a whole number from its value (ClientQuotaControlManager).
+# A value counts as a whole number if its fractional part is at most this large (ClientQuotaControlManager).
 _ROUNDING: Final = 1e-6
 
 Fault = tuple[ErrorCode, str]
@@ -49,7 +49,8 @@ Fault = tuple[ErrorCode, str]
 def handle_alter_client_quotas(broker: Broker, call: Call) -> Result:
     """Apply the changes of each entity; one invalid change rejects all changes of its entity.
 
-    If the request names an entity twice, the changes of the first entry apply, and the response has an error.
+    If the request has two entries for an entity, the changes of the first entry are applied, but the entity's
+    result is an error.
     """
     request = call.request
     assert isinstance(request, AlterClientQuotasRequest)
@@ -70,7 +71,7 @@ def handle_alter_client_quotas(broker: Broker, call: Call) -> Result:
 
 
 def entity_of(parts: Sequence[AlterClientQuotasRequestEntityData]) -> QuotaEntity:
-    """Return the entity of a request. Of two parts with one type, the last one applies."""
+    """Return the entity that has these parts. Of two parts with the same type, the last one applies."""
     return tuple(sorted({part.entity_type: part.entity_name for part in parts}.items()))
 
 
@@ -97,7 +98,7 @@ def _fault(entity: QuotaEntity, operations: Sequence[OpData]) -> Fault | None:
 
 
 def _is_address(text: str) -> bool:
-    """Return whether a text is an IP address or "localhost". Kafka also accepts all names that DNS knows."""
+    """Return whether a text is an IP address or "localhost". Kafka also accepts resolvable names."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

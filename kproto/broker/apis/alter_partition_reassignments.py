@@ -25,13 +25,13 @@ Fault = tuple[ErrorCode, str]
 
 
 def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
-    """Move each partition to the nodes of the request.
+    """Move each partition to the nodes that the request lists for it.
 
-    The leader stays, if it is one of these nodes. If it is not, the first of them becomes the leader.
+    A leader that is one of these nodes stays the leader. Otherwise, the first of these nodes becomes it.
     """
     request = call.request
     assert isinstance(request, AlterPartitionReassignmentsRequest)
-    if not request.topics:  # Kafka reads no other field of such a request.
+    if not request.topics:  # Kafka reads no other field of a request without topics.
         return AlterPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=0, error_message=None, responses=[]
         )

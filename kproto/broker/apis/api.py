@@ -24,10 +24,10 @@ class Api:
     If `min_version` or `max_version` is set, it is advertised instead of the lowest or highest version that
     the request message declares.
 
-    `divided` is the name of the response's array. It is set if the elements of the request are independent of
-    each other. A large request is then served in pieces (`LargeRequest`), and the arrays of their responses
-    are joined. Several names are given if the array's name depends on the version. With `unique`, the
-    response has a single entry for an element that the request names twice.
+    `divided` is set if the elements of a request are independent of each other. A large request is then
+    served in pieces (`LargeRequest`), and the responses to the pieces are joined. `divided` names the array
+    of results in the response; it has several names if the name depends on the version. With `unique`, the
+    response has a single result for an element that the request contains twice.
     """
 
     request: type[Message]
@@ -60,7 +60,7 @@ class Api:
         )
 
     def divided_array(self, version: int) -> str | None:
-        """Return the name of the response's array that joins the pieces of a large request, or None."""
+        """Return the name of the array of results in a response of this version; None without `divided`."""
         fields = response_class(self.key).__fields__
         return next((f.name for f in fields if f.name in self.divided and version in f.versions), None)
 

@@ -209,8 +209,8 @@ def on_each_topic(
 ) -> Authorization:
     """Require a permission on each topic of the request; each denied topic is answered with an error.
 
-    With `pass_duplicates`, the permission of a topic that the request names twice is not checked: the handler
-    rejects such a topic for every caller.
+    With `pass_duplicates`, a topic that the request names twice needs no permission: the handler rejects such
+    a topic for every caller.
     """
 
     def narrow(access: Access, request: Any) -> Authorized:
@@ -242,7 +242,7 @@ def narrow_topics(
 
 
 def restrict_cluster_operations(access: Access, response: Any) -> None:
-    """Remove the operations that the caller may not perform from the response's cluster bit field.
+    """Restrict the response's bit field of the cluster to operations that the caller may perform.
 
     A caller without DESCRIBE on the cluster receives a bit field without any operation.
     """
@@ -254,7 +254,7 @@ def restrict_cluster_operations(access: Access, response: Any) -> None:
 
 
 def restrict_topic_operations(access: Access, topic: Any) -> None:
-    """Remove the operations that the caller may not perform from the topic's bit field."""
+    """Restrict the topic's bit field to operations that the caller may perform."""
     supported = topic.topic_authorized_operations
     operations = access.authorized_operations(supported, Resource.TOPIC, topic.name or "")
     topic.topic_authorized_operations = operations

@@ -124,7 +124,7 @@ def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
 
 
 def broker_name_fault(broker: Broker, name: str) -> str | None:
-    """Return Kafka's message if `name` is neither empty nor this broker's id, or None."""
+    """Return None if `name` is empty or this broker's id, else Kafka's message."""
     if name in (ALL, str(broker.node.id)):
         return None
     if not name.lstrip("-").isdigit():

@@ -8,7 +8,8 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
 * With `read_committed`, only records before the last stable offset are returned. The response lists the
   aborted transactions in the returned range (X5).
 * Batches are sent whole. The first batch of a response is sent even if it exceeds the limits. The limits are
-  those of the request and the partition, `fetch.max.bytes`, and `MOST_UNSENT` for all unsent responses.
+  `max_bytes` and `partition_max_bytes` of the request, `fetch.max.bytes`, and `MOST_UNSENT` for all unsent
+  responses.
 * A throttled client (see `Server.throttle`) receives no records. If it requests a new fetch session, none is
   opened.
 
@@ -51,10 +52,11 @@ from .partitions import find_partition, leader_epoch_error, missing_topic
 # IsolationLevel
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-# In the order of the constants, the first versions with topic ids (KIP-516), with a top-level error for
-# rejected requests, and with the current leader in errors (KIP-951).
+# The first version of Fetch with topic ids (KIP-516).
 BY_ID_SINCE: Final = 13
+# The first version in which a rejected request is answered with a top-level error.
 TOP_LEVEL_ERROR_SINCE: Final = 13
+# The first version with the current leader in errors of partitions (KIP-951).
 LEADER_SINCE: Final = 16
 # The limit of all unsent responses in bytes: 256 MiB. Above the limit, a fetch returns only one batch.
 # Responses of this broker occupy memory until they are sent, whereas Kafka sends records from its files.
@@ -73,7 +75,7 @@ class FoundBatches(NamedTuple):
 
 @dataclass(slots=True)
 class DelayedFetch:
-    """A fetch that waits for records: retried when a partition changes, completed at `deadline`."""
+    """A fetch that waits for records. It is retried when a partition changes, at the latest at `deadline`."""
 
     broker: Broker
     call: Call
@@ -153,7 +155,7 @@ class DelayedFetch:
         return results, total
 
     def _reader(self) -> Hashable:
-        """Return the isolation level and the caller's identity, which determine the readable records."""
+        """Return what determines the readable records: the isolation level, and the caller's permissions."""
         call, acls = self.call, self.broker.acls
         acls_version = None if acls is None else acls.version
         return self.request.isolation_level, call.principal, call.host, acls_version, call.injected_error

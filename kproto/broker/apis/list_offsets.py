@@ -46,10 +46,10 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-# Brokers whose highest version of ListOffsets is at least this one reject a special timestamp that is newer
-# than the version of its request. An older broker accepts each special timestamp that it knows in requests of
-# all versions, and treats any other negative number as a time before 1970. The server's option `highest`
-# imitates such a broker. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
+# A broker with this version of ListOffsets rejects a special timestamp that is newer than the version of its
+# request. An older broker, which the server's option `highest` can imitate, ignores the version of the
+# request: it accepts each special timestamp that it knows, and treats any other negative number as a time
+# before 1970. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
 _CHECKED_SINCE: Final = 9
 # The first version with leader epochs (KIP-320). Responses of earlier versions do not have the field
 # leader_epoch, so it must not be set in them.

@@ -22,7 +22,7 @@ def find_partition(topics: Topics, name: str, index: int) -> Partition | None:
 
 
 def leader_epoch_error(log: Log, current_leader_epoch: int) -> ErrorCode:
-    """Return the error if the leader epoch of a client is not the partition's current one, or NONE.
+    """Return NONE if a client's leader epoch is the current epoch of the partition, else the error.
 
     A client that sends the epoch -1 skips the check (KIP-320).
     """

@@ -4,8 +4,8 @@ Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 
 * acks=1 and acks=-1 are the same on this broker. A request with acks=0 has no response. If such a request
   fails, the broker closes the connection, because the producer would not notice the error otherwise.
-* A partition accepts exactly one batch of magic 2 per request. The batch must not be a control batch, and not
-  larger than `max.message.bytes`.
+* A partition accepts exactly one batch of magic 2 per request. It must not be a control batch, and must not
+  be larger than `max.message.bytes`.
 * A batch of a transaction needs a transactional id, and its partition must be in the transaction. Up to v11,
   the client adds the partition to the transaction before it produces. From v12 on, the Produce request adds
   the partition (KIP-890). Clients do not know errors that are newer than the version of their request: such
@@ -54,20 +54,24 @@ from .authorization import (
 from .partitions import missing_topic
 from .transaction_coordinator import verify_partitions
 
-# The first versions with zstd (KIP-110), the current leader in errors (KIP-951), TRANSACTION_ABORTABLE
-# (KIP-890), writes that add their partition to the transaction (KIP-890), and topic ids (KIP-516), in this
-# order.
+# The first version of Produce with zstd (KIP-110).
 ZSTD_SINCE: Final = 7
+# The first version with the current leader in errors of partitions (KIP-951).
 LEADER_SINCE: Final = 10
+# The first version whose clients know TRANSACTION_ABORTABLE (KIP-890).
 KNOWS_ABORTABLE_SINCE: Final = 11
+# The first version in which a write adds its partition to the transaction (KIP-890).
 ADDS_SINCE: Final = 12
+# The first version with topic ids (KIP-516).
 BY_ID_SINCE: Final = 13
 
 # The byte positions of header fields of a batch of magic 2. These fields are read before the batch is parsed.
 _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
 _TRANSACTIONAL: Final = 0x10
-_SIZE_END: Final = 12  # Kafka's Records.LOG_OVERHEAD
-_SMALLEST_BATCH: Final = 14  # Kafka's LegacyRecord.RECORD_OVERHEAD_V0
+# Kafka's Records.LOG_OVERHEAD: the size of the first fields of a batch, of which the batch size is the last.
+_SIZE_END: Final = 12
+# Kafka's LegacyRecord.RECORD_OVERHEAD_V0: the smallest valid value of the batch size.
+_SMALLEST_BATCH: Final = 14
 _MAGIC: Final = 2
 
 # Errors of the transaction coordinator that a producer cannot handle. They are replaced by
@@ -172,7 +176,7 @@ def _is_transactional(records: bytes | None) -> bool:
 
 
 def _may_write_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
-    """Return whether the client may write the transactional batches of the request; true if it has none."""
+    """Return whether the client may write the request's transactional batches; true if there are none."""
     if not any(
         _is_transactional(part.records) for data in request.topic_data for part in data.partition_data
     ):

@@ -31,12 +31,13 @@ from .group_coordinator import handle_group_request
 from .partitions import find_partition, missing_topic
 from .transaction_coordinator import verify_partitions
 
-# In the order of the constants, the first versions in which topics have ids instead of names (KIP-1319), the
-# commit adds the group to the transaction (KIP-890), clients know TRANSACTION_ABORTABLE (KIP-890), and
-# clients know COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
+# The first version of TxnOffsetCommit in which topics have ids instead of names (KIP-1319).
 TOPIC_IDS_SINCE: Final = 6
+# The first version in which the commit adds the group to the transaction (KIP-890).
 ADDS_SINCE: Final = 5
+# The first version whose clients know TRANSACTION_ABORTABLE (KIP-890).
 KNOWS_ABORTABLE_SINCE: Final = 4
+# The first version whose clients know COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
 KNOWS_LOADING_SINCE: Final = 2
 
 

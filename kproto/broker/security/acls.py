@@ -10,8 +10,8 @@ Rules:
 * A DENY has precedence over every ALLOW. An ALLOW of READ, WRITE, DELETE or ALTER implies an ALLOW of
   DESCRIBE. An ALLOW of ALTER_CONFIGS implies an ALLOW of DESCRIBE_CONFIGS. A DENY of one operation implies no
   DENY of another.
-* Super users may do everything. If no ACL covers the resource, other users may do nothing, or everything with
-  `allow.everyone.if.no.acl.found`.
+* Super users may do everything. On a resource that no ACL covers, other users may do everything if
+  `allow.everyone.if.no.acl.found` is true, and nothing otherwise.
 """
 
 from __future__ import annotations
