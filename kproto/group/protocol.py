@@ -251,8 +251,8 @@ class Send(msgspec.Struct, frozen=True):
     # The minimum time to wait for the response; None for request.timeout.ms. The response to JoinGroup takes
     # longer, because it waits for all members of the group.
     timeout_ms: int | None = None
-    # Whether to use another connection than that of a JoinGroup or SyncGroup in flight. The broker reads no
-    # further requests from that connection until it has answered JoinGroup or SyncGroup.
+    # Whether to use a separate connection while JoinGroup or SyncGroup is in flight: until the broker has
+    # answered that request, it reads no further requests from the same connection.
     urgent: bool = False
     purpose: Purpose = Purpose.OTHER
 
@@ -447,7 +447,7 @@ class ClientMember(Protocol):
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether a request that begins or completes a rebalance is in flight, such as JoinGroup."""
+        """Whether a JoinGroup, or another request that begins or completes a rebalance, is in flight."""
         ...
 
     @property

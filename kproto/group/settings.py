@@ -58,16 +58,16 @@ class GroupSettings:
         """Return the settings for Kafka's property names, as in `{"group.min.session.timeout.ms": "6000"}`.
 
         Raises ConfigError for a name that is not a group setting (`property_names` lists them), and for a
-        value that is not a number or out of range.
+        value that is not a number or is out of range.
         """
         known = property_names()
         values: dict[str, int] = {}
         for name, value in properties.items():
             if name not in known:
-                raise ConfigError(name, value, f"group settings are {', '.join(known)}")
+                raise ConfigError(name, value, f"the group settings are: {', '.join(known)}")
             number = whole_number(trimmed(str(value)))
             if number is None:
-                raise ConfigError(name, value, "it must be a whole number of 32 bits")
+                raise ConfigError(name, value, "allowed: a whole number of 32 bits")
             values[known[name]] = number
         return cls(**values)
 

@@ -98,7 +98,7 @@ def _believed(library: Any, token: str, keys: Sequence[dict[str, Any]]) -> dict[
         raise TokenRejected("the token is not a JWT of the form HEADER.CLAIMS.SIGNATURE") from None
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in _KEYS:
-        raise TokenRejected(f"the token is signed by {algorithm!r}; allowed are {', '.join(_KEYS)}")
+        raise TokenRejected(f"the token is signed with {algorithm!r}; allowed: {', '.join(_KEYS)}")
     key = _fitting(keys, algorithm, header.get("kid"))
     try:
         verify = library.PyJWS(options={"enforce_minimum_key_length": True})

@@ -155,9 +155,10 @@ def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
 
 
 def claims_of(token_claims: Mapping[str, Any], now_ms: int, allowed_skew_ms: int = 0) -> Claims:
-    """Validate "sub", "exp", and "nbf" (without it "iat"). Return the principal and the expiration time.
+    """Return the principal and the expiration time of a token's claims after checking the claims.
 
-    Raises TokenRejected if a claim is missing or a time is not valid.
+    Raises TokenRejected if "sub" or "exp" is missing, or if the token is not valid at `now_ms`. The token
+    becomes valid at the time in "nbf", or without "nbf" at the time in "iat".
     """
     until, since = token_claims.get("exp"), token_claims.get("nbf", token_claims.get("iat"))
     subject = token_claims.get("sub")

@@ -35,7 +35,7 @@ class TransactionSettings:
         """Return the settings of a mapping such as `{"transaction.max.timeout.ms": "60000"}`.
 
         Raises ConfigError for a name that is not a setting of transactions, and for a value that is not a
-        number or out of range.
+        number or is out of range.
         """
         known = {field.name.replace("_", "."): field.name for field in fields(cls)}
         values: dict[str, int] = {}

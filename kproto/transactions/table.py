@@ -36,8 +36,8 @@ Rules:
 
 The machine follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (a producer continues after an
 error), KIP-588 (PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890. Transactional ids are kept in
-memory only, and are lost when the coordinator ends. Two-phase commit (KIP-939) is missing, because Kafka 4.3
-does not advertise it.
+memory only, as long as the `TransactionCoordinator` exists. Two-phase commit (KIP-939) is missing, because
+Kafka 4.3 does not advertise it.
 """
 
 from __future__ import annotations

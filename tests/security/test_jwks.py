@@ -168,7 +168,7 @@ def test_header_and_claims_are_strict_json_objects(part: str) -> None:
 def test_the_algorithm_of_the_token_header_is_not_trusted() -> None:
     body = ISSUER.token("alice").split(".")[1]
     for header in ("eyJhbGciOiJub25lIn0", "eyJhbGciOiJOT05FIn0", "eyJhbGciOlsiRVMyNTYiXX0"):
-        assert "the token is signed by" in refusal(f"{header}.{body}.")
+        assert "the token is signed with" in refusal(f"{header}.{body}.")
 
 
 @given(st.text(alphabet="abeyJ0.-_=", max_size=60) | st.binary(max_size=60).map(lambda data: data.hex()))

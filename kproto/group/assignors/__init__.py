@@ -62,10 +62,10 @@ class Assignor(msgspec.Struct, frozen=True):
     # Whether the assignor supports the rebalance protocol COOPERATIVE, and whether it supports EAGER (M71).
     cooperative: bool = False
     eager: bool = True
-    # Returns the partitions that a member owned before, from its subscription. None if the assignor ignores
-    # the previous owners.
+    # A function that returns the partitions which a subscription reports as owned. None if the assignor
+    # ignores the previous owners.
     read_ownership: Callable[[Subscription], ReportedOwnership] | None = None
-    # Whether the assignor balances each topic by itself, instead of the partitions of all topics together.
+    # Whether the assignor balances each topic separately, and not the partitions of all topics together.
     balances_each_topic: bool = False
     # The name of Java's class, without its package: `partition.assignment.strategy` of a properties file may
     # name the class instead of the assignor.

@@ -98,7 +98,7 @@ def delete_offsets_of_empty_group(
 def delete_unsubscribed_offsets(context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion) -> None:
     """Delete the requested offsets of topics to which no member subscribes.
 
-    For a group of another protocol type than "consumer" the response is NON_EMPTY_GROUP.
+    If the protocol type of the group is not "consumer", the response is NON_EMPTY_GROUP.
     """
     if group.protocol_type != CONSUMER:
         send_error(context, deletion.call, ErrorCode.NON_EMPTY_GROUP)

@@ -64,8 +64,10 @@ CONSUMER: Final = "consumer"
 _GROUP_ID_NOT_FOUND_VERSION: Final = 9
 # From this version on, TxnOffsetCommit has topic ids, and reports GROUP_ID_NOT_FOUND (KIP-1319).
 _TXN_TOPIC_IDS_VERSION: Final = 6
-_TOPIC_IDS_VERSION: Final = 10  # From this version on, OffsetCommit and OffsetFetch have topic ids (KIP-848).
-_BATCH_FETCH_VERSION: Final = 8  # From this version on, OffsetFetch names several groups (KIP-709).
+# From this version on, OffsetCommit and OffsetFetch have topic ids (KIP-848).
+_TOPIC_IDS_VERSION: Final = 10
+# From this version on, OffsetFetch names several groups (KIP-709).
+_BATCH_FETCH_VERSION: Final = 8
 
 _CommitPartition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 

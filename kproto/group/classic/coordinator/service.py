@@ -24,8 +24,10 @@ from . import responses, table
 from .description import CLASSIC
 from .state import CoordinatorState, GroupContext
 
-_OFFSET_FETCH_ERROR_VERSION = 2  # From this version on, OffsetFetch has an error code for the whole request.
-_BATCH_FETCH_VERSION = 8  # From this version on, OffsetFetch names several groups (KIP-709).
+# From this version on, OffsetFetch has an error code for the whole request.
+_OFFSET_FETCH_ERROR_VERSION = 2
+# From this version on, OffsetFetch names several groups (KIP-709).
+_BATCH_FETCH_VERSION = 8
 
 
 class ClassicCoordinator(CoordinatorState):

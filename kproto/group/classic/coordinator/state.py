@@ -224,7 +224,7 @@ class ClassicGroup:
         return member_id in self.members
 
     def _repr_html_(self) -> str:
-        """Return the members and the state, for a notebook."""
+        """Return the members and the state as HTML, for a notebook."""
         return render_html("kproto.inspect.notebook:classic_group", self)
 
     def max_rebalance_timeout(self) -> int:

@@ -67,8 +67,10 @@ from .description import describe_groups, list_groups
 from .responses import send_error
 from .state import EDGES, ClassicGroup, ClassicGroupState, CoordinatorState, GroupContext, move
 
-_MEMBER_ID_REQUIRED_VERSION: Final = 4  # JoinGroup, KIP-394
-_PROTOCOL_IN_SYNC_VERSION: Final = 5  # SyncGroup, KIP-559
+# From this version on, JoinGroup may be answered with MEMBER_ID_REQUIRED (KIP-394).
+_MEMBER_ID_REQUIRED_VERSION: Final = 4
+# From this version on, SyncGroup has a protocol type and name (KIP-559).
+_PROTOCOL_IN_SYNC_VERSION: Final = 5
 
 
 class GroupEventKind(Enum):

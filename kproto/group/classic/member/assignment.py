@@ -192,9 +192,9 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
         # A cooperative static member that was removed from the group and accepted again keeps
-        # `revoked_since_assignment`. The leader assigned by the owned partitions in the member's last
-        # JoinGroup. After this JoinGroup, the member revoked some of them. If they are not assigned to it
-        # again, they have no owner.
+        # `revoked_since_assignment`. The leader took the owned partitions from the member's last JoinGroup.
+        # The member has revoked some of these partitions since. If they are not assigned to it again, they
+        # have no owner.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False
@@ -227,7 +227,7 @@ def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignmen
 
 
 def _contradicts_plan(member: Member, request: Message, response: SyncGroupResponse) -> bool:
-    """Return whether the leader received another assignment than it had sent for itself."""
+    """Return whether the leader's assignment in the response differs from the one that it sent for itself."""
     assert isinstance(request, SyncGroupRequest)
     own = [entry.assignment for entry in request.assignments if entry.member_id == member.member_id]
     return own not in ([], [response.assignment])

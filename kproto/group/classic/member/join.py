@@ -209,8 +209,8 @@ def _on_joined(
     may_skip = config.group_instance_id is not None or not policy.check_inherited_plan
     skips = leads_unannounced or (response.skip_assignment and may_skip)
     if leads and not skips and all(m.member_id != response.member_id for m in response.members):
-        # The response must list the leader as a member. If Java's leader is missing in the list, it assigns
-        # only to the listed members, and so owns nothing itself.
+        # The response must list the leader as a member. In Java, a leader that is missing from the list
+        # assigns all partitions to the listed members, and owns nothing itself.
         detail = f"this member is the leader, but none of the {len(response.members)} members in the response"
         fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
         return

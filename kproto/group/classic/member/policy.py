@@ -24,21 +24,21 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # The partitions that it has revoked in the meantime have no owner until the next rebalance. With this
     # choice the member rejoins once more to start that rebalance. Java's member does not.
     finish_revocations: bool = False
-    # A static leader that has restarted keeps the group's assignment (KIP-814). With this choice it sends
-    # DescribeGroups after its first heartbeat, and rejoins unless every partition is assigned. This also
-    # works with JoinGroup below v9, where brokers do not say that the member is the leader. Java assumes that
-    # the assignment was made with the current metadata, and below v9 it ignores changes of the metadata. In
-    # both cases new partitions have no owner until the next rebalance. With this choice a dynamic leader
-    # always assigns, even if the coordinator asks it to skip the assignment; Java's does not. With this
-    # choice a leader also rejoins if the SyncGroup response contains another assignment than the leader has
-    # made for itself, and assigns to itself by the metadata that it sent, not by that of the JoinGroup
-    # response. A follower that owns nothing checks its empty assignment once. It rejoins if the coordinator
-    # knows another assignment for it, or if no member owns any of its topics' partitions.
+    # The member checks what Java's member trusts. A static leader that has restarted keeps the group's
+    # assignment (KIP-814). It sends DescribeGroups after its first heartbeat, and rejoins unless every
+    # partition is assigned. This also works with JoinGroup below v9, where brokers do not say that the member
+    # is the leader. (Java assumes that the assignment was made with the current metadata, and below v9 it
+    # ignores changes of the metadata. In both cases new partitions have no owner until the next rebalance.) A
+    # dynamic leader always assigns, even if the coordinator asks it to skip the assignment. For itself, a
+    # leader uses the subscription that it sent in JoinGroup, and not the one in the response. It rejoins if
+    # its assignment in the SyncGroup response differs from the one that it sent. A follower that owns nothing
+    # checks its empty assignment once, and rejoins if the coordinator knows a different assignment of this
+    # member, or if no member owns any partition of the member's topics.
     check_inherited_plan: bool = False
     # After an assignment that cannot be decoded, the error is raised once, the partitions are lost, and the
-    # next poll rejoins. An empty response of SyncGroup, which the coordinator sends to a member that the
-    # leader has left out, means no partitions. In both cases Java raises an error from each poll, keeps the
-    # previous partitions and sends heartbeats, until the coordinator removes the member.
+    # next poll rejoins. An empty assignment, which the coordinator sends in the SyncGroup response to a
+    # member that the leader has left out, means no partitions. In both cases Java raises an error from each
+    # poll, keeps the previous partitions and sends heartbeats, until the coordinator removes the member.
     replaces_unreadable_assignment: bool = False
     # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because the coordinator
     # will soon have loaded the group. Java raises the error.

@@ -193,8 +193,8 @@ class Member:
         # Whether the leader keeps the assignment of the process that it replaces, and has not checked that
         # every partition is assigned.
         self.inherits_assignment = False
-        # Whether to check the empty assignment with DescribeGroups, and whether an empty assignment has been
-        # checked since the member last owned partitions.
+        # `checks_empty`: whether the member's empty assignment has to be checked with DescribeGroups.
+        # `has_checked_empty`: whether this was done since the member last owned partitions.
         self.checks_empty = self.has_checked_empty = False
         self.metadata = MetadataUpdated({})
         # The metadata with which the leader made the current assignment, and the snapshot with which later
@@ -205,7 +205,7 @@ class Member:
         self.initial_counts: dict[str, int] = {}
 
     def _repr_html_(self) -> str:
-        """Return the machine of members with the current state, for a notebook."""
+        """Return the state machine and the member's current state as HTML, for a notebook."""
         return render_html("kproto.inspect.notebook:member", self)
 
     @property

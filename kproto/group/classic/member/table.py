@@ -8,13 +8,13 @@ which the caller must send a `Tick`. `kproto.group.protocol` defines the events 
 
 The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 
-* M21  JoinGroup is sent after the application has released the partitions that the member cannot keep. An
+* M21: JoinGroup is sent after the application has released the partitions that the member cannot keep. An
   eager member keeps none, a cooperative member those of subscribed topics. After SyncGroup a cooperative
   member revokes the partitions that are no longer assigned to it, adopts the assignment, and joins again.
-* M3 An error code counts only if the member still has the generation and member id of the request.
-* M13  UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and FENCED_INSTANCE_ID on any request lose all partitions
+* M3: an error code counts only if the member still has the generation and member id of the request.
+* M13: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and FENCED_INSTANCE_ID on any request lose all partitions
   immediately. The member joins again with a reason (KIP-800, M116).
-* M81  Only the leader watches the metadata of the group's topics, and rejoins when it changes.
+* M81: only the leader watches the metadata of the group's topics, and rejoins when it changes.
 
 The member differs from Java where Java's members can lose records, or fence each other endlessly:
 
@@ -30,19 +30,19 @@ The member differs from Java where Java's members can lose records, or fence eac
 * A restarted static leader keeps the group's assignment, and checks with DescribeGroups that every partition
   is assigned: topics may have gained partitions since the assignment was made. Java assumes that the
   assignment was made with the current metadata.
-* A leader rejoins if the SyncGroup response contains another assignment than the leader has made for itself.
-  A follower that owns nothing checks once with DescribeGroups whether its empty assignment is right. Java
-  trusts the response, and reads nothing until the next rebalance if the assignment is wrong.
+* A leader rejoins if its assignment in the SyncGroup response differs from the one that it sent for itself. A
+  follower that owns nothing checks once with DescribeGroups whether its empty assignment is right. Java
+  trusts the response: a member that wrongly owns nothing reads nothing until the next rebalance.
 * A member that has to rejoin immediately more than five times in a row backs off.
 * After COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response the member rejoins after a backoff, as it does
   for JoinGroup, if the policy has `retry_loading`.
 * A member rejoins after an assignment that cannot be decoded, if the policy has
   `replaces_unreadable_assignment`. Java's member raises the error from each poll until the coordinator
   removes the member.
-* A leader assigns to itself by the metadata that it sent. Java uses the metadata of the JoinGroup response,
-  and owns nothing if the response has a wrong subscription of the leader.
-* A leader that is missing in the member list of its JoinGroup response reports an error. Java assigns to the
-  listed members, and owns nothing.
+* A leader computes its own assignment from the subscription that it sent in JoinGroup. Java takes the
+  leader's subscription from the JoinGroup response. If that subscription is wrong, the leader owns nothing.
+* A leader that is missing from the member list of its JoinGroup response reports an error. In Java, such a
+  leader assigns all partitions to the listed members, and owns nothing.
 """
 
 from __future__ import annotations
