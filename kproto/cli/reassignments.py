@@ -6,9 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict
 
 from ..errors import ConfigError, KprotoError
 from .arguments import Subparsers, node_ids, parse_digits, topic_partitions
@@ -26,20 +24,20 @@ _FORM = (
 )
 
 
-class _PlanPartition(msgspec.Struct):
+class _PlanPartition(TypedDict):
     """A partition in a plan of kafka-reassign-partitions."""
 
     topic: str
     partition: int
-    replicas: Annotated[list[int], msgspec.Meta(min_length=1)]
-    log_dirs: list[str] = []
+    replicas: list[int]
+    log_dirs: NotRequired[list[str]]
 
 
-class _Plan(msgspec.Struct):
+class _Plan(TypedDict):
     """A plan of kafka-reassign-partitions."""
 
     partitions: list[_PlanPartition]
-    version: int = 1
+    version: NotRequired[int]
 
 
 def add_reassignment_verbs(verbs: Subparsers) -> None:
@@ -134,6 +132,8 @@ def _move(word: str) -> tuple[TopicPartition, list[int] | None]:
 
 def _file_moves(file: str) -> list[tuple[TopicPartition, list[int]]]:
     """Read a plan of kafka-reassign-partitions."""
+    import msgspec
+
     from consumer import TopicPartition
 
     try:
@@ -144,12 +144,17 @@ def _file_moves(file: str) -> list[tuple[TopicPartition, list[int]]]:
         plan = msgspec.json.decode(text, type=_Plan)
     except msgspec.MsgspecError as error:
         raise ConfigError("--file", file, f"{_FORM} ({error})") from None
-    if plan.version != 1:
+    if plan.get("version", 1) != 1:
         raise ConfigError("--file", file, "allowed: a plan of version 1")
-    for entry in plan.partitions:
-        if set(entry.log_dirs) - {"any"}:
+    for entry in plan["partitions"]:
+        if not entry["replicas"]:
+            raise ConfigError("--file", file, f"{_FORM} (a partition has no replicas)")
+        if set(entry.get("log_dirs", ())) - {"any"}:
             raise ConfigError("--file", file, 'allowed: "any" in log_dirs; brokers choose the directory')
-    return [(TopicPartition(entry.topic, entry.partition), entry.replicas) for entry in plan.partitions]
+    return [
+        (TopicPartition(entry["topic"], entry["partition"]), entry["replicas"])
+        for entry in plan["partitions"]
+    ]
 
 
 def _plan_json(replicas: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
