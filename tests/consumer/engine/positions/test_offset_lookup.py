@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -9,9 +10,22 @@ import pytest
 
 from kproto.error_codes import ErrorCode
 from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kproto.messages.offset_fetch import OffsetFetchRequest
+from kproto.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kproto.messages.metadata import MetadataRequest
+from kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 from tests.consumer.engine.stage import numbers, world_with_records
-from tests.consumer.stage import Client, tp
+from tests.consumer.stage import Client, World, tp
 
 T0 = tp("t", 0)
 
@@ -72,3 +86,86 @@ def test_a_seek_to_the_end_during_the_lookup_of_the_committed_offset_is_looked_u
     assert world.run(1_000, until=lambda: a.position(T0) == 10)
     world.write("t", 0, "new")
     assert world.run(1_000, until=lambda: a.values() == ["new"])
+
+
+# ---- responses with errors
+
+
+def times_of(world: World, client: Client, kind: type[Any], answer: Callable[[Any], Any]) -> list[int]:
+    """Answer the requests of one type with `answer`, and return the list of their times."""
+    times: list[int] = []
+
+    def tamper(sender: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, kind):
+            return None
+        times.append(world.now)
+        return answer(request)
+
+    world.tamper = tamper
+    return times
+
+
+def listed(code: int, partition: int = 0) -> ListOffsetsResponse:
+    block = ListOffsetsPartitionResponse(partition_index=partition, error_code=code, offset=-1)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[block])])
+
+
+def committed(code: int = 0, partition: int = 0, of_group: int = 0, group: str = "g") -> OffsetFetchResponse:
+    """Return an OffsetFetch response of version 9 with these error codes."""
+    block = OffsetFetchResponsePartitions(
+        partition_index=partition, committed_offset=-1, metadata="", error_code=code
+    )
+    topics = [OffsetFetchResponseTopics(name="t", partitions=[block])]
+    return OffsetFetchResponse(
+        groups=[OffsetFetchResponseGroup(group_id=group, error_code=of_group, topics=topics)]
+    )
+
+
+LOOKUPS: list[Any] = [
+    pytest.param(ListOffsetsRequest, listed(29), True, id="ListOffsets of an unauthorized topic"),
+    pytest.param(OffsetFetchRequest, committed(29), True, id="OffsetFetch of an unauthorized topic"),
+    pytest.param(OffsetFetchRequest, committed(of_group=30), True, id="OffsetFetch of an unauthorized group"),
+    pytest.param(ListOffsetsRequest, listed(6), False, id="ListOffsets of a moved leader"),
+    pytest.param(ListOffsetsRequest, listed(14), False, id="ListOffsets with a retriable error"),
+    pytest.param(ListOffsetsRequest, listed(0), False, id="ListOffsets without an offset"),
+    pytest.param(ListOffsetsRequest, listed(0, partition=1), False, id="ListOffsets of another partition"),
+    pytest.param(OffsetFetchRequest, committed(of_group=14), False, id="OffsetFetch while loading"),
+    pytest.param(OffsetFetchRequest, committed(88), False, id="OffsetFetch of an unstable offset"),
+    pytest.param(OffsetFetchRequest, committed(partition=1), False, id="OffsetFetch of another partition"),
+    pytest.param(OffsetFetchRequest, committed(group="h"), False, id="OffsetFetch of another group"),
+]
+
+
+@pytest.mark.parametrize(("kind", "response", "raises"), LOOKUPS)
+def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
+    kind: type[Any], response: Any, raises: bool
+) -> None:
+    """A lookup whose error is raised is repeated after the longest backoff, 1 s."""
+    world = world_with_records()
+    a = world.consumer(group_id="g", auto_offset_reset="earliest")
+    a.engine.core.network.caps[9] = 9
+    times = times_of(world, a, kind, lambda request: response)
+    a.assign({T0: None})
+    world.run(5_000)
+    assert a.records == []
+    assert bool(a.errors) is raises
+    assert 4 <= len(times) <= 12
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    if raises:
+        assert min(gaps) >= 1_000
+    else:
+        assert min(gaps) >= 80
+        assert gaps[-1] > gaps[0]
+    world.tamper = None
+    assert world.run(3_000, until=lambda: a.values() == numbers(0, 10))
+
+
+def test_a_list_offsets_that_a_former_leader_answers_requests_metadata() -> None:
+    world = world_with_records()
+    a = world.consumer(group_id="g", auto_offset_reset="earliest")
+    times = times_of(world, a, ListOffsetsRequest, lambda request: listed(6))
+    a.assign({T0: None})
+    assert world.run(until=lambda: len(times) == 1)
+    before = len(world.requests_of(a, MetadataRequest))
+    assert world.run(until=lambda: len(times) == 2)
+    assert len(world.requests_of(a, MetadataRequest)) > before
