@@ -66,6 +66,26 @@ def test_the_json_lines_of_consume_can_be_sent_again(
     assert (row["timestamp"], row["headers"], row["value"]) == (5, [["a", "1"], ["b", None]], '{"n": 1}')
 
 
+def test_on_a_terminal_the_commands_that_read_stdin_say_how_to_end_the_input(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    shell("topics create typed")
+    messages: list[str] = []
+    for data, words in ((b"x\n", ["produce", "typed"]), (b"{}\n", ["encode"]), (b"0000\n", ["decode"])):
+        monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(data)))
+        main([*words, "--bootstrap", shell.bootstrap] if words[0] == "produce" else words)
+        messages.append(capsys.readouterr().err.splitlines()[0])
+    assert messages == [
+        "type one record per line, then press Ctrl-D",
+        "type one JSON object per line, then press Ctrl-D",
+        "paste the bytes as text, then press Ctrl-D on a new line",
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "form", "expected"),
     [("6f6e65", "hex", "one"), ("b25l", "base64", "one"), ('{"n":1}', "json", '{"n":1}')],
