@@ -53,6 +53,17 @@ def join_and_sync(at: int, generation: int = 1) -> list[Exchange]:
     ]
 
 
+def test_a_failure_is_drawn_twice_and_again_when_its_reason_changes() -> None:
+    failures: list[Exchange] = []
+    for at, trouble in enumerate(
+        ["the connection ended", "the connection ended", "the connection ended", "no room"]
+    ):
+        failures.append(exchange(1_000 * at, HEARTBEAT, None))
+        failures[-1].trouble = trouble
+    diagram = draw_diagram(*failures)
+    assert [row.at for row in diagram.rows if row.kind == "ask"] == [0, 1_000, 3_000]
+
+
 def test_repeated_exchanges_are_drawn_once_and_counted() -> None:
     commits = [exchange(at, COMMIT, OffsetCommitResponse(topics=[])) for at in (0, 1_000, 2_000)]
     diagram = draw_diagram(*commits)

@@ -135,6 +135,16 @@ def test_an_ownership_ends_with_the_connection() -> None:
     assert {o.end for o in ownerships(history.all()) if o.generation == 2} == {world.now + 500}
 
 
+def test_a_join_without_a_response_is_an_event_and_no_cause() -> None:
+    world, _a, _b = pair()
+    recorded = list(exchanges(world.entries))
+    (join_exchange, *_) = [e for e in recorded if e.api == "JoinGroup"]
+    join_exchange.response = join_exchange.answered_at = None
+    history = GroupHistory()
+    history.add(join_exchange)
+    assert [(event.kind, event.member) for event in history.all()] == [("rejoining", join_exchange.client)]
+
+
 def test_only_the_members_of_an_ended_connection_are_disconnected() -> None:
     world, _a, _b = pair()
     history = history_of(world)

@@ -211,3 +211,8 @@ def test_an_answer_has_at_most_the_allowed_number_of_records(monkeypatch: pytest
     question = {"hex": encode_batch([Record(n, 0, None, b"") for n in range(4)]).hex()}
     with pytest.raises(BadQuestion, match="more than 3 records"):
         decode_records(question)
+
+
+def test_records_of_a_topic_that_kafka_does_not_write_are_rejected() -> None:
+    with pytest.raises(BadQuestion, match="the topic 'flights' is not one of __consumer_offsets"):
+        decode_records({"hex": RECORDS_HEX, "topic": "flights"})

@@ -111,3 +111,13 @@ def test_the_outermost_arc_of_a_wide_picture_is_30_pixels_from_the_edge() -> Non
             if width > 860:  # A narrow picture has the width of its legend.
                 distances += [min(x, width - x) for x in numbers[0::2]]
     assert min(distances) == 30
+
+
+def test_only_the_picture_of_a_machine_in_a_state_highlights_it() -> None:
+    drawing = drawing_of("transaction")
+    plain, highlighted = picture("transaction", drawing), picture("transaction", drawing, drawing.columns[1])
+    assert "current {" not in plain
+    assert ".current {" in highlighted
+    boxes = [e for e in ElementTree.fromstring(highlighted).iter() if e.tag.endswith("rect")]
+    assert [box.get("class") for box in boxes].index("state current") == 1
+    assert [box.get("class") for box in boxes].count("state current") == 1
