@@ -42,6 +42,10 @@ def test_acls_are_added_listed_and_removed(shell: Shell) -> None:
             "permissionType": "deny",
         }
     ]
+    shell("acls add --cluster --operation create --principal User:carl")
+    (acl,) = shell.json("acls list --cluster")
+    assert (acl["resourceType"], acl["name"], acl["operation"]) == ("cluster", "kafka-cluster", "create")
+    shell("acls remove --cluster --execute")
     assert len(shell.json("acls remove --topic flights --operation read")) == 1
     assert shell.errors == "no ACL was removed; add --execute to do it\n"
     assert len(shell.json("acls list")) == 3

@@ -25,6 +25,9 @@ def test_log_directories_show_the_sizes_of_replicas(shell: Shell, broker: Server
     assert (row["broker"], row["topic"], row["partition"]) == (1, "sized", 0)
     assert row["size"] > 1_000
     assert {row["topic"] for row in shell.json("cluster log-dirs")} >= {"sized", "unsized"}
+    titles, line = shell("cluster log-dirs sized")
+    assert titles.split() == ["BROKER", "LOG-DIR", "TOPIC", "PARTITION", "SIZE", "OFFSET-LAG", "FUTURE"]
+    assert line.split() == ["1", row["logDir"], "sized", "0", str(row["size"]), "0"]
 
 
 def test_log_directories_of_an_unknown_broker_are_an_error(shell: Shell) -> None:

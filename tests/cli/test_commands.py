@@ -316,6 +316,20 @@ def test_several_frames_are_printed_in_order(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.count("HeartbeatRequest v4") == 2
 
 
+def test_a_message_or_its_error_is_a_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", "--json", HEARTBEAT]) == 0
+    assert [json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()] == [
+        "RequestHeader",
+        "HeartbeatRequest",
+    ]
+    assert main(["decode", "--json", HEARTBEAT[:-4]]) == 1
+    assert json.loads(capsys.readouterr().out)["error"].startswith("HeartbeatRequest v4: ")
+    assert main(["decode", "--json", "--message", "HeartbeatResponse:0", "000000"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["name"] == "HeartbeatResponse"
+    assert printed.err == "kproto decode: 1 bytes follow the end of the message\n"
+
+
 @pytest.mark.parametrize("order", [["good", "bad"], ["bad", "good"]])
 def test_one_invalid_frame_of_several_exits_with_1(
     order: list[str], capsys: pytest.CaptureFixture[str]

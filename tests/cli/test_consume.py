@@ -147,6 +147,23 @@ def test_the_messages_of_internal_topics_are_printed(shell: Shell) -> None:
     assert "--messages='c' is not allowed; allowed only for __consumer_offsets" in shell.errors
 
 
+def test_the_messages_in_the_records_of_an_internal_topic_are_printed_as_json(shell: Shell) -> None:
+    shell("topics create __consumer_offsets --if-not-exists")
+    with Producer(shell.bootstrap) as producer:
+        # The key of an offset commit: the version, the group, the topic and the partition.
+        producer.send(
+            "__consumer_offsets", None, key=b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x07", partition=0
+        )
+        producer.send("__consumer_offsets", b"x", key=b"\x7f", partition=0)
+    first, second = [json.loads(line) for line in shell("consume __consumer_offsets:0 --messages")]
+    assert (first["topic"], first["partition"], first["offset"]) == ("__consumer_offsets", 0, 0)
+    assert "'group': 'g'" in str(first["key"])
+    assert first["value"] is None
+    assert second["offset"] == 1
+    assert second["error"]
+    assert "key" not in second
+
+
 def test_an_offset_before_the_start_of_the_log_begins_at_its_start(shell: Shell) -> None:
     shell("topics create cut")
     with Producer(shell.bootstrap) as producer:

@@ -20,6 +20,10 @@ def test_a_password_is_set_and_deleted(shell: Shell, monkeypatch: pytest.MonkeyP
         {"user": "carol", "mechanism": "SCRAM-SHA-256", "iterations": 4096},
         {"user": "carol", "mechanism": "SCRAM-SHA-512", "iterations": 8192},
     ]
+    assert shell("users list carol") == [
+        "SCRAM credential configs for user-principal 'carol' are SCRAM-SHA-256=iterations=4096, "
+        "SCRAM-SHA-512=iterations=8192"
+    ]
     assert shell("users delete carol") == ["delete SCRAM-SHA-256 and SCRAM-SHA-512 of user carol"]
     assert shell("users delete carol --mechanism SCRAM-SHA-256 --execute") == [
         "Deleted SCRAM-SHA-256 of user carol."

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kproto.cli.watch import (
+    ExchangeHandler,
     ExchangePrinter,
     add_filters,
     add_output_options,
@@ -223,3 +226,47 @@ def test_a_signal_interrupts_a_command_as_ctrl_c_does(number: signal.Signals) ->
         assert signal.getsignal(number) == signal.SIG_IGN
     finally:
         signal.signal(number, before)
+
+
+def test_signal_handlers_are_only_set_in_the_main_thread() -> None:
+    handlers: list[Any] = []
+
+    def serve() -> None:
+        with interrupted_by_signals():
+            handlers.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join(30)
+    assert handlers == [before]
+
+
+def test_a_command_ends_when_its_output_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[Exchange] = []
+
+    def add(exchange: Exchange) -> None:
+        added.append(exchange)
+        raise BrokenPipeError
+
+    async def main() -> None:
+        watch = printer()
+        monkeypatch.setattr(watch, "add", add)
+        handler = ExchangeHandler(watch)
+        handler(metadata())
+        handler(metadata())
+        with pytest.raises(BrokenPipeError):
+            await handler.wait_for_failure()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert len(added) == 1  # Later exchanges are not printed.
+
+
+def test_the_page_has_a_note_about_a_disconnected_member(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    watch = printer("--html", str(path))
+    watch.add(join())
+    watch.add(sync())
+    watch.history.add_disconnection(1, 9_000)
+    watch.print_summary()
+    assert "its connection ended without LeaveGroup" in path.read_text()
