@@ -5,7 +5,7 @@ Rules:
 * A batch is stored and sent whole, without being decoded. Only a search by timestamp decodes records, and
   only in the batch that contains the result.
 * Offsets increase from batch to batch. The first and last batch of a fetch are found by binary search.
-  Offsets are missing only where compaction removed a whole batch.
+  Between batches, offsets are missing only where compaction removed a whole batch.
 * The high watermark is the end of the log: followers are not simulated. The last stable offset belongs to the
   partition (`topics.Partition`), because a log does not know transactions.
 * Leader epochs are stored with their first offsets, as in Kafka's LeaderEpochFileCache. An epoch without

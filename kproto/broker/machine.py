@@ -163,7 +163,7 @@ class FailRequests(NamedTuple):
 class ThrottleClients(NamedTuple):
     """The event that the operator throttles an API.
 
-    Each response mutes its connection for `ms`: the broker reads no further request from it.
+    Each response of this API mutes its connection for `ms`: the broker reads no further request from it.
     """
 
     api_key: int

@@ -1,6 +1,6 @@
 """The delayed requests of a broker.
 
-Each waits for a change of a partition or fetch session, or for its deadline.
+A delayed request waits for a change of a partition or fetch session, or for its deadline.
 
 As in Kafka's DelayedOperationPurgatory, the cost of a change in a partition or session depends only on the
 number of requests that wait for this partition or session.

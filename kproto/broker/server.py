@@ -105,9 +105,10 @@ class Server:
       config "advertised.listeners" sets other addresses for Metadata, such as "PLAINTEXT://kafka:9092".
     * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11, and with
       {"OffsetDelete": -1} it does not have OffsetDelete.
-    * `listen` replaces `host` and `port`: ["PLAINTEXT://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"].
-    * `users` are the names and passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default, tokens are
-      checked with the keys of sasl.oauthbearer.jwks.endpoint.url.
+    * `listen` replaces `host` and `port` by several listeners, for example ["PLAINTEXT://127.0.0.1:0",
+      "SASL_SSL://127.0.0.1:0"].
+    * `users` maps user names to passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default, tokens
+      are checked with the keys of sasl.oauthbearer.jwks.endpoint.url.
     * `tls` is the SSL context of listeners with SSL in their protocol.
 
     Raises ConfigError for settings that are not allowed. Use the server in `async with`, or call `start` and

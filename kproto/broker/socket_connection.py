@@ -83,7 +83,7 @@ class SocketConnection(asyncio.Protocol):
         self._owner = owner
         self.listener = listener
         self.tls = tls
-        # The timer that aborts a slow TLS handshake, or the wait for a client to read its alert.
+        # The timer that aborts a slow TLS handshake, or that ends the wait for a client to read the alert.
         self._handshake_timer: asyncio.TimerHandle | None = None
         # Whether requests have the lower size limit that applies until the login is complete.
         self._limits_size = listener.startswith("SASL")

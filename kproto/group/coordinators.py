@@ -16,9 +16,9 @@ Rules, as in Kafka's GroupMetadataManager:
   of all types. Coordinators answer these requests in the step that receives them.
 * The coordinator of a type stores the committed offsets of its groups, and serves OffsetCommit,
   TxnOffsetCommit, OffsetFetch and OffsetDelete for these groups. The classic coordinator does this in
-  `classic/coordinator/offsets.py`, where storing, looking up and ending a transaction use only three
-  attributes of a group: `offsets`, `pending_transactions` and `written`. A second type of group with
-  committed offsets shares this code, which then moves to `kproto/group/offsets.py`.
+  `classic/coordinator/offsets.py`. The functions that store offsets, look offsets up and end transactions use
+  only three attributes of a group: `offsets`, `pending_transactions` and `written`. A second type of group
+  with committed offsets can share these functions, if they are moved to `kproto/group/offsets.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The interfaces that all group protocols share.
 
-One is between a client and its member, the other between a broker and its coordinator.
+One interface is between a client and its member, the other is between a broker and its coordinator.
 
 The client's interface: a client engine drives a `ClientMember`. The engine calls `step` with an event and
 performs the actions that `step` returns, in order. It sends a `Tick` when `next_deadline` is reached.
@@ -258,7 +258,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class RevokePurpose(Enum):
-    """The step of a member that follows a revocation. Java commits before the callback in some cases only."""
+    """What a member does after a revocation. Java commits before the callback in some of these cases only."""
 
     # The member sends JoinGroup next.
     JOIN = "join"
@@ -589,16 +589,18 @@ class GroupDescription(NamedTuple):
 class GroupCoordinator(Protocol):
     """The interface of a group coordinator, for any type of group, that the embedded broker uses.
 
-    A broker creates a coordinator with its settings and a `TopicCatalog`, and then:
+    A broker creates a coordinator with its settings and a `TopicCatalog`, and then calls its methods:
 
-    * passes requests whose class is in `requests` to `step` as `RequestReceived`, with a token of its choice.
-      Each token comes back in exactly one `SendResponse`, in this step or in a later one. A client can send a
-      request only if its API has a file in `kproto/broker/apis/`, which calls `send_to_coordinator`;
-    * passes `TopicsDeleted` and `TransactionEnded` to `step` when they happen;
-    * passes a `Tick` to `step` at the time that `next_deadline` returns. A Tick at another time is harmless;
-    * sends the response of each `SendResponse`, and passes every `GroupNotice` to its observers;
-    * calls `hand_over` when another broker becomes the coordinator of a group;
-    * calls `error_response` for a request that it rejects before the coordinator sees it.
+    * The broker passes requests whose class is in `requests` to `step` as `RequestReceived`, with a token of
+      the broker's choice. Each token is returned in exactly one `SendResponse`, by the same step or a later
+      one. The broker serves the API of such a request only if the API has a file in `kproto/broker/apis/`
+      that calls `send_to_coordinator`.
+    * The broker passes `TopicsDeleted` and `TransactionEnded` to `step` when they happen.
+    * The broker passes a `Tick` to `step` at the time that `next_deadline` returns. A Tick at another time is
+      harmless.
+    * The broker sends the response of each `SendResponse`, and passes every `GroupNotice` to its observers.
+    * The broker calls `hand_over` when another broker becomes the coordinator of a group.
+    * The broker calls `error_response` for a request that it rejects before the coordinator receives it.
 
     Coordinators do no I/O and raise no Kafka errors: error codes are part of the responses. Times are whole
     milliseconds of one monotonic clock.

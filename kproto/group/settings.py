@@ -19,8 +19,8 @@ from ..java_numbers import trimmed, whole_number
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 # The maximum size in bytes of the metadata of all members of a classic group together. Kafka has no such
-# limit for JoinGroup. In Kafka the leader's SyncGroup fails if the members do not fit into one record of 1
-# MiB (message.max.bytes).
+# limit for JoinGroup. In Kafka the leader's SyncGroup fails if the group with its members does not fit into
+# one record of 1 MiB (message.max.bytes).
 MAX_GROUP_METADATA_BYTES = 10 << 20
 
 _MAX_INT32 = 2**31 - 1

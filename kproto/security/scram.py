@@ -3,7 +3,7 @@
 * The password is never sent: client and server both prove that they know it. A client accepts the server only
   if the signature in the server's last message is valid.
 * A client does at least 4096 iterations, as RFC 7677 requires, and at most `MOST_ITERATIONS`, so that a
-  server cannot make it hash for minutes. Kafka allows at most 16384.
+  server cannot make it hash for minutes. Kafka's brokers store credentials with at most 16384.
 * In names a comma is written as =2C and an equals sign as =3D. Like Kafka, this module does not apply
   SASLprep to names and passwords, so that both hash the same bytes.
 * Proofs are compared in constant time. An unknown user and a wrong proof cannot be told apart: both are

@@ -8,8 +8,8 @@ from ...messages.delete_acls import DeleteAclsFilter
 from ...messages.describe_acls import DescribeAclsRequest
 from ..security.acls import AclFilter
 
-# The reason with which a connection is closed after a request with an UNKNOWN enum value, which Kafka cannot
-# parse.
+# The reason for closing a connection after a request with the enum value UNKNOWN: Kafka cannot parse such a
+# request.
 UNKNOWN_ELEMENTS: Final = "the request has UNKNOWN elements"
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker."
 _UNKNOWN: Final = 0  # The value UNKNOWN of ResourceType, PatternType, AclOperation and AclPermissionType.
@@ -41,6 +41,7 @@ def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> b
 def has_unknown(*enum_values: int) -> bool:
     """Return whether one of the enum values is UNKNOWN (0).
 
-    A number that Kafka has not assigned is not UNKNOWN, because Kafka parses requests that contain it.
+    Numbers without a meaning in Kafka do not count as UNKNOWN, because Kafka can parse requests that contain
+    them.
     """
     return _UNKNOWN in enum_values

@@ -98,7 +98,7 @@ def _fault(entity: QuotaEntity, operations: Sequence[OpData]) -> Fault | None:
 
 
 def _is_address(text: str) -> bool:
-    """Return whether a text is an IP address or "localhost". Kafka also accepts resolvable names."""
+    """Return whether a text is an IP address or "localhost". Kafka accepts all resolvable names."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (key 45): move partitions to other nodes (KIP-455).
 
-All nodes share the logs, so a move ends before the response, and no move can be canceled.
+All nodes share the logs, so a move is complete before the response is sent, and no move can be canceled.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
     is_list = config is not None and config.type.config_type is ConfigType.LIST
     if config is None or not is_list or change.value is None:
         return None
-    # If the topic does not set the list, the operation changes Kafka's default, and not the default in the
-    # broker's config.
+    # If the topic does not set the list, the operation is applied to Kafka's default, and not to the default
+    # in the broker's config.
     value = topic.configs.get(change.name) if topic is not None else None
     items = [item for item in _split(config.default if value is None else value) if item]
     for item in _split(change.value):

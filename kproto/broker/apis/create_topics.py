@@ -59,7 +59,7 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     counted = [topic for name, topic in topics.items() if times[name] == 1 and name != CLUSTER_METADATA]
     valid = [topic for topic in counted if faults[topic.name] is None]
     too_large = _too_large(broker, counted, valid)
-    if too_large is not None:  # Each entry has an error, so a duplicate name has several.
+    if too_large is not None:  # Each entry of the request gets an error, so a duplicate name gets several.
         refusals = [_refuse_topic(topic.name, *too_large) for topic in request.topics]
         return CreateTopicsResponse(throttle_time_ms=0, topics=refusals)
     results: list[CreatableTopicResult] = []

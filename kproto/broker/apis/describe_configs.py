@@ -52,7 +52,8 @@ def _has_unknown_type(request: DescribeConfigsRequest) -> bool:
 def _documentation(resource_type: int, name: str) -> str:
     """Return the documentation of a config.
 
-    It says when a broker config takes effect, or whether a topic config has an effect on this broker.
+    The documentation says when a broker config takes effect, or whether a topic config has an effect on this
+    broker.
     """
     if resource_type == ResourceType.BROKER:
         return "It takes effect immediately." if name in DYNAMIC else "It is read when the broker starts."

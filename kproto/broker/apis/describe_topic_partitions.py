@@ -146,7 +146,8 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
             restrict_topic_operations(access, topic)
         response.topics.extend(_refuse_topic(name, TOPIC_FAILED) for name in denied)
 
-    # The handler is not called, because an empty list in the narrowed request would mean all topics.
+    # If no topic is permitted, the handler is not called: an empty list in the narrowed request would mean
+    # all topics.
     if not permitted:
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)

@@ -30,7 +30,7 @@ def handle_group_request(broker: Broker, call: Call) -> Result:
 
 
 def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-    """Map each group that this node does not coordinate, or is still loading, to its error."""
+    """Return the error for each group that another node coordinates, or that this node is still loading."""
     if not broker.cluster.needs_routing:
         return {}
     errors = {
@@ -43,8 +43,7 @@ def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str])
 def send_to_coordinator(broker: Broker, call: Call) -> Result:
     """Pass a request to the group coordinator, which sends the response.
 
-    The coordinator responds immediately, or after a delay: to a JoinGroup, for example, when the rebalance
-    completes.
+    The coordinator may respond later: to JoinGroup, for example, when the rebalance completes.
     """
     event = RequestReceived(
         token=call.conn,

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 # The limit of all repeated results in bytes. A request of 400 bytes can name the same group 200 times, and
-# the description of a group may have megabytes.
+# the description of a group may be megabytes long.
 MAX_REPEATED: Final = 1 << 20
 
 

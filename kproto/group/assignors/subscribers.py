@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ..subscription import Subscription
 
-# Maps a topic to a list with one set for each partition: the racks that have a replica of it (KIP-881).
+# Maps a topic to a list with one set for each partition: the racks that have a replica of the partition
+# (KIP-881).
 Racks = Mapping[str, Sequence[frozenset[str]]]
 
 

@@ -1,7 +1,7 @@
 """DescribeGroups and ListGroups.
 
-* R113: an unknown group is described as Dead. Up to DescribeGroups v5 the error code is NONE, and from v6 on
-  the answer is GROUP_ID_NOT_FOUND with a message.
+* R113: an unknown group is described as Dead. The error code is NONE up to DescribeGroups v5, and
+  GROUP_ID_NOT_FOUND with a message from v6 on.
 * R114, R115: the protocol name and the members' metadata are shown in Stable only. Assignments are shown as
   they were last stored. A rebalance that starts before the assignments have arrived clears them.
 * R119: ListGroups ignores case and surrounding whitespace in its filters. An unknown state or type matches no

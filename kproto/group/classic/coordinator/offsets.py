@@ -450,13 +450,12 @@ def clean_up(context: GroupContext) -> None:
 def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
     """Drop the expired offsets of one group (R150, R151, R152, R153, R154, R155).
 
-    The retention of an offset begins:
+    The offsets of a group expire only in these cases:
 
-    * when the group became Empty, if it had members;
-    * with the commit, in a group that never had members;
-    * with the commit, in a Stable group of consumers, for topics to which no member subscribes.
-
-    The group's offsets do not expire in any other case.
+    * In an Empty group that had members, the retention begins when the group became Empty.
+    * In a group that never had members, the retention of an offset begins with its commit.
+    * In a Stable group of consumers, the offsets of topics to which no member subscribes expire. Their
+      retention begins with the commit.
     """
     subscribed: frozenset[str] = frozenset()
     empty_since: int | None = None

@@ -151,7 +151,7 @@ class ClassicGroupMember:
         """Return the names of the member's protocols in its order of preference, without repetitions.
 
         A name that is listed twice is counted once (R165). Kafka counts it twice, so the count differs from
-        the number of members and the protocol is no candidate. The vote then throws an exception, and
+        the number of members and the protocol is not a candidate. The vote then throws an exception, and
         JoinGroup is never answered.
         """
         return dict.fromkeys(name for name, _ in self.protocols)

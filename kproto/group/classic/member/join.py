@@ -54,7 +54,7 @@ def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> N
 
 
 def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Prepare a join if a rejoin was requested, or if metadata or subscription have changed (M92).
+    """Prepare a join if a rejoin was requested, or if the metadata or the subscription has changed (M92).
 
     As in Java, a member with an `assignment_error` does not rejoin until its membership ends.
     """
@@ -69,7 +69,7 @@ def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions)
 
 
 def rejoin_after_changes(member: Member) -> None:
-    """Request a rejoin if metadata or subscription have changed (M19, M92).
+    """Request a rejoin if the metadata or the subscription has changed (M19, M92).
 
     A rejoin that has already been requested keeps its reason.
     """

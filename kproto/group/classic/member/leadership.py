@@ -90,7 +90,7 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
 
 
 def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
-    """Return the number of partitions of each topic, or its racks, to compare with later metadata.
+    """Return each topic's partition count, or its racks if `with_racks`, to compare with later metadata.
 
     Topics that do not exist are left out.
     """
