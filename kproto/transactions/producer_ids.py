@@ -54,8 +54,9 @@ def read_identity(request: InitProducerIdRequest) -> ProducerIdentity | None:
 
 
 def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
-    """Create the transactional id with a new producer id and epoch 0. A producer id and epoch in the request
-    are ignored.
+    """Create the transactional id with a new producer id and epoch 0.
+
+    A producer id and epoch in the request are ignored.
     """
     txn.producer_id, txn.epoch = context.new_producer_id(), 0
     _take_id(context, txn, call)

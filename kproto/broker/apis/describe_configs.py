@@ -56,10 +56,14 @@ def _documentation(resource_type: int, name: str) -> str:
     broker.
     """
     if resource_type == ResourceType.BROKER:
-        return "It takes effect immediately." if name in DYNAMIC else "It is read when the broker starts."
+        return (
+            "A change takes effect immediately."
+            if name in DYNAMIC
+            else "The broker reads it only when it starts."
+        )
     if TOPIC_CONFIGS[name].acts:
-        return "It acts as in Kafka."
-    return "It is kept and shown, and does nothing here."
+        return "It has the same effect as in Kafka."
+    return "It is stored and described, but has no effect on this broker."
 
 
 def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConfigsResult:

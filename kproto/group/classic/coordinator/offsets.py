@@ -456,6 +456,8 @@ def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
     * In a group that never had members, the retention of an offset begins with its commit.
     * In a Stable group of consumers, the offsets of topics to which no member subscribes expire. Their
       retention begins with the commit.
+
+    A retention time in the OffsetCommit request itself (v2 to v4) begins with the commit in all three cases.
     """
     subscribed: frozenset[str] = frozenset()
     empty_since: int | None = None

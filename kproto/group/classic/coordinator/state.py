@@ -245,7 +245,7 @@ class ClassicGroup:
         """Remove a member or a pending member id (R161).
 
         The member's delayed requests must have been answered. If the removed member was the leader, the
-        member that joined the group first becomes the leader.
+        remaining member that joined the group first becomes the leader.
         """
         self.pending.pop(member_id, None)
         member = self.members.pop(member_id, None)

@@ -92,7 +92,7 @@ class GroupEventKind(Enum):
     JOIN_DEADLINE = "the initial delay or the rebalance timeout of the join phase has passed"
     SYNC_DEADLINE = "SyncGroups are missing a rebalance timeout after the generation began"
     SESSION_DEADLINE = "the session timeout of a member has passed"
-    PENDING_DEADLINE = "a member id that was handed out was not used within the session timeout"
+    PENDING_DEADLINE = "a pending member id was not used within the session timeout"
 
     __hash__ = object.__hash__  # Enum's own __hash__ is written in Python, which is slow.
 
@@ -104,7 +104,7 @@ def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> li
     """Apply `event` at the time `now` and return the actions to perform, in order.
 
     `now` is in ms and must never decrease. Raises TypeError if the event is not one of EVENTS, if the request
-    is not one of REQUESTS, and if `now` is not an int.
+    is not one of REQUESTS, or if `now` is not an int.
     """
     if type(event) not in EVENTS:
         names = ", ".join(event_type.__name__ for event_type in EVENTS)
