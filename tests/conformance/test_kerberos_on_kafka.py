@@ -17,11 +17,7 @@ from kproto.testing import brokers
 from tests.conformance import judges
 from tests.consumer.security.kerberos_realm import MISSING, REALM, running_kdc
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.skipif(find_spec("gssapi") is None, reason="needs gssapi"),
-]
+pytestmark = pytest.mark.kafka
 SECONDS = 60.0
 # A session ends after this time, so the client logs in again on its connection.
 SESSION_MS = 1_500
@@ -29,6 +25,8 @@ SESSION_MS = 1_500
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    if MISSING or find_spec("gssapi") is None:
+        judges.missing(MISSING or "the package gssapi, which needs the headers of Kerberos")
     folder = tmp_path_factory.mktemp("krb5")
     with running_kdc(folder):
         yield folder
