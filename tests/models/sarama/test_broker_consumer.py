@@ -265,6 +265,9 @@ def test_the_last_partition_of_a_broker_stops_its_fetch_loop() -> None:
     stage.answer(fetched())
     stage.wait(200)
     assert (consumer.refs, consumer.stopped, stage.client.consumers.by_broker) == (0, True, {})
+    assert consumer.manager.state is broker_consumer.M.STOPPED
+    assert consumer.fetcher.state is broker_consumer.X.ENDED
+    assert stage.client.next_deadline() is None
     stage.start(lambda: consumer.queue(stage.caller, broker_consumer.BrokerSubscription(child, consumer)))
     assert stage.signals[-1] == ("subscription_queued", False)
 

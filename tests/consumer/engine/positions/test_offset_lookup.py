@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kproto.error_codes import ErrorCode
+from kproto.errors import OffsetOutOfRange
 from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kproto.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -169,3 +170,14 @@ def test_a_list_offsets_that_a_former_leader_answers_requests_metadata() -> None
     before = len(world.requests_of(a, MetadataRequest))
     assert world.run(until=lambda: len(times) == 2)
     assert len(world.requests_of(a, MetadataRequest)) > before
+
+
+def test_without_a_policy_an_offset_out_of_range_is_raised_with_its_partition_and_offset() -> None:
+    world = world_with_records()
+    a = world.consumer(auto_offset_reset="none")
+    a.assign({T0: 99})
+    assert world.run(2_000, until=lambda: bool(a.errors))
+    error = a.errors[0]
+    assert isinstance(error, OffsetOutOfRange)
+    assert (error.code, error.request) == (ErrorCode.OFFSET_OUT_OF_RANGE, "Fetch")
+    assert "t-0 has no offset 99" in str(error)

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from consumer.engine.fetch.buffers import CompletedFetch
-from consumer.engine.positions.partition_states import MAX_FETCHES, PartitionState, SubscriptionState
+from consumer.engine.positions.partition_states import (
+    MAX_FETCHES,
+    OffsetReset,
+    PartitionState,
+    SubscriptionState,
+)
 from kproto.errors import LogTruncated
 from kproto.records import Record, encode_batch
 from tests.consumer.stage import World, tp
@@ -56,8 +61,8 @@ def fetched(start: int, count: int, epoch: int = 3) -> CompletedFetch:
 def take(state: PartitionState, limit: int) -> None:
     """Return records of the first buffered fetch to the application."""
     chunk = state.fetches[0]
-    chunk.rows("t", 0, limit)
-    state.on_records_taken(chunk)
+    records = chunk.rows("t", 0, limit)
+    state.on_records_taken(chunk, len(records))
 
 
 def test_returned_records_are_committed_when_they_are_processed() -> None:
@@ -112,6 +117,8 @@ def test_stored_offsets_replace_those_of_processed_records() -> None:
     home, state = fetching()
     home.stores_manually = True
     assert (home.to_commit(), state.offset_to_commit) == ({}, (0, None, ""))
+    state.on_committed(4)
+    assert state.offset_to_commit == (4, None, "")
     state.store(6, 2, "note")
     assert (home.to_commit(), state.offset_to_commit) == ({T0: state}, (6, 2, "note"))
     state.on_commit_sent(6, "commit")
@@ -325,3 +332,37 @@ def test_commits_may_be_limited_to_partitions_and_to_committed_ones() -> None:
     assert home.committed_before() == {}
     other.await_committed_offset()
     assert home.processed_at_all() == {T0: state}
+
+
+def test_every_change_that_another_part_of_the_engine_must_see_makes_the_partition_dirty() -> None:
+    for change in (
+        lambda state: state.pause(True),
+        lambda state: state.revoke(),
+        lambda state: state.announce(),
+        lambda state: state.set_start_commit_in_flight(True),
+        lambda state: state.on_start_committed(),
+        lambda state: state.fail(LogTruncated("t-0", 5, 3)),
+        lambda state: state.back_off_until(9),
+        lambda state: state.add_fetch(fetched(5, 1)),
+        lambda state: state.set_position(7),
+        lambda state: state.await_committed_offset(),
+        lambda state: state.await_reset(OffsetReset(-2, "why")),
+    ):
+        home, state = fetching()
+        change(state)
+        assert home.dirty == {T0: state}
+
+
+def test_lags_and_leads_after_records_were_returned_are_the_extreme_and_the_last_one() -> None:
+    _, state = fetching(last_stable_offset=20, log_start_offset=2)
+    assert (state.take_lags(), state.take_leads()) == (set(), set())
+    for start in (5, 7, 9):
+        state.add_fetch(fetched(start, 2))
+        take(state, 2)
+    assert (state.take_lags(), state.take_leads()) == ({13, 9}, {5, 9})
+    assert (state.take_lags(), state.take_leads()) == (set(), set())
+    state.last_stable_offset = state.high_watermark = 3
+    state.log_start_offset = 99
+    state.add_fetch(fetched(11, 1))
+    take(state, 1)
+    assert (state.take_lags(), state.take_leads()) == ({0}, {0})
