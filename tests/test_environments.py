@@ -54,7 +54,7 @@ def test_ci_requires_all_packages_in_these_environments() -> None:
     if not script.exists():
         pytest.skip("the sdist has no .ci")
     lines = [line for line in script.read_text().splitlines() if "KPROTO_JUDGES=required" in line]
-    assert [line.rpartition("tox -e ")[2] for line in lines] == list(REQUIRED)
+    assert [line.rpartition("tox -e ")[2].split()[0] for line in lines] == list(REQUIRED)
 
 
 CASES = {
