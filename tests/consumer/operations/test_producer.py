@@ -12,7 +12,7 @@ from consumer import AsyncProducer, Producer, TopicPartition, clock
 from consumer.engine.producer.transaction_states import ProducerTransactionState
 from consumer.operations.producer import ProducerOperations
 from consumer.runtime import run_to_end
-from kproto.errors import ConfigError, IllegalState, RequestTimedOut
+from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 
 NOWHERE = "127.0.0.1:1"
 T0 = TopicPartition("t", 0)
@@ -185,3 +185,23 @@ def test_a_close_that_ctrl_c_interrupted_at_its_end_is_completed_by_the_next_one
     assert not runtime.ended
     producer.close(1)
     assert runtime.ended
+
+
+def test_close_raises_the_error_of_a_commit_and_logs_that_of_the_records(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = Producer(NOWHERE)
+
+    async def leave_transaction(limit: int, deadline: int) -> KprotoError | None:
+        return failure
+
+    async def flush(limit: int, deadline: int) -> None:
+        raise KprotoError("2 records were not sent")
+
+    monkeypatch.setattr(producer._operations, "_leave_transaction", leave_transaction)
+    monkeypatch.setattr(producer._operations, "_flush", flush)
+    failure: KprotoError | None = KprotoError("the commit failed")
+    with pytest.raises(KprotoError, match="the commit failed"):
+        producer.close(1)
+    assert [record.getMessage() for record in caplog.records] == ["and: 2 records were not sent"]
+    assert producer._runtime.ended
