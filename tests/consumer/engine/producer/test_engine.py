@@ -938,3 +938,28 @@ def test_purge_drops_what_was_not_sent_and_keeps_what_may_be_written() -> None:
     assert world.run(until=lambda: sent.done)
     assert sent.error is None
     assert values_of(world, "t", 0) == ["0", "1"]
+
+
+@pytest.mark.parametrize("has_id", [True, False])
+def test_a_topic_without_an_id_is_written_by_its_name(has_id: bool) -> None:
+    """Produce has topic ids from version 13 on. Brokers before Kafka 2.8 assign none."""
+    world = World({"t": 1})
+    versions: list[int] = []
+
+    def tamper(client: Client, request: Any, version: int) -> None:
+        if isinstance(request, ProduceRequest):
+            versions.append(version)
+            assert bool(request.topic_data[0].name) is not has_id
+
+    a = world.producer(linger_ms=0)
+    first = a.must_send("t", "0")
+    assert world.run(until=lambda: first.done)
+    world.tamper = tamper
+    if not has_id:
+        a.engine.core.view.topics["t"].id = None
+    second = a.must_send("t", "1")
+    a.tick()
+    assert world.run(until=lambda: second.done)
+    assert second.error is None
+    assert (versions[0] >= 13) is has_id
+    assert values_of(world, "t", 0) == ["0", "1"]

@@ -405,6 +405,30 @@ def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the
     assert len([request for request in play.asked if isinstance(request, InitProducerIdRequest)]) == 1
 
 
+def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_the_abort() -> None:
+    """The coordinator may have added the partition, so that late batches could join the next transaction."""
+    play = TransactionWorld(retry_backoff_ms=500, retry_backoff_max_ms=500)
+    play.engine.core.network.caps = BEFORE_KAFKA_2_5
+    play.begin()
+    cuts: list[int] = []
+
+    def cut(client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, AddPartitionsToTxnRequest):
+            play.world.tamper = play.answer
+            play.world.cut(client)
+            cuts.append(play.world.now)
+            return None
+        return play.answer(client, request, version)
+
+    play.world.tamper = cut
+    play.producer.must_send("t", "a", partition=0)
+    assert play.world.run(until=lambda: bool(cuts))
+    play.world.run(50)
+    error = play.call("abort")
+    assert isinstance(error, UnsupportedVersion)
+    assert "a request of the aborted transaction of 'x' was not answered; create a new producer" in str(error)
+
+
 def test_from_kafka_2_5_on_an_abort_with_a_batch_in_flight_is_followed_by_a_new_epoch() -> None:
     """Version 3 of InitProducerId, of Kafka 2.5, is the first with KIP-360."""
     play = TransactionWorld()
