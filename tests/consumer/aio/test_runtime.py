@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncAdmin, AsyncConsumer, clock
+from consumer import AsyncAdmin, AsyncConsumer, TopicPartition, clock
 from consumer.engine import events as ev
-from kproto.errors import IllegalState
+from kproto.errors import IllegalState, WokenUp
 
 NOWHERE = "127.0.0.1:1"
 
@@ -138,5 +138,24 @@ def test_the_end_of_a_client_fails_its_open_futures_and_wakes_waiting_tasks() ->
         with pytest.raises(IllegalState, match="this consumer was closed during the call"):
             await future
         assert runtime._timer is None
+
+    run(story)
+
+
+def test_a_wakeup_is_noticed_in_the_next_turn_of_the_loop() -> None:
+    """Any thread and any signal handler may call wakeup, so waiting tasks are not woken inside the call."""
+
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        reader.assign([TopicPartition("t", 0)])
+        for _ in range(3):
+            await asyncio.sleep(0)
+        changes = runtime.changes
+        reader.wakeup()
+        assert (runtime.woken, runtime.changes) == (True, changes)
+        await asyncio.sleep(0)
+        assert runtime.changes == changes + 1
+        with pytest.raises(WokenUp):
+            await reader.poll(0)
+        assert not runtime.woken
 
     run(story)
