@@ -117,7 +117,7 @@ _ALL: Final[Mapping[str, str]] = {
         "not needed: brokers verify tokens, and a client only sends them",
     ),
     **_same_answer(
-        "sasl_kerberos_keytab sasl_kerberos_kinit_cmd sasl_kerberos_min_time_before_relogin "
+        "sasl_kerberos_kinit_cmd sasl_kerberos_min_time_before_relogin "
         "sasl_kerberos_ticket_renew_jitter sasl_kerberos_ticket_renew_window_factor",
         "not needed: kinit and the Kerberos library manage tickets",
     ),

@@ -33,7 +33,7 @@ def test_the_error_for_an_unknown_model_lists_the_models() -> None:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({}, "group_id=None is not allowed; a string"),
+        ({}, "group_id=None is not allowed; every model requires a string"),
         ({"group_id": "g", "session_timeout_ms": 6_000}, "did you mean session_ms?"),
         ({"group_id": "g", "group_instance_id": "x"}, "did you mean instance?"),
         ({"group_id": "g", "sesion_ms": 6_000}, "did you mean session_ms?"),
