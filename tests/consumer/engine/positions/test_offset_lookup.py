@@ -181,3 +181,44 @@ def test_without_a_policy_an_offset_out_of_range_is_raised_with_its_partition_an
     assert isinstance(error, OffsetOutOfRange)
     assert (error.code, error.request) == (ErrorCode.OFFSET_OUT_OF_RANGE, "Fetch")
     assert "t-0 has no offset 99" in str(error)
+
+
+@pytest.mark.parametrize(("policy", "partitions"), [("earliest", [0]), ("latest", [0, 1])])
+def test_the_offsets_of_all_partitions_are_requested_if_new_ones_have_another_policy(
+    policy: str, partitions: list[int]
+) -> None:
+    """A partition without a commit is new if other partitions of its topic have one."""
+    world = world_with_records(partitions=2)
+    a = world.consumer(group_id="g", auto_offset_reset="earliest", on_new_partition=policy)
+    a.assign({T0: 0})
+    world.run(1_000)  # The client knows the topic's partitions then.
+    a.assign({})
+    a.assign({T0: None})
+    assert world.run(until=lambda: bool(world.requests_of(a, OffsetFetchRequest)))
+    (request,) = world.requests_of(a, OffsetFetchRequest)
+    assert [sorted(topic.partition_indexes) for topic in request.groups[0].topics] == [partitions]
+
+
+def test_an_offset_fetch_without_the_partition_requests_metadata() -> None:
+    world = world_with_records()
+    a = world.consumer(group_id="g", auto_offset_reset="earliest")
+    a.engine.core.network.caps[9] = 9
+    times = times_of(world, a, OffsetFetchRequest, lambda request: committed(partition=1))
+    a.assign({T0: None})
+    assert world.run(until=lambda: len(times) == 1)
+    before = len(world.requests_of(a, MetadataRequest))
+    assert world.run(until=lambda: len(times) == 4)
+    assert len(world.requests_of(a, MetadataRequest)) > before
+
+
+@pytest.mark.parametrize(("policy", "version"), [("kproto", 10), ("java", 9)])
+def test_java_requests_committed_offsets_by_the_names_of_topics(policy: str, version: int) -> None:
+    world = world_with_records()
+    a = world.consumer(group_id="g", auto_offset_reset="earliest", policy=policy)
+    a.assign({T0: 0})
+    world.run(1_000)  # The client knows the topic's id then.
+    a.assign({})
+    a.assign({T0: None})
+    world.run(1_000)
+    versions = [sent for _, request, sent in world.requests if isinstance(request, OffsetFetchRequest)]
+    assert versions == [version]
