@@ -96,3 +96,17 @@ def test_a_failure_of_the_thread_ends_every_delivery(
     (record,) = [r for r in caplog.records if r.getMessage() == "the producer's thread failed"]
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], ZeroDivisionError)
+
+
+def test_a_producer_that_the_child_of_a_fork_drops_is_left_to_the_parent(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime: Any = producer._runtime
+    drops: list[None] = []
+    monkeypatch.setattr(runtime, "_on_drop", lambda: drops.append(None))
+    runtime.forked = True  # As after os.fork() in the child.
+    runtime.__del__()
+    assert (runtime.stopped, drops) == (False, [])
+    runtime.forked = False
+    runtime.__del__()
+    assert (runtime.stopped, drops) == (True, [None])
