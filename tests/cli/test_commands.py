@@ -485,6 +485,18 @@ def test_field_notes_are_wrapped_for_a_narrow_terminal(
     assert words[40] == words[59] == words[200] == words[1]
 
 
+def test_ctrl_c_ends_a_command_with_130_and_one_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(options: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kproto.cli.versions._versions", interrupted)
+    assert main(["versions"]) == 130
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "\nstopped\n")
+
+
 def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
