@@ -131,3 +131,23 @@ def test_the_settings_of_a_command_config_are_those_of_an_admin_client(tmp_path:
     assert caught.value.option != "--command-config"
     file.write_text("security.protocol=PLAINTEXT\n")
     assert parse.client_security(file) == {"security_protocol": "PLAINTEXT"}
+
+
+@pytest.mark.parametrize(
+    ("words", "hidden", "shown"),
+    [
+        (["--sasl-password", "s3cr3t", "next"], ["s3cr3t"], ["next"]),
+        (["--sasl-password=s3cr3t", "next"], ["s3cr3t"], ["next"]),
+        (["--set", "ssl.key.password=s3cr3t"], ["s3cr3t"], ["ssl.key.password"]),
+        (["--sasl-password", "--json"], [], ["--json"]),
+        (["alice:s3cr3t@host:9092"], ["s3cr3t"], ["host:9092"]),
+        (["host:9092?password=s3cr3t"], ["s3cr3t"], ["host:9092"]),
+        (["--topic", "flights"], [], ["flights"]),
+    ],
+)
+def test_an_error_shows_no_password_of_the_command_line(
+    words: list[str], hidden: list[str], shown: list[str]
+) -> None:
+    message = parse.without_secrets(f"not allowed: {' | '.join(words)}", words)
+    assert not any(text in message for text in hidden)
+    assert all(text in message for text in shown)

@@ -261,6 +261,19 @@ def test_groups_are_found_and_json_has_kafkas_form() -> None:
     assert to_json(exchange)["request"]["generationId"] == 3
 
 
+def test_a_sync_group_that_an_unknown_member_sends_loses_its_partitions() -> None:
+    history = GroupHistory()
+    assignment = Assignment(partitions=(TopicPartition("t", 0),)).encode()
+    for generation, response in (
+        (1, SyncGroupResponse(error_code=0, assignment=assignment)),
+        (2, SyncGroupResponse(error_code=25, assignment=b"")),
+    ):
+        sync = SyncGroupRequest(group_id="g", generation_id=generation, member_id="m-1", assignments=[])
+        history.add(exchange_of(sync, 5, response)[1])
+    lost = [(event.partitions, event.reason) for event in history.events["g"] if event.kind == "lost"]
+    assert lost == [((TopicPartition("t", 0),), "UNKNOWN_MEMBER_ID")]
+
+
 def test_a_history_has_the_assigned_and_the_lost_partitions() -> None:
     history = GroupHistory()
     assignment = Assignment(partitions=(TopicPartition("t", 0),)).encode()
