@@ -143,14 +143,14 @@ def test_producer_expiration_is_dynamic(stage: Stage, client: Client) -> None:
 
 
 def test_the_documentation_says_whether_a_config_has_an_effect(client: Client) -> None:
-    """The documentation in DescribeConfigs says "does nothing" for a config without an effect."""
+    """The documentation in DescribeConfigs says "has no effect" for a config without an effect."""
     for kind, name in ((2, "t"), (4, "1")):
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_documentation=True)
         documentation = {
             config.name: config.documentation for config in client.ask(request).results[0].configs
         }
-        idle = {name for name, words in documentation.items() if "does nothing" in words}
+        idle = {name for name, words in documentation.items() if "has no effect" in words}
         assert idle == (
             {name for name, config in TOPIC_CONFIGS.items() if not config.acts} if kind == 2 else set()
         )
