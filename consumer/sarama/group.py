@@ -35,8 +35,8 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
   enable_auto_commit=False only `session.commit()` commits, and marks that were made after the last
   `session.commit()` are dropped.
 * An exception of `consume_claim` ends the session and is reported by `errors()`, even if its claim has
-  already ended. An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported and
-  raised. If it is a `KprotoError`, such as a failed commit after partitions were lost, it is only reported.
+  already ended. An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported. It is
+  also raised, unless it is a `KprotoError`, such as that of a failed commit after partitions were lost.
 * Errors that do not end a session are reported by `errors()`. Errors that prevent the member from joining are
   raised by `consume`. If an error is repeated, it is reported again only after increasing intervals.
 * A paused partition stays paused in the next sessions, until it is resumed.
@@ -68,8 +68,8 @@ from .session import Claim, Handler, Session, check_handler
 
 POLL_S = 0.1  # Interval (s) at which `consume` checks whether the session has to end.
 ERROR_PAUSE_S = 0.3
-# Time (s) at the end of the timeout of `close` that is reserved for the last commit and LeaveGroup, if
-# handlers do not return.
+# The last part (s) of the timeout of `close`. If handlers do not return, it is reserved for the last commit
+# and LeaveGroup.
 LEAVE_S = 2.0
 
 
@@ -82,7 +82,9 @@ class AsyncConsumerGroup(AsyncBlock):
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         if config.get("group_id") is None:
-            raise ConfigError("group_id", None, "a string: only a group assigns partitions to handlers")
+            raise ConfigError(
+                "group_id", None, "set it to a string, because only a group assigns partitions to handlers"
+            )
         require_bytes(config)
         self._auto_commit = config.get("enable_auto_commit", True)
         # The consumer's own auto commit is off, because it would commit the offsets of all returned records.
@@ -137,7 +139,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._handler, self._session_ends, self._cleanup_error = handler, False, None
         keeps_partitions = True  # if its topics change
         try:
-            # For an empty set of topics `subscribe` raises an error.
+            # `subscribe` raises an error if the set of topics is empty.
             if names != self._topics or not names:
                 self.consumer.subscribe(names, self._listener)
                 keeps_partitions, self._topics = self._cooperative, names
@@ -183,9 +185,9 @@ class AsyncConsumerGroup(AsyncBlock):
     async def close(self, timeout: float = 30.0) -> None:
         """End the session, commit the marks, and leave the group.
 
-        Raises the error of the last commit. Raises IllegalState in a handler, because `close` waits for the
-        handlers. Handlers that do not return within `timeout` seconds are cancelled. If `close` itself is
-        cancelled, it cancels all handlers, and leaves the group within 2 s.
+        Raises the error of the last commit. Raises IllegalState if a handler calls it, because `close` waits
+        for the handlers. Handlers that do not return within `timeout` seconds are cancelled. If `close`
+        itself is cancelled, it cancels all handlers, and leaves the group within 2 s.
         """
         timeout = check.seconds("timeout", timeout)
         if asyncio.current_task() in self._handler_tasks:
@@ -267,7 +269,7 @@ class AsyncConsumerGroup(AsyncBlock):
             if partition not in assignment:
                 continue
             marked = self._marks.offset(partition)
-            if marked is not None:  # `setup` has marked an offset, at which the claim begins.
+            if marked is not None:  # The claim begins at the offset that `setup` has marked.
                 claim.discard()
                 self.consumer.seek(partition, marked)
             self._start_claim(session, claim)
@@ -332,8 +334,8 @@ class AsyncConsumerGroup(AsyncBlock):
     ) -> None:
         """End claims and wait for their handlers. If auto commit is enabled, commit their marks.
 
-        `last` means that these are the session's last claims. Then the session ends, and `cleanup` runs
-        before the commit (rule M103).
+        With `last`, these claims are the session's last ones: the session ends, and `cleanup` runs before the
+        commit (rule M103).
         """
         claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
         if last:
@@ -355,7 +357,7 @@ class AsyncConsumerGroup(AsyncBlock):
             try:
                 await self._call_handler("cleanup", session)
             except Exception as error:
-                # A KprotoError is only reported, for example a commit that failed because partitions were
+                # A KprotoError is reported and not raised, for example that of a commit after partitions were
                 # lost.
                 if not isinstance(error, KprotoError):
                     self._cleanup_error = error
@@ -440,7 +442,7 @@ class AsyncConsumerGroup(AsyncBlock):
             self._marks.on_committed(offsets)
 
     async def _verify_marks(self) -> None:
-        """Drop the marks of `setup` that are not above the group's committed offset of the partition."""
+        """Drop the marks of `setup` that are not above the committed offset of their partition."""
         unverified = self._marks.unverified()
         if unverified:
             self._marks.verify(await self.consumer.committed(unverified))

@@ -144,8 +144,8 @@ class _ThreadedHandler:
 
     async def _run(self, method: str, *arguments: Any) -> None:
         future: Future[BaseException | None] = Future()
-        # The future is marked as running, so that it cannot be cancelled, and the thread can set its result
-        # even if the waiting task was cancelled.
+        # A running future cannot be cancelled. The thread can therefore set its result even if the waiting
+        # task was cancelled.
         future.set_running_or_notify_cancel()
 
         def work() -> None:
@@ -226,9 +226,8 @@ class ConsumerGroup(Block):
     def close(self, timeout: float = 30.0) -> None:
         """End the session, commit the marks, and leave the group.
 
-        Raises the error of the last commit. Raises IllegalState in a handler, because `close` waits for the
-        handlers, for at most `timeout` seconds. A handler that has not returned by then continues in its
-        thread.
+        Raises the error of the last commit. Raises IllegalState if a handler calls it, because `close` waits
+        for the handlers. A handler that does not return within `timeout` seconds continues in its thread.
         """
         timeout = seconds("timeout", timeout)
         if threading.get_ident() in self._handler_threads:

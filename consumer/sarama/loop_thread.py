@@ -38,7 +38,7 @@ class Source(Protocol[R]):
 class LoopThread(Generic[T]):
     """Runs an event loop in a thread until `close`.
 
-    `make` creates `client` in the loop. The constructor raises its exceptions.
+    The function `make` creates `client` in the loop. The constructor raises the exceptions of `make`.
 
     The child process of a fork does not have this thread, so in the child every call raises IllegalState, and
     `close` does nothing.
@@ -172,7 +172,7 @@ class LoopThread(Generic[T]):
         self._forked = True
 
     def on_exit(self) -> str:
-        """Return no warning: the client in the loop reports the records that it loses."""
+        """Return no warning. The client in the loop itself warns of the records that it loses."""
         return ""
 
     def _stop(self) -> None:
@@ -209,7 +209,9 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _take_first(items: deque[R]) -> list[R]:
-    """Remove and return the first item, or nothing if the queue is empty. Ctrl-C puts the item back."""
+    """Remove the first item, and return it in a list. The list is empty if the queue is. Ctrl-C puts the item
+    back.
+    """
     items_taken: list[R] = []
     try:
         # An IndexError means that the queue is empty.

@@ -82,7 +82,7 @@ class Marks:
                     del self._marks[partition]
 
     def uncommitted(self, partitions: Collection[TopicPartition] | None) -> Offsets:
-        """Return the marks that are not committed yet, of these partitions, or of all partitions if None."""
+        """Return the uncommitted marks of these partitions, or of all partitions if None."""
         with self._lock:
             return {
                 partition: (mark.offset, mark.metadata)

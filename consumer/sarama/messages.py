@@ -131,5 +131,5 @@ def check_returns(return_successes: bool, return_errors: bool) -> None:
     for name, value in (("return_successes", return_successes), ("return_errors", return_errors)):
         if value is not True:
             raise ConfigError(
-                name, value, "True: send_message() returns or raises the result of each message"
+                name, value, "it must be True, because send_message() returns or raises each result"
             )

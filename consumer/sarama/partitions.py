@@ -118,9 +118,11 @@ class AsyncPartitionConsumers(AsyncBlock):
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         group, reset = config.get("group_id"), config.get("auto_offset_reset", "none")
         if group is not None:
-            raise ConfigError("group_id", group, "None: this class commits no offsets; use ConsumerGroup")
+            raise ConfigError(
+                "group_id", group, "leave it out, because this class commits no offsets (ConsumerGroup does)"
+            )
         if reset != "none":
-            allowed = 'only "none": consume_partition() takes the offset at which a partition begins'
+            allowed = "leave it out, because consume_partition() takes the offset at which to begin"
             raise ConfigError("auto_offset_reset", reset, allowed)
         require_bytes(config)
         config["auto_offset_reset"] = "none"

@@ -15,7 +15,7 @@ A SyncProducer waits for each message. A QueueProducer has an input queue and re
 Rules (those of sarama's sync_producer.go and async_producer.go, except where a rule says otherwise):
 
 * The defaults are those of `Producer`, which is idempotent, has acks="all", and partitions keys as Java does.
-  By default sarama's producer only waits for the leader, and hashes keys with FNV-1a.
+  By default sarama's producer waits only for the leader, and hashes keys with FNV-1a.
 * Each message is returned once: by `successes` if return_successes is set, or by `errors` if return_errors is
   set. Errors that are not returned are logged.
 * `input` waits while `MAX_UNREAD` results are unread, and raises RequestTimedOut after max_block_ms. sarama's
@@ -55,7 +55,7 @@ from .messages import (
 
 
 class AsyncSyncProducer(AsyncBlock):
-    """Sends messages and waits for each: `SyncProducer` for asyncio. Several tasks may use one producer."""
+    """Sends messages and waits for each result: `SyncProducer` for asyncio. Tasks may share it."""
 
     @hide_secrets
     def __init__(

@@ -13,8 +13,10 @@ from kproto.group.subscription import TopicPartition
 from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord
 
-MAX_BUFFERED = 256  # Number of records with which a queue is full: sarama's default of ChannelBufferSize.
-RECHECK_S = 0.01  # Interval (s) at which a waiting reader checks whether its partition may be lost.
+# Number of records with which a queue is full: sarama's default of ChannelBufferSize.
+MAX_BUFFERED = 256
+# Interval (s) at which a waiting reader checks whether its partition may be lost.
+RECHECK_S = 0.01
 
 
 class RecordQueue:

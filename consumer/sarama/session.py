@@ -76,7 +76,7 @@ class SessionGroup(Protocol):
     def mark(
         self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark an offset, to be committed, for a partition that the session claims."""
+        """Mark an offset for the next commit of a partition that the session claims."""
 
     async def commit(self, partitions: set[TopicPartition] | None, timeout: float | None = None) -> None:
         """Commit the marks of these partitions, or of all partitions if None."""

@@ -37,10 +37,10 @@ Column: TypeAlias = Any
 # The aborted transactions of a fetch response, each as (producer id, first offset).
 Aborted: TypeAlias = tuple[tuple[int, int], ...]
 
-# The maximum of rows in an Arrow batch. Between 2,000 and 65,000 rows the JVM is equally fast, but small
-# batches cost more CPU time in Python. For a million rows of 100 bytes through mapInArrow, batches of 2,000
-# rows take 0.69 CPU seconds, of 20,000 rows 0.58 s, and of 50,000 rows 0.55 s (medians of five runs on a busy
-# machine).
+# The maximum number of rows in an Arrow batch. Between 2,000 and 65,000 rows the JVM is equally fast, but
+# small batches cost more CPU time in Python. For a million rows of 100 bytes through mapInArrow, batches of
+# 2,000 rows take 0.69 CPU seconds, of 20,000 rows 0.58 s, and of 50,000 rows 0.55 s (medians of five runs on
+# a busy machine).
 ROWS = 50_000
 
 _MAGIC_AT = 16  # The position of the magic byte in a batch and in a message.
@@ -81,8 +81,8 @@ def batches_before(records: Data, end: int) -> tuple[Data, int | None]:
 # The maximum size in bytes of the compressed batches that are decompressed together. The limit saves memory,
 # because records such as log lines may be a hundred times larger than their compressed form. For a fetch of
 # 600,000 records of 600 bytes, a worker needed 245 MB with the limit and 866 MB without it. The limit also
-# reduced the CPU time to 40 %. With an aborted transaction in the fetch, it needed 193 MB with the limit and
-# 839 MB without it.
+# reduced the worker's CPU time to 40 % of that without it. If the fetch contained an aborted transaction, the
+# worker needed 193 MB with the limit and 839 MB without it.
 PIECE_BYTES = 1024 * 1024
 
 
@@ -278,8 +278,8 @@ class Builder:
                 -1,
                 "timestamp",
                 first + row,
-                f"{place} has the timestamp {times[row]} ms, outside Spark's range of +/-{_MOST_MS} ms: to "
-                'read it, omit the column timestamp, as with .schema("key BINARY, value BINARY")',
+                f"{place} has the timestamp {times[row]} ms, outside Spark's range of +/-{_MOST_MS} ms; to "
+                'read the record, omit the column timestamp, as with .schema("key BINARY, value BINARY")',
             )
         return times * 1000
 

@@ -52,7 +52,7 @@ def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], b
         expression = compiled(translated)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(
-            option, pattern, f"allowed: a regular expression in Java's syntax that Python supports ({error})"
+            option, pattern, f"Python cannot compile its translation ({error}); use a simpler pattern"
         ) from None
     return lambda name: expression.search(name) is not None
 

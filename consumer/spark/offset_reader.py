@@ -179,7 +179,7 @@ class OffsetReader:
     # ---- offsets
 
     def view(self, expected: Collection[str] | None = None, *, strict: bool = True) -> View:
-        """Return the current ends of all logs that the query reads, for the arguments of `partitions`."""
+        """Return the current ends of all logs that the query reads, with the arguments of `partitions`."""
         partitions, ids = self.partitions(expected, strict=strict)
         try:
             return self.view_of(partitions, ids)
@@ -332,7 +332,7 @@ def retry_while_unreachable(request: Callable[[], T], seconds: float, option: st
     """Return the result of `request`. Retry it for at most `seconds` while the cluster is unreachable.
 
     `option` is the name of the option that sets this time. Raises ConnectionFailed if the cluster is still
-    unreachable after it.
+    unreachable after this time.
     """
     end, pause = time.monotonic() + seconds, PAUSE_S
     for tries in count():

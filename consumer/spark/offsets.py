@@ -1,5 +1,4 @@
-"""Computes the offsets of a query's next batch, its division into ranges, and the losses of records. No I/O,
-no clock.
+"""Computes the offsets of a query's next batch, the ranges of the batch, and lost records. No I/O, no clock.
 
 An offset of a query contains the offset of the *next* record to read in each partition. Spark writes its JSON
 to the checkpoint, and shows it in the query's progress. The JSON maps topics to partitions and offsets, as in
@@ -255,8 +254,8 @@ def advance(
     """Return the end of the next batch, or the object `start` itself if there is no batch.
 
     `starts` has the first position of each partition that is new, re-created or truncated (see
-    `find_changes`). `limit` is the largest number of offsets in the batch, which is divided in proportion to
-    each partition's backlog. `ceiling` has ends that must not be exceeded.
+    `find_changes`). `limit` is the largest number of offsets in the batch. It is divided among the partitions
+    in proportion to their backlogs. `ceiling` has ends that must not be exceeded.
     """
     ends = dict(view.ends)
     if ceiling is not None:
@@ -474,9 +473,9 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _texts(numbers: Positions) -> dict[str, str]:
-    """Return for each topic its numbers by partition as text, such as ``0:17,1:9``.
+    """Map each topic to a text of its partitions with their numbers, such as ``0:17,1:9``.
 
-    The keys that begin with ``@`` contain this form of the numbers.
+    The numbers are offsets or leader epochs. The keys that begin with ``@`` contain these texts.
     """
     pairs: dict[str, list[str]] = {}
     for (topic, partition), number in sorted(numbers.items()):

@@ -80,7 +80,9 @@ def json_object(name: str, value: str, shape: str) -> dict[str, object]:
     try:
         value_read: object = json.loads(value, object_pairs_hook=_without_duplicates)
     except ValueError as error:
-        raise ConfigError(name, value, f"allowed: JSON such as {shape} ({error})") from None
+        raise ConfigError(
+            name, value, f"the JSON cannot be read ({error}); allowed: JSON such as {shape}"
+        ) from None
     if not isinstance(value_read, dict):
         raise ConfigError(name, value, f"allowed: JSON such as {shape}")
     return cast("dict[str, object]", value_read)

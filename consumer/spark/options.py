@@ -74,8 +74,8 @@ class Options:
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
-    # The timeout in ms without kafkaConsumer.pollTimeoutMs: the default of spark.network.timeout, 120 s.
-    # Spark's own source uses that setting, which a Python source cannot read.
+    # The option kafkaConsumer.pollTimeoutMs. Its default is that of spark.network.timeout, 120 s. Spark's own
+    # source uses the setting spark.network.timeout itself, which a Python source cannot read.
     poll_timeout_ms: int = 120_000
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 1_000

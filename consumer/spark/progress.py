@@ -138,7 +138,7 @@ def describe_batch(progress: Mapping[str, Any]) -> str:
 
 
 def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[TopicPartition], str]) -> str:
-    """Describe the partitions with the most offsets in `counts`, and add the number of the others.
+    """Describe the partitions with the most offsets in `counts`, and say how many others there are.
 
     The partitions are in the order of topic and number.
     """

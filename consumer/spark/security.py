@@ -61,8 +61,8 @@ def _kafka_name(name: str) -> str:
     return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
 
 
-# Maps phrases in the client's error messages that name its Python options to phrases that name the
-# corresponding Java options.
+# Phrases of the client's error messages with names of Python options, and their replacements with the names
+# of the corresponding Java options.
 _PHRASES: Final[Mapping[str, str]] = {
     "are sasl_username and sasl_password right": (
         "are the username and the password in kafka.sasl.jaas.config right"

@@ -42,7 +42,7 @@ def _requires_pyspark(version: str, feature: str) -> Generator[None]:
 
 
 def _hide_secrets(options: MutableMapping[str, str]) -> None:
-    """Mask the secrets in the repr of `options`, which the functions of Spark have in local variables."""
+    """Mask the secrets in the repr of `options`. Local variables of Spark's functions refer to `options`."""
     for name, value in list(options.items()):
         if mask_secret(name, value) != value:
             options[name] = HiddenText(value)

@@ -112,7 +112,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Let this run end at the current ends of the logs."""
+        """Make this run of the query end at the current ends of the logs."""
         with kafka_option_names_in_errors():
             self.planner.stop_at_present_ends()
 
@@ -225,7 +225,7 @@ class Planner:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def stop_at_present_ends(self) -> None:
-        """Exclude records that arrive after this moment from the run."""
+        """Make this run of the query end at the current ends of the logs."""
         self._ceiling = self.logs.view(strict=False)
 
     def report(self) -> dict[str, object] | None:

@@ -21,8 +21,9 @@ Rules:
   random.
 * A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
   because the batches that it would write again are marked as written.
-* Markers expire with the group's offsets, ``offsets.retention.minutes`` (a week) after the last one. If a
-  query is killed within a batch and restarts later than that, it writes the rows of that batch again.
+* A marker expires like any committed offset, ``offsets.retention.minutes`` (by default a week) after its
+  commit. If a query is killed within a batch and restarts later than that, it writes the rows of that batch
+  again.
 * A batch query counts as a query with one batch. The rows of each of its tasks are written together and once.
   If the job fails, the rows of its finished tasks are not removed.
 """
@@ -138,7 +139,7 @@ def _find_marker(task: Task, options: Options, marker_partition: TopicPartition)
 
 
 def _warn_of_different_rows(task: Task, marker: CommittedOffset, rows: int) -> None:
-    """Log a warning if the repeated batch has another number of rows than the marker."""
+    """Log a warning if the task's number of rows differs from the number in the marker."""
     match = re.search(r": (\d+) rows$", marker.metadata or "")
     if marker.offset == task.batch and match is not None and int(match[1]) != rows:
         log.warning(

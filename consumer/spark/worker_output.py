@@ -41,7 +41,7 @@ def filter_own_output() -> None:
 
 
 def hide_traceback() -> None:
-    """Make this process print only the text of the error that is being raised, if it is a Spark process.
+    """If this is a Spark process, make it print only the text of the error that is being raised.
 
     The function sets the variable that Spark sets for spark.sql.execution.pyspark.udf.hideTraceback. The
     process ends with this error, so no other error loses its traceback.

@@ -1,4 +1,4 @@
-"""Columns that a producer sends: each row is delivered as if it had been sent by itself."""
+"""Columns that a producer sends: each row is delivered as if it had been sent by a separate `send`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ProxyDialer`: connections through SOCKS5 and HTTP proxies, by python-socks."""
+"""`ProxyDialer`: connections through SOCKS5 and HTTP proxies, with the package python-socks."""
 
 from __future__ import annotations
 

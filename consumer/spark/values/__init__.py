@@ -138,7 +138,7 @@ def _schema_text(column_format: ColumnFormat) -> str | None:
         raise ConfigError(
             column_format.option("schema"),
             schema,
-            f"allowed: {shape}, or the path of a file with it ({error})",
+            f"it was taken for the path of a file ({error}); allowed: {shape}, or the path of a file with it",
         ) from None
     if column_format.format == "avro":
         return content.decode()

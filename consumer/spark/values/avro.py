@@ -71,7 +71,9 @@ def _reader(column_format: ColumnFormat) -> AvroNode:
         return parse(option, column_format.schema)
     if column_format.registry is None:
         raise ConfigError(
-            option, None, f"avro needs a schema: JSON, or the path of a file with it, or set {REGISTRY_URL}"
+            option,
+            None,
+            f"avro needs a schema; set it to JSON or the path of a file with JSON, or set {REGISTRY_URL}",
         )
     if column_format.subject is None:
         why = f"the query may read several topics: set the subject, or {option}"

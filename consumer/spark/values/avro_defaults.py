@@ -10,9 +10,10 @@ from .avro_schema import ABSENT, AvroNode
 
 
 def encode(node: AvroNode, default: Any) -> bytes:
-    """Encode a default value, as parsed from JSON, with its type. Raises ValueError if it does not fit.
+    """Encode a default value of the type `node`. Raises ValueError if the value is not of this type.
 
-    The default of a union belongs to the first branch that it fits.
+    `default` is the value as parsed from JSON. The default of a union belongs to the first branch that it
+    fits.
     """
     match node.kind:
         case "null" if default is None:

@@ -28,8 +28,8 @@ def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bo
 def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
     """Return the type to which the values of a writer's union with a common type are converted.
 
-    If the reader has an equal union, except for namespaces, this is the common type of the reader's union.
-    Otherwise it is the reader's type itself.
+    If the reader's type is a union that differs at most in namespaces, this is the common type of the
+    reader's union. Otherwise it is the reader's type itself.
     """
     only = common_type(reader)
     if only is None or reader.kind != "union":

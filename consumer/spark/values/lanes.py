@@ -122,8 +122,8 @@ class Lanes:
         return numbers
 
     def skip(self, lanes: Ints, sizes: Ints, name: str) -> tuple[Ints, Ints]:
-        """Skip `sizes` bytes in each lane. Return the start and end of the bytes, which are equal after an
-        error.
+        """Skip `sizes` bytes in each lane. Return where the bytes start and end. For a lane with an error,
+        the start and the end are equal.
         """
         at = self.at[lanes]
         wrong = (sizes < 0) | (sizes > self.end[lanes] - at)

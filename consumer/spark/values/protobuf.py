@@ -5,8 +5,9 @@ smallest tag at any lane's position, and reads its field in all lanes that are a
 fields in order, so the number of steps is about the number of fields. Fields that are not selected or unknown
 are skipped.
 
-Unsigned numbers never become negative, because uint32 becomes BIGINT, and uint64 DECIMAL(20, 0). A missing
-field has protobuf's default value if its presence is not tracked; otherwise it is null.
+Unsigned numbers never become negative, because uint32 becomes BIGINT, and uint64 DECIMAL(20, 0).
+
+A missing field has protobuf's default value if its presence is not tracked; otherwise it is null.
 """
 
 from __future__ import annotations

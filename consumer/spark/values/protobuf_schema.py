@@ -60,9 +60,11 @@ def message(column_format: ColumnFormat) -> Any:
         try:
             files.ParseFromString(base64.b64decode(column_format.schema, validate=True))
         except (binascii.Error, ValueError, messages.DecodeError) as error:
-            raise ConfigError(option, column_format.schema[:40], f"{_SHAPE} ({error})") from None
+            raise ConfigError(
+                option, column_format.schema[:40], f"it cannot be decoded ({error}); set it to {_SHAPE}"
+            ) from None
     elif column_format.registry is None:
-        raise ConfigError(option, None, f"protobuf needs a schema: {_SHAPE}; or set {REGISTRY_URL}")
+        raise ConfigError(option, None, f"protobuf needs a schema; set it to {_SHAPE}, or set {REGISTRY_URL}")
     elif column_format.subject is None:
         raise ConfigError(
             column_format.option("subject"),

@@ -51,8 +51,8 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
     """Put the schema id from each record's header `name` before the value. Return the values, and the rows
     with invalid headers.
 
-    `headers` has a list of headers for each value. The last header of a name counts. `indexed` means that
-    message indexes follow the id. A value with an invalid header becomes null.
+    `headers` has a list of headers for each value. If a value has several headers `name`, the last one is
+    used. `indexed` means that message indexes follow the id. A value with an invalid header becomes null.
     """
     start = headers.offsets[0].as_py() if len(headers) else 0
     places = to_numpy(headers.offsets, np.int32) - start

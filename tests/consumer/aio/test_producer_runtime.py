@@ -1,4 +1,4 @@
-"""The event loop of an asyncio producer: its timer, and the end of the producer."""
+"""The event loop of an asyncio producer: its timer, and what happens if the producer fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch)
         timer = runtime._timer
         assert 4 < timer.when() - runtime.loop.time() <= 5.1
         runtime._schedule()
-        assert runtime._timer is timer  # The time is the same, so the timer stays.
+        assert runtime._timer is timer  # The tick is still due at the same time, so the timer is kept.
         due[0] = clock.now() - 5_000
         runtime._schedule()
         assert timer.cancelled()
@@ -51,7 +51,7 @@ def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch)
 def test_a_tick_has_the_time_at_which_it_was_due_and_follows_the_responses_of_one_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If the loop was blocked, it first reads the responses that have arrived in the meantime."""
+    """If the event loop was blocked, it reads the responses that have arrived before it runs the tick."""
 
     async def story(producer: AsyncProducer, runtime: Any) -> None:
         events: list[tuple[Any, int | None]] = []

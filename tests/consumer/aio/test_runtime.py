@@ -1,4 +1,4 @@
-"""The event loop of an asyncio client: its timer, its calls, and the end of the client."""
+"""The event loop of an asyncio client: its timer, its calls, and and its failure or close."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch)
         timer = runtime._timer
         assert 4 < timer.when() - asyncio.get_running_loop().time() <= 5.1
         runtime._schedule()
-        assert runtime._timer is timer  # The time is the same, so the timer stays.
+        assert runtime._timer is timer  # The tick is still due at the same time, so the timer is kept.
         due[0] = clock.now() - 5_000
         runtime._schedule()
         assert timer.cancelled()

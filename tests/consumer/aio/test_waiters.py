@@ -95,7 +95,7 @@ def test_a_pause_lets_other_tasks_run_once_in_a_while(monkeypatch: pytest.Monkey
 
 
 def test_a_task_that_polls_repeatedly_without_records_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task sleeps for MAX_HOG_S, so that threads get the GIL. A task with records does not sleep."""
+    """The task sleeps for MAX_HOG_S, so that threads get the GIL. A task that gets records does not sleep."""
 
     async def story(waiters: TaskWaiters) -> None:
         monkeypatch.setattr(module, "MAX_HOG_S", 0.05)
@@ -105,7 +105,7 @@ def test_a_task_that_polls_repeatedly_without_records_sleeps(monkeypatch: pytest
         began = waiters._pause_at = time.monotonic()
         await waiters.pause(delivering=False)
         assert time.monotonic() - began >= 0.04
-        # After a long time without a pause, the task does not poll repeatedly.
+        # The last pause was a second ago, so the task does not poll without a pause, and need not sleep.
         waiters._pause_at = time.monotonic() - 1
         assert await turns_during(waiters.pause(delivering=False)) == 1
 

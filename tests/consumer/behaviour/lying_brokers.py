@@ -32,8 +32,10 @@ class LyingWorld(World):
         super().__init__(*args, **options)
         self.api, self.right_before, self.change = lie
         self.victim = victim
-        self.is_lasting = False  # Whether all later responses to this API are wrong, too.
-        self.lie = ""  # The wrong field and its value, for assertion messages. "" before the wrong response.
+        # Whether all later responses to this API are wrong, too.
+        self.is_lasting = False
+        # The wrong field and its value, for assertion messages. "" before the wrong response.
+        self.lie = ""
 
     def _reply(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]

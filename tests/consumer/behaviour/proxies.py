@@ -1,4 +1,4 @@
-"""A proxy with a few lines: SOCKS5 with a password, and HTTP CONNECT. It connects to 127.0.0.1 only."""
+"""A small proxy: SOCKS5 with a password, and HTTP CONNECT. It connects to 127.0.0.1 only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TinyProxy:
 
     def close(self) -> None:
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # A close alone does not end `accept`.
+            self._listener.shutdown(socket.SHUT_RDWR)  # `close` alone would not end `accept`.
         self._listener.close()
         for sock in self.connections:
             with suppress(OSError):

@@ -146,7 +146,7 @@ def test_groups_are_deleted_by_their_coordinators_even_if_one_moves() -> None:
 
 
 def disturb(world: World, random: Random) -> None:
-    """Plan some changes of the cluster and faults of the network during the next 3 s."""
+    """Schedule random changes of the cluster and random faults of the network for the next 3 s."""
     for _ in range(random.randint(1, 6)):
         node, partition = random.choice(BROKERS), random.randrange(len(PARTITIONS))
         lasts = random.randint(1, 6_000)

@@ -86,7 +86,7 @@ class Schedule:
         world = self.world
         self.join()
         for _ in range(self.random.randrange(5, 40)):
-            # The drawn call may be invalid and raise: all brokers are down, or the member is closed.
+            # The drawn call may be invalid and raise, because all brokers are down or the member is closed.
             with contextlib.suppress(IllegalState):
                 self.random_event()
             world.run(self.random.choice([1, 10, 100, 1000]))

@@ -1,7 +1,7 @@
 """The methods of the public clients pass their arguments on, and return the results unchanged.
 
-A recorder replaces what the clients pass their calls to: their operations, or for the blocking admin client
-the coroutines of the asyncio client.
+The blocking admin client passes its calls to the asyncio client, and all other clients pass them to their
+operations. In the tests a recorder replaces the asyncio client or the operations.
 """
 
 from __future__ import annotations
@@ -132,4 +132,4 @@ def test_a_call_of_an_admin_client_has_its_timeout_or_that_of_the_client(
 
 
 class Recorded(Exception):
-    """Ends a call of an admin client that was recorded."""
+    """Ends a call of an admin client after its plan and timeout were recorded."""

@@ -270,7 +270,9 @@ def test_a_cancelled_coroutine_deserializer_loses_nothing(broker: str) -> None:
 
 
 def test_a_seek_and_a_commit_of_another_task_count_while_a_deserializer_waits(broker: str) -> None:
-    """The records of the poll are not returned after the seek, and not committed before they are returned."""
+    """While a poll waits for the deserializer, another task commits and seeks. The commit does not include
+    the records of this poll, and the seek drops them.
+    """
 
     async def main() -> None:
         entered, release = asyncio.Event(), asyncio.Event()

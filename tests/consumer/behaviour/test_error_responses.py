@@ -75,7 +75,8 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
 class Restored(World):
-    """A world whose metadata become those of a restored cluster.
+    """A world whose cluster is restored when `restored` is set: metadata then has other broker ids and
+    epochs.
 
     Broker 9, the leader in epoch 5, is now broker 1, the leader in epoch 0.
     """
@@ -208,8 +209,8 @@ def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(clie
     """The restored cluster has other broker ids. The topic has the same id, but another leader with a lower
     leader epoch. Clients continue within seconds.
     """
-    # Fetch 8 and ListOffsets 3 contain no leader epoch. ApiVersions 4 contains no broker id, which the broker
-    # would reject, because only the Metadata responses are changed.
+    # Only Metadata responses are changed. Brokers would therefore reject the leader epochs of later versions
+    # of Fetch and ListOffsets, and the broker id of later versions of ApiVersions.
     world = Restored({"t": 1}, highest={"ApiVersions": 4, "Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")
     if client == "consumer":

@@ -293,8 +293,10 @@ def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future(broker
 
     class Commits(RebalanceListener):
         async def revoked(self, partitions: Iterable[TopicPartition]) -> None:  # type: ignore[override]
-            # The callback begins while the consumer closes, or after `close` has returned. The commit fails
-            # in both cases.
+            """The callback begins while the consumer closes, or after `close` has returned.
+
+            The commit fails in both cases.
+            """
             with pytest.raises((IllegalState, RequestTimedOut), match="closed"):
                 await consumer.commit({TopicPartition("t", 0): 1})
 

@@ -1,4 +1,4 @@
-"""Interceptors see and change records, and whatever they do, the client continues without them."""
+"""Interceptors see and change records. If an interceptor fails, the client ignores it and continues."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_ctrl_c_while_a_poll_returns_gives_its_records_back(
 
 
 def test_a_rejected_poll_of_another_thread_does_not_take_records_back() -> None:
-    """A callback of a future polls, which is rejected, while the application's poll is about to return."""
+    """While the application's poll is about to return, a callback of a future polls, and is rejected."""
     may_poll, has_polled = threading.Event(), threading.Event()
     outcomes: list[str] = []
 

@@ -48,7 +48,7 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
     """Return the number of fetched bytes that poll has not returned.
 
-    `paused` selects paused partitions or those that are not paused, and None selects all.
+    With `paused` True or False, only the paused or only the other partitions are included.
     """
     states = a.engine.core.partitions.states.values()
     return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)

@@ -141,7 +141,7 @@ def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since:
 
 
 def test_messages_without_timestamps_have_no_offset_at_a_time() -> None:
-    """A lookup by time finds no offset among messages of the format before 0.10.
+    """A lookup by time finds no offset among messages of magic 0, the format before Kafka 0.10.
 
     These messages have no timestamps. As in Java's OffsetFetcherUtils, the lookup still returns the offsets
     of other partitions.

@@ -37,9 +37,12 @@ pytestmark = pytest.mark.thorough
 
 SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
 ERROR_CODES = [3, 5, 6, 7, 13, 19, 20, 56, 87, 59, 45]
-NOT_STORED = (45, 59, 87)  # Error codes that mean that the broker has not stored the batch.
-MAYBE_STORED = (7, 20)  # Error codes that a broker may also return for a batch that it has stored.
-MAX_MESSAGE_BYTES = 400  # The max.message.bytes of one topic. Larger batches have to be split.
+# Error codes that mean that the broker has not stored the batch.
+NOT_STORED = (45, 59, 87)
+# Error codes that a broker may also return for a batch that it has stored.
+MAYBE_STORED = (7, 20)
+# The max.message.bytes of one topic. Larger batches have to be split.
+MAX_MESSAGE_BYTES = 400
 
 
 @dataclass
@@ -86,7 +89,7 @@ class Chaos:
             return None
         if code in MAYBE_STORED and self.random.random() < 0.5:
             for topic, entry in self.entries(request):
-                # Raised for a batch that is out of order, which the broker does not store.
+                # The broker does not store a batch that is out of order, and raises an error.
                 with suppress(ConfigError):
                     self.world.append(topic, entry.index, entry.records)
         return ProduceResponse(

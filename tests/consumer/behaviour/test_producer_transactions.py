@@ -1,4 +1,4 @@
-"""Transactional producers: blocks, timeouts and cancellation.
+"""Transactional producers: `with` blocks of transactions, timeouts and cancellation.
 
 Threads, event loops and sockets are real. The coordinator is scripted.
 """

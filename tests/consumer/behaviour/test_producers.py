@@ -659,9 +659,9 @@ def clock_ahead(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProdu
 def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A response that arrives while the process is stopped counts.
+    """A delivery succeeds if its response arrives while the process is stopped.
 
-    It counts even if the delivery timeout has expired when the process continues. The stop begins after a
+    It succeeds even if the delivery timeout has expired when the process continues. The stop begins after a
     poll of the sockets.
     """
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:

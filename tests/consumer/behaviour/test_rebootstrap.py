@@ -240,7 +240,7 @@ def test_a_misrouted_connection_leads_to_the_bootstrap_addresses() -> None:
     assert set(expected) == {(None, -1), (cluster_id, 2)}
     assert expected[0] == (None, -1)
     # After the rejection the client connects to the bootstrap address. The metadata still lists node 2 at the
-    # same address, so the client connects to it without naming it.
+    # rejected address, so the client then connects to node 2 without an expected node id.
     nodes = [node for node, _ in groupby(node for _, node in expected)]
     assert nodes == [-1, 2, -1]
 

@@ -1,4 +1,6 @@
-"""`store_offsets` with `enable_auto_offset_store=False`: commits have only what the application stores."""
+"""`store_offsets` with `enable_auto_offset_store=False`: only offsets that the application stores are
+committed.
+"""
 
 from __future__ import annotations
 
@@ -76,9 +78,7 @@ def test_returned_records_alone_are_not_committed(bootstrap: str) -> None:
         read(consumer)
         consumer.poll(0.05)
         consumer.commit()
-    assert (
-        committed_number(bootstrap) == 0
-    )  # the start offset, which the group commits before the first record
+    assert committed_number(bootstrap) == 0  # The member commits its start offset before the first record.
 
 
 def test_close_commits_the_last_stored_offset(bootstrap: str) -> None:

@@ -253,7 +253,8 @@ def test_a_crash_ends_a_commit(broker: Coordinator, make: Callable[..., Any]) ->
     engine.metadata.due = lambda: 1 // 0
     broker.let_go(EndTxnRequest)
     thread.join(20)
-    assert results == [None] or "failed" in str(results[0])  # The response may arrive before the crash.
+    # If the response arrives before the crash, the commit succeeds.
+    assert results == [None] or "failed" in str(results[0])
     # Wait for the crash: a `begin` before the crash might succeed, because it may need no request.
     until(lambda: bool(engine.records.closed))
     with pytest.raises(IllegalState, match="failed"):
@@ -284,7 +285,8 @@ def test_a_callback_may_end_a_transaction(broker: Coordinator, call: str) -> Non
     producer.close()
 
 
-# Each test interrupts every fourth moment. The quick tests interrupt the odd moments only.
+# The first moments at which a test interrupts. From each of them it continues with every fourth moment. The
+# quick tests begin only with 1 and 3.
 FIRST_MOMENTS = [1, 3, *(pytest.param(first, marks=pytest.mark.thorough) for first in (2, 4))]
 
 

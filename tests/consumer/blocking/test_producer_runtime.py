@@ -1,4 +1,4 @@
-"""The thread of a blocking producer: when it is woken, and what deliveries say while they wait."""
+"""The thread of a blocking producer: when it is woken, and the errors of deliveries that are not done."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ def producer() -> Iterator[Producer]:
 @pytest.mark.parametrize(
     ("wakes_in_ms", "is_sealed", "is_woken"),
     [
-        (None, False, True),  # The thread sleeps until an event of the network.
-        (60_000, False, True),  # The thread would wake after linger.ms.
-        (100, False, False),  # The thread wakes early enough by itself.
-        (100, True, True),  # A sealed batch is sent at once.
-        (0, True, False),  # The thread is awake.
+        # The thread sleeps until an event of the network.
+        (None, False, True),
+        # The thread would wake after linger.ms.
+        (60_000, False, True),
+        # The thread wakes early enough by itself.
+        (100, False, False),
+        # A sealed batch is sent at once.
+        (100, True, True),
+        # The thread is awake.
+        (0, True, False),
     ],
 )
 def test_the_thread_is_woken_if_it_would_wake_too_late(

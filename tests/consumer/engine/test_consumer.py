@@ -945,7 +945,8 @@ def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
 def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> None:
     """A commit that a JoinGroup overtakes is sent again.
 
-    Both use different connections, and the coordinator may begin a new generation before it reads the commit.
+    The two requests use different connections, and the coordinator may begin a new generation before it reads
+    the commit.
     """
     world = World({"t": 2})
     a = world.consumer(**GROUP)

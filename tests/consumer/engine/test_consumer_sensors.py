@@ -219,7 +219,7 @@ def test_the_time_between_polls_is_that_between_their_starts() -> None:
     assert calls(sensors, 5_000).value("time-between-poll-avg") == (0 + 400 + 600) / 3
     assert calls(sensors, 5_000).value("time-between-poll-max") == 600
     assert calls(sensors, 5_000).value("last-poll-seconds-ago") == 3
-    # 100 of 100 ms, 0 of 400 ms, 200 of 800 ms.
+    # Times in poll, measured as in Java: 100 of 100 ms, 0 of 400 ms, and 200 of 800 ms.
     assert calls(sensors, 5_000).value("poll-idle-ratio-avg") == 1.25 / 3
 
 
@@ -240,7 +240,7 @@ def test_polls_of_buffered_records_are_recorded_with_their_own_times() -> None:
     sensors.poll_ended(2_500)
     assert calls(sensors, 3_000).value("time-between-poll-avg") == (0 + 400 + 100 + 0 + 500) / 5
     assert calls(sensors, 3_000).value("time-between-poll-max") == 500
-    # 0 of 400 ms, 0 of 100 ms, 500 of 1,000 ms.
+    # Times in poll, measured as in Java: 0 of 400 ms, 0 of 100 ms, and 500 of 1,000 ms.
     assert calls(sensors, 3_000).value("poll-idle-ratio-avg") == 0.5 / 3
 
 

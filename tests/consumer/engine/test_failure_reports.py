@@ -1,4 +1,4 @@
-"""Failure reports of failures that last longer than FAILURE_REPORT_DELAY_MS.
+"""Reports of failures that last longer than FAILURE_REPORT_DELAY_MS.
 
 A failure is reported after this delay, and then at growing intervals.
 """

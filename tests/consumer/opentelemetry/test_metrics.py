@@ -39,7 +39,7 @@ def instruments() -> tuple[ClientInstruments, InMemoryMetricReader]:
 
 
 class Client:
-    """A client whose metrics are given. The first one names the kind of client, as in every snapshot."""
+    """A client with given metrics. As in every snapshot, the first metric names the kind of client."""
 
     def __init__(self, *metrics: Metric) -> None:
         self.snapshots = 0

@@ -1,4 +1,4 @@
-"""The options, the timeouts and the end of admin clients."""
+"""Admin clients: their options, their timeouts, and their `close`."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def transactional_producer() -> Producer:
 
 @pytest.mark.parametrize("method", WAITING)
 def test_a_method_that_waits_is_rejected_in_a_signal_handler_that_interrupted_a_call(method: str) -> None:
-    """The interrupted call owns the lock, so the call of the handler would wait for itself."""
+    """The interrupted call holds the lock and cannot continue, so the handler's call would wait forever."""
     producer = transactional_producer()
     try:
         with producer._runtime.locked(), pytest.raises(IllegalState, match="a signal handler interrupted"):

@@ -389,8 +389,8 @@ def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> 
 
 
 def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
-    """A `close` that a timeout cancels still leaves the group. Regression: the client stayed a member with
-    heartbeats, and no handler read its partitions.
+    """A `close` that a timeout cancels still leaves the group. Regression: the client still sent heartbeats
+    and stayed in the group, but no handler read its partitions.
     """
 
     class Sleeps(AsyncRecordingHandler):

@@ -70,7 +70,8 @@ def test_messages_survive_a_round_trip_and_schemas_are_registered_once(server: R
         ("Last", b"\2\2"),
         ("Order.Item", b"\4\0\0"),
         ("Order.Item.Note", b"\6\0\0\0"),
-        ("Order.After", b"\4\0\2"),  # As in Java, the entries of the map before it do not count.
+        # As in Java, LabelsEntry, the message of a map's entries, is skipped: After has the index 1.
+        ("Order.After", b"\4\0\2"),
     ],
 )
 def test_the_indexes_of_the_message_follow_the_schema_id(
@@ -89,7 +90,7 @@ def test_without_a_class_messages_are_those_of_the_registered_schema(server: Reg
     deserializer = ProtobufDeserializer(registry=registry(server))
     messages = [deserializer.deserialize("t", data, ()) for _ in range(3)]
     assert [(message.price.cents, dict(message.labels)) for message in messages] == [(995, {"a": "b"})] * 3
-    assert len(server.requests) - before == 2  # the schema, and the file that it imports
+    assert len(server.requests) - before == 2  # Requests for the schema and for the file that it imports.
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,8 @@ def test_short_lived_tokens_are_renewed_without_an_error(
         tokens: list[str] = []
 
         def token() -> str:
-            # Each token is valid for 3 s, and renewed after 85 to 95 % of this time. A busy machine needs the
-            # rest.
+            # Each token is valid for 3 s, and is renewed after 85 to 95 % of this time. The remaining time is
+            # enough for the renewal on a busy machine.
             tokens.append(kafka.token("alice", 3.0))
             return tokens[-1]
 

@@ -23,7 +23,7 @@ T0 = tp("t", 0)
 def loading_world(times: int, metadata_version: int = 13) -> tuple[World, Consumer, list[tuple[int, int]]]:
     """Return a consumer whose first commits are answered with COORDINATOR_LOAD_IN_PROGRESS.
 
-    The list gets the time and the offset of each OffsetCommit.
+    Also return a list, to which the time and the offset of each OffsetCommit are added.
     """
     world = World({"t": 1})
     consumer = world.consumer(group_id="g", retry_backoff_ms=100, retry_backoff_max_ms=10_000)

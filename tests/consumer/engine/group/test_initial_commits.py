@@ -206,7 +206,7 @@ def test_a_commit_of_a_deleted_topic_does_not_replace_the_initial_commit_of_the_
 
 @pytest.mark.rule("M206")
 def test_a_late_response_to_a_commit_of_the_deleted_topic_does_not_replace_the_initial_commit() -> None:
-    """The response arrives after the client has learnt that the topic was re-created."""
+    """The response to the commit arrives after the client has learnt that the topic was re-created."""
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     a = member_at(world, OffsetFetchRequest, session_timeout_ms=30_000, metadata_max_age_ms=500)
     world.fault("delay", a, world.cluster.group_coordinator_of("g"), ms=2_000)
@@ -283,7 +283,9 @@ def test_an_initial_commit_does_not_overwrite_a_commit_that_timed_out(
 
 
 def begin_transaction(world: World, a: Consumer, offset: int) -> Callable[[str], PendingCall]:
-    """Send the offset in a transaction of the group. Return the function that ends the transaction."""
+    """Begin a transaction, and send `offset` in it for the group. Return a function that ends the
+    transaction.
+    """
     producer = world.producer(transactional_id="x", linger_ms=0)
     transactions = producer.engine.transactions
     assert transactions is not None
@@ -310,7 +312,9 @@ def begin_transaction(world: World, a: Consumer, offset: int) -> Callable[[str],
 def test_a_delayed_initial_commit_does_not_overwrite_the_offsets_of_a_transaction(
     ends_by: str, open_ms: int
 ) -> None:
-    """Kafka applies the offset that was written last, so the initial commit waits for the end."""
+    """Kafka applies the offset that was written last. The initial commit therefore waits for the end of the
+    transaction.
+    """
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     is_loading = [True]

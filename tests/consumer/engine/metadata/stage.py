@@ -17,7 +17,7 @@ TOPIC_ID = UUID(int=1)
 def metadata_response(
     *, leader: int = 1, epoch: int = 5, topic_id: UUID = TOPIC_ID, code: int = 0
 ) -> MetadataResponse:
-    """Return a response with the topic `t` of one partition, and two brokers."""
+    """Return a response with two brokers and the topic `t`, which has one partition."""
     partitions = [
         MetadataResponsePartition(
             error_code=0,

@@ -166,8 +166,8 @@ def make_address_stale(world: World, node: int, client: Any) -> None:
 
 
 def test_a_coordinator_with_a_new_address_is_found() -> None:
-    """The client finds a coordinator at its new address by FindCoordinator's response. Its metadata is
-    refreshed only after five minutes.
+    """The client connects to a coordinator at the address in FindCoordinator's response. The address in the
+    client's metadata is still the old one, because metadata is refreshed only after five minutes.
     """
     world = World({"t": 1}, brokers=2)
     a = world.consumer(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
@@ -201,8 +201,8 @@ def test_a_leader_with_a_new_address_is_found_by_the_old_leaders_response() -> N
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_topic_missing_from_a_metadata_response_is_reported_and_requested_again(group: str | None) -> None:
-    """A topic that a metadata response lacks is reported and requested again. Regression: the consumer read
-    no record of it until metadata expired after five minutes, without a report.
+    """A topic that a metadata response lacks is reported and requested again. Regression: until metadata
+    expired after five minutes, the consumer read no record of the topic and did not report this.
     """
     world = World({"t": 1})
     world.write("t", 0, "x")

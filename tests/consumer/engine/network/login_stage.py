@@ -62,7 +62,7 @@ class LoginStage:
         self.server: Any = None
         self.bare = False
         self.silent = False
-        # Whether the broker rejects renewals, as Kafka's KafkaChannel does for one within a second of the
+        # Whether the broker rejects renewals. Kafka's KafkaChannel rejects a renewal within a second of the
         # last login.
         self.too_soon = False
         self.versions_without_sasl = 0  # The number of ApiVersions responses that do not list SaslHandshake.
@@ -70,10 +70,14 @@ class LoginStage:
         # The bytes that the broker sends instead of its answer to SaslAuthenticate.
         self.says: bytes | None = None
         self.offers = list(SERVERS)
-        self.cut = False  # Whether the connection breaks at the first request after the login.
-        self.repeats = ""  # The broker's error message for rejected credentials.
-        self.hosts: dict[int, str] = {}  # Connection key -> host.
-        self.refusing: set[str] = set()  # Hosts that reject all credentials.
+        # Whether the connection breaks at the first request after the login.
+        self.cut = False
+        # The broker's error message for rejected credentials.
+        self.repeats = ""
+        # Connection key -> host.
+        self.hosts: dict[int, str] = {}
+        # Hosts that reject all credentials.
+        self.refusing: set[str] = set()
         self.host = ""
         self.answers = 1 << 30  # The number of responses after which the connection breaks.
         self.seen: list[str] = []

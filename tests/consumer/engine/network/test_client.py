@@ -105,7 +105,7 @@ def test_impossible_versions_break_the_connection(ranges: Any) -> None:
 def test_an_unsupported_version_error_with_impossible_versions_breaks_the_connection(
     low: int, high: int
 ) -> None:
-    """The client closes the connection, because the broker lists no possible version of ApiVersions."""
+    """The client closes the connection, because the broker's version range for ApiVersions is invalid."""
     stage = Stage(("a", 1))
     call = stage.ask()
     key = stage.opened[0].key

@@ -33,7 +33,7 @@ T0 = tp("t", 0)
 
 @pytest.mark.rule("I8")
 def test_a_seek_before_the_committed_offset_is_looked_up_is_final() -> None:
-    """After a seek while the coordinator is unknown, the committed offset is not looked up."""
+    """If the application seeks while the coordinator is unknown, the committed offset is not looked up."""
     world = world_with_records()
 
     def answer(client: Client, request: Any, version: int) -> FindCoordinatorResponse | None:

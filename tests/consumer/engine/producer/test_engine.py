@@ -453,7 +453,7 @@ def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
 def test_a_batch_that_expires_before_the_connection_opens_is_left_out_of_the_request() -> None:
     """The request contains neither the expired batch nor its partition entry.
 
-    Kafka does not respond to a request with a partition without records.
+    Kafka does not respond to a Produce request if one of its partitions has no records.
     """
     world = World({"t": 2}, brokers=2)
     a = world.producer(
@@ -778,9 +778,9 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """Let the broker store the record "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND `times` times. If
-    `too_large` is set, batches of several records are answered with this error. The returned list gets the
-    values of each Produce request when the request arrives.
+    """Let the broker store the record "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND `times` times. If the
+    error code `too_large` is not 0, batches of several records are answered with it, and not stored. The
+    returned list gets the values of each Produce request when the request arrives.
     """
     produced: list[list[str]] = []
 

@@ -78,8 +78,10 @@ def test_large_batches_do_not_keep_records_without_a_key_on_one_partition() -> N
     partitions = partitions_of(records, 4000, 93)
     runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
     assert min(Counter(partitions).values()) > 500
-    assert 120 < min(runs[:-1]) < 140  # A record counts as 124 bytes, so a run of 16 KiB has 132 records.
-    assert len(records.open) == 4  # Each partition has one batch that is not full yet.
+    # The size of a record is estimated as 124 bytes, so a run of 16 KiB has 132 records.
+    assert 120 < min(runs[:-1]) < 140
+    # Each partition has one batch that is not full yet.
+    assert len(records.open) == 4
 
 
 def test_delivered_records_without_a_key_change_the_partition_after_16_kib_as_well() -> None:

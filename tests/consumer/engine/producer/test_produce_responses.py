@@ -233,7 +233,7 @@ def test_a_fenced_transactional_producer_is_referred_to_abort() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID])
 def test_an_error_of_a_sequence_number_is_final_without_idempotence(code: ErrorCode) -> None:
-    """Without idempotence a batch has no sequence number, so that it cannot be renumbered."""
+    """Without idempotence a batch has no sequence number, and so cannot get a new one."""
     world = World({"t": 1})
     producer = world.producer(linger_ms=0, enable_idempotence=False)
     world.tamper = reject(code)

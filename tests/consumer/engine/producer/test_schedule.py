@@ -102,7 +102,7 @@ def producer_with_three_full_connections() -> tuple[World, Producer]:
 
 
 def test_further_connections_are_used_as_soon_as_the_first_one_is_full() -> None:
-    """The first batches are sent over them before the broker has sent any response."""
+    """The first batches are sent over the further connections before the broker has sent any response."""
     world, producer = producer_with_three_full_connections()
     queues = producer.engine.records.queues.values()
     assert len({queue.connection for queue in queues if queue.in_flight}) == 3

@@ -75,7 +75,8 @@ def test_a_batch_is_measured_when_its_request_is_built() -> None:
     assert queue_time is not None
     assert 100 <= queue_time < 200
     assert snapshot.value("record-error-total") == snapshot.value("record-retry-total") == 0
-    # Each record has eight bytes: its length, seven more bytes, one of which is the value.
+    # Each record has eight bytes: seven fields without the value, such as its length, and a value of one
+    # byte.
     assert snapshot.value("record-size-avg") == snapshot.value("record-size-max") == 8
     assert snapshot.value("compression-rate-avg") == snapshot.value("compression-rate", topic="t") == 1
 

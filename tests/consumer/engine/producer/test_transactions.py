@@ -167,7 +167,7 @@ def test_sends_outside_of_a_transaction_raise() -> None:
     assert play.call("commit") is None
     with pytest.raises(IllegalState, match="no transaction is open"):
         play.engine.append("t", None, b"a", 0, 0, ())
-    # For send_columns, the number of partitions and whole batches are rejected in the same way.
+    # `send_columns` calls `count` and `append_batch`. Both raise the same error.
     with pytest.raises(IllegalState, match="no transaction is open"):
         play.engine.records.count("t")
     whole = unnumbered([5], [None], [b"a"], [()])
@@ -430,7 +430,7 @@ def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_th
 
 
 def test_from_kafka_2_5_on_an_abort_with_a_batch_in_flight_is_followed_by_a_new_epoch() -> None:
-    """Version 3 of InitProducerId, of Kafka 2.5, is the first with KIP-360."""
+    """KIP-360 added version 3 of InitProducerId in Kafka 2.5."""
     play = TransactionWorld()
     play.engine.core.network.caps = {**BEFORE_KAFKA_2_5, 22: 3}
     play.begin()
