@@ -8,8 +8,8 @@
                   "owned": {"flights": [0, 1]}, "generation": 3, "user_data_hex": null}]}
 
 `id` and `subscribed` are required for each member. `racks` lists the racks of the replicas of each partition.
-`owned` and `generation` are the member's previous assignment, which its subscription and its user data report
-as Java's consumer does. `user_data_hex` replaces the user data.
+`owned` and `generation` are the member's previous assignment. Its subscription and its user data report them
+in the same form as those of Java's consumer. `user_data_hex` replaces the user data.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def parse_input(question: Question) -> AssignorInput:
         count = get_typed(fields, "partitions", int, where)
         if count < 0 or count + sum(partitions.values()) > MAX_PARTITIONS:
             raise BadQuestion(
-                f"{where}partitions is {short_json(count)}; it must be at least 0, with at most "
-                f"{MAX_PARTITIONS:,} partitions of all topics together"
+                f"{where}partitions is {short_json(count)}; it must be at least 0, and all topics "
+                f"together may have at most {MAX_PARTITIONS:,} partitions"
             )
         partitions[topic] = count
         if fields.get("racks") is not None:
@@ -211,7 +211,8 @@ def to_json(group: AssignorInput) -> Answer:
 def reported_owned(group: AssignorInput, member_id: str) -> ReportedOwnership:
     """Return the partitions that the assignor takes as the member's previous ones, and their generation.
 
-    For an assignor that ignores previous owners, the result is what the subscription says.
+    For an assignor that ignores previous owners, the result has the owned partitions and the generation that
+    the subscription contains.
     """
     subscription = group.members[member_id]
     if group.assignor.read_ownership is None:
@@ -305,7 +306,7 @@ def _outcome(
 def _rack_reason(
     group: AssignorInput, partition: TopicPartition, owner: str, previous: str | None
 ) -> str | None:
-    """Return a reason if a replica is in the owner's rack, but no replica is in the previous owner's rack."""
+    """Return a text if the owner has a replica in its rack and the previous owner has none, else None."""
     racks = group.racks.get(partition.topic)
     rack = group.members[owner].rack_id
     if racks is None or rack is None or rack not in racks[partition.partition]:
@@ -414,7 +415,7 @@ def summary_lines(group: AssignorInput) -> list[str]:
 
 
 def _merge(outcomes: list[PartitionOutcome]) -> list[list[PartitionOutcome]]:
-    """Group the outcomes of one topic that differ only in the partition."""
+    """Group outcomes of one topic: those in a group are equal except for the partition."""
     groups: dict[tuple[object, ...], list[PartitionOutcome]] = {}
     for outcome in outcomes:
         key = (outcome.partition.topic, outcome.previous, outcome.owner, outcome.outcome, outcome.why)

@@ -33,8 +33,8 @@ from ..wire.frame import MAX_FRAME_SIZE, Frames
 from .capture_file import Capture, Packet, open_capture
 from .dissect import Dissection, dissect
 
-# Sequence numbers wrap at this value. A sequence number counts as later than another one if it is less than
-# half of this value ahead.
+# Sequence numbers wrap at this value. Of two sequence numbers, one counts as later if its distance from the
+# other, counted forwards, is less than half of this value.
 _SEQUENCES = 1 << 32
 # The most bytes to buffer while a segment is missing: 16 MiB, about the largest TCP receive window in use.
 _MAX_BUFFERED = 16 << 20
@@ -165,7 +165,7 @@ class _Connection:
         self.last = 0.0
 
     def _starts_response(self, data: bytes) -> bool:
-        """Return whether a response frame starts at the first byte of a segment.
+        """Return whether a segment seems to start with the first byte of a response frame.
 
         The result is True if the frame sizes divide the segment into whole frames. A segment that ends within
         a frame is also accepted if one of its frames has the correlation id of an open request.
@@ -192,7 +192,7 @@ class _Connection:
                 self.unmatched.append((at, frame))
 
     def end(self, client: _Address, broker: _Address) -> Iterator[CapturedFrame]:
-        """Decode the bytes that are buffered at the end of the capture; report bytes that are not decoded."""
+        """Decode the bytes still buffered at the capture's end, and report those that cannot be decoded."""
         for direction, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
             name = f"{client} {arrow} {broker}"
             yield from self.read(arrow == "->", direction.skip_missing(), name)
@@ -217,7 +217,7 @@ def _starts_request(data: bytes) -> bool:
 
 
 def frames(path: Path, port: int = 9092) -> Iterator[CapturedFrame]:
-    """Yield each decoded frame to and from `port`, in the order of their last segments.
+    """Yield the decoded frames to and from `port`. The order is that in which their last segments arrived.
 
     Raises MissingExtra without dpkt, and ConfigError if the file is not a capture or has no traffic on
     `port`.

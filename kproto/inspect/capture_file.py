@@ -109,7 +109,10 @@ class Capture:
             self.is_cut = True
 
     def _read(self, count: int, *, at_end: bool = False) -> bytes:
-        """Read `count` bytes. With `at_end` the file may end before these bytes; then return b""."""
+        """Read `count` bytes. Raises _CutError if fewer are left.
+
+        With `at_end`, b"" is returned if no byte is left.
+        """
         try:
             data = self._file.read(count) if count <= _MAX_SIZE else b""
         except (EOFError, OSError, zlib.error):  # The gzip file is truncated or broken.

@@ -39,9 +39,10 @@ _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 # APIs whose exchanges are drawn if the response differs from the responses drawn before.
 _NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
-_ONCE = ("Metadata", "FindCoordinator")  # APIs that are not drawn again after a JoinGroup.
-# The shortest time in ms between two rows that is drawn as a pause. The pause shows the numbers of the
-# exchanges that are only counted.
+# APIs whose first exchange after a JoinGroup is not drawn.
+_ONCE = ("Metadata", "FindCoordinator")
+# If at least this time in ms passes between two rows, a pause is drawn between them. The pause shows how many
+# exchanges were only counted.
 _PAUSE = 250
 # Error codes that do not make an exchange a failure. The first JoinGroup of a new member gets
 # MEMBER_ID_REQUIRED (KIP-394).
@@ -51,7 +52,7 @@ _NEVER_ENDS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An event other than a request: of the client `who`, or of the cluster if `who` is empty.
+    """An event that is not a request. It concerns the client `who`, or the cluster if `who` is empty.
 
     `at` is in milliseconds of the exchanges' clock. `ends_membership` means that the client is no longer a
     member.
@@ -106,7 +107,7 @@ class _Turn(NamedTuple):
 
 
 class _Rebalance(NamedTuple):
-    """The start and the end of a rebalance in ms, and its new generation, or -1 without a generation."""
+    """The start and the end of a rebalance in ms. `generation` is -1 if it led to no generation."""
 
     begin: int
     end: int

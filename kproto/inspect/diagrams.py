@@ -31,8 +31,10 @@ _COLOURS = (
     *("#5fa8b8", "#8a6fd1", "#c4524f", "#7c8f3d", "#8c6d53"),
 )
 _RIGHT, _TOP, _BAR, _GAP = 24, 64, 9, 22
-_LABEL = 72  # The width of a generation's label in pixels.
-_STILL = "standing still"  # The name of the lane of partitions without an owner.
+# The width of a generation's label in pixels.
+_LABEL = 72
+# The name of the lane of partitions without an owner.
+_STILL = "standing still"
 _STEPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
 _LANES = """
 svg text { font: 12px system-ui, sans-serif; fill: currentColor }
@@ -274,7 +276,7 @@ class _Drawing:
 
 
 def table(events: Sequence[GroupEvent]) -> str:
-    """Return an HTML table of the generations: why each began, and how long no member read each partition."""
+    """Return an HTML table with a row per generation: its cause, and how long each partition stood still."""
     partitions = sorted({partition for event in events for partition in event.partitions})
     still: dict[int, list[Standstill]] = {}
     for standstill in standstills(events):
@@ -285,9 +287,9 @@ def table(events: Sequence[GroupEvent]) -> str:
         for event in events
         if event.kind in ("assigned", "generation") and event.generation >= 0
     }
-    # Maps each row of the table, as (generation, time, reason), to its standstills. A generation has a row
-    # with its cause. The rows below it, ordered by time, report which members replaced another member without
-    # a rebalance.
+    # Maps each row of the table to its standstills. A row is (generation, time, reason). The first row of a
+    # generation has time -1 and the cause of the generation. Each further row reports, ordered by time, that
+    # a member replaced another one without a rebalance.
     causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
     } | replacements(events)

@@ -95,7 +95,8 @@ class Dissection:
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield the header and the body as objects in Kafka's JSON form.
 
-        If bytes fields contain messages, the object has them in the list "inside".
+        The object of a header or body whose bytes fields contain messages has a list of these messages under
+        the key "inside".
         """
         for part in self.parts:
             name = part.message.__name__
@@ -294,14 +295,14 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
 def record_lines(
     data: bytes, *, whole: bool = False, most: int | None = None, topic: str | None = None
 ) -> Iterator[str]:
-    """Yield a line for each batch of a record set and for its first records, or with `whole` for all.
+    """Yield a line for each batch of a record set, each followed by lines for its first records.
 
-    `topic` is an internal topic of Kafka, if the records are from one: the messages in their keys and values
-    are then added below each record.
+    Pass `topic` if the records are from an internal topic of Kafka. Then the messages in the key and the
+    value of each record are printed below the record.
 
-    A batch of a few kilobytes may have millions of records. Without `whole`, about `most` records of the
-    record set are decoded (default: `_MOST_CHECKED`). The number of the other records is read from the
-    headers of the batches.
+    With `whole`, every record has a line. Without `whole`, about `most` records of the record set are decoded
+    (default: `_MOST_CHECKED`), because a batch of a few kilobytes may have millions of records. The number of
+    the other records is read from the headers of the batches.
     """
     from ..records import batches  # The import is local, because most messages contain no records.
     from ..records.record_stream import record_lists
@@ -373,8 +374,8 @@ def _fault_of_records(data: bytes, most: int) -> tuple[int, RecordError | None]:
 # The start of the line that reports a malformed batch.
 ERROR_MARK = "<--"
 _FEW = 10
-# The maximum number of records of a record set that are decoded to find malformed ones: decoding them takes a
-# tenth of a second.
+# The maximum number of records per record set that are decoded in the search for malformed records. Decoding
+# so many records takes a tenth of a second.
 _MOST_CHECKED = 100_000
 
 

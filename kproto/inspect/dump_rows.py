@@ -48,7 +48,7 @@ class _Row(NamedTuple):
 class _Wrong(Exception):
     """Raised for a line that breaks a rule.
 
-    `unmarked` means that the rows may have no offsets: the text may be hex digits in several lines.
+    If `unmarked` is true, the text may not be a dump at all, but lines of hex digits without offsets.
     """
 
     def __init__(self, reason: str, unmarked: bool = False) -> None:
@@ -148,7 +148,7 @@ def _digits(rest: str, number: int) -> tuple[bytes, int]:
             return data, max(map(len, groups))
     if whole is None:
         raise _Wrong(
-            f"the digits of line {number} are not hex bytes in the order of the characters behind them; "
+            f"the digits of line {number} are not hex bytes in the order of the characters to their right; "
             "print bytes, not words (xxd, hexdump -C, od -tx1, in gdb x/16xb)"
         )
     return bytes.fromhex("".join(whole)), max(map(len, whole), default=0)

@@ -50,9 +50,8 @@ class CooperativeUserData(Message, versions="0"):
     generation: Int32 = field(default=-1)
 
 
-# Maps (message, bytes field) to the class of the message in the bytes field, and to the name of a second
-# field, which has the protocol name. The second field is in the same struct as the bytes field or in an
-# enclosing struct.
+# Maps (message, bytes field) to (class, field): the class of the message in the bytes field, and the field
+# that has the protocol name. This field is in the same struct as the bytes field or in an enclosing struct.
 _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
     ("JoinGroupRequest", "metadata"): (ConsumerProtocolSubscription, "name"),
     ("JoinGroupResponse", "metadata"): (ConsumerProtocolSubscription, "protocol_name"),
@@ -113,7 +112,7 @@ def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], objec
 
 
 def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) -> Iterator[EmbeddedMessage]:
-    """Yield the user data as decoded in the first known format that consumes all bytes."""
+    """Yield the user data, decoded in the first known format that consumes all of its bytes."""
     # The formats to try: the message, its version, and the number of bytes before it.
     forms: list[tuple[type[Message], int, int]] = []
     if data[start:].startswith(MAGIC):

@@ -27,13 +27,14 @@ from ..wire.message import Message
 from .exchanges import Exchange
 from .timeline import GroupEvent
 
-# Maps topic ids to topic names while a line is formatted.
+# Maps topic ids to topic names, for the functions that format the parts of a line.
 _names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProxyType({}))
 
 # The UUID in a member id. Only its first 8 digits are shown, which are enough to distinguish members.
 _UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_MOST = 6  # The most entries of a list that are shown.
-_LONG = 60  # The number of characters after which a text is cut.
+# The most entries of a list, and the most characters of a text, that are shown.
+_MOST = 6
+_LONG = 60
 
 
 def line(exchange: Exchange, began: int = 0) -> str:

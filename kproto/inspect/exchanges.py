@@ -58,8 +58,8 @@ _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
 _CONFIGS = "resources.configs"
 # The suffixes of the names of all settings that Kafka's ConfigDef declares as PASSWORD.
 _PASSWORDS = ("password", "jaas.config", "keystore.key", "secret")
-# Maps an API to the credentials in its request or response. Each is a pair: the path of the lists that
-# contain it, and the name of the field.
+# Maps an API to the fields of its request and response that hold credentials. Each field is a pair: the path
+# of the lists that contain it, and its name.
 _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
     "AlterConfigs": ((_CONFIGS, "value"),),
     "IncrementalAlterConfigs": ((_CONFIGS, "value"),),
@@ -78,10 +78,11 @@ _KEYS = {name: key for key, name in API_NAMES.items()}
 class Exchange:
     """One request, with its response if one arrived.
 
-    `asked_at` and `answered_at` are in milliseconds of the caller's clock. `request` or `response` is None if
-    it could not be decoded or did not arrive, and `trouble` says why. `size` is the number of bytes of both
-    frames. `names` maps topic ids to the topic names that this client has received. `broker` names the
-    broker. `principal` is the user that SASL authenticated on this connection, or empty.
+    `asked_at` and `answered_at` are in milliseconds of the caller's clock. A `request` that could not be
+    decoded is None, and so is a `response` that could not be decoded or did not arrive. `trouble` says why.
+    `size` is the number of bytes of both frames. `names` maps topic ids to the topic names that this client
+    has received. `broker` names the broker. `principal` is the user that SASL authenticated on this
+    connection, or empty.
     """
 
     connection: int
@@ -131,7 +132,7 @@ class Conversation:
         self._bare = False
 
     def add_request(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
-        """Add a request frame without its size; return its exchange, and whether it expects no response."""
+        """Add a request frame without its size. Return its exchange, and whether it gets no response."""
         correlation = int.from_bytes(frame[4:8], "big", signed=True)
         key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
         api = API_NAMES.get(key, f"API {key}")
@@ -255,7 +256,7 @@ def replace_addresses(frame: bytes, exchange: Exchange, replacements: Mapping[Ad
 
 
 def _addressed_parts(response: Any) -> Iterator[Any]:
-    """Yield every struct of a response that has a host and a port."""
+    """Yield each part of a response that consists of or contains the host and port of a broker."""
     for name in _ADDRESSES.get(cast("type[Message]", type(response)), ()):
         yield from (place for place in getattr(response, name) if place.host)
     if isinstance(response, FindCoordinatorResponse) and response.host:

@@ -19,7 +19,8 @@ from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive, Versions
 
 _WIDTH = 110
-_LEAST = 20  # The least number of characters of a note per line, even on a narrow page.
+# The least width of a note in characters. On a narrow page the lines of the note may exceed the page's width.
+_LEAST = 20
 _SAME = "no fields added or removed"
 _STYLE = """
 :root { color-scheme: light dark } * { box-sizing: border-box }
@@ -95,7 +96,7 @@ def _rows(
 
 
 def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
-    """Return pairs of a version and its changes: "v5", and a line per added or removed field.
+    """Return a pair for each version with its changes, such as ("v5", ["+ reason (KIP-800)"]).
 
     The oldest version is left out. Successive versions without changes share one pair without lines: "v2 to
     v4".
@@ -176,7 +177,7 @@ _COLUMNS: tuple[_Column, ...] = (
 
 
 def _columns(field_rows: Sequence[FieldRow], version: int | None) -> list[_Column]:
-    """Return the columns of the table of fields: the name, and those in which a row has a value."""
+    """Return the columns of the table of fields: the name, and each column that has a value in some row."""
     columns = [column for column in _COLUMNS if version is None or column[0] != "versions"]
     return [_NAME, *(column for column in columns if any(column[1](row) for row in field_rows))]
 

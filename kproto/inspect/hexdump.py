@@ -77,8 +77,9 @@ _CAST = re.compile(
 _SUFFIX = re.compile(r"(?<=[0-9A-Fa-f])_?[ui]8\b")
 _QUOTED_HEX = re.compile(r"""[\w.\s=:({\[]*["']([0-9A-Fa-f\s]+)["'](?:,\s*["']hex["'])?[\s);\]}]*""")
 _BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]()\"'<>-]")
-# A text of at least `_TYPED` characters is treated as mistyped hex if at most one character in `_RARE` is not
-# hex. Two in a million base64 texts of that length fulfil this condition.
+# A text of at least `_TYPED` characters is treated as mistyped hex if at most every `_RARE`th character is
+# something other than a digit or a letter from a to f. Two in a million base64 texts of that length fulfil
+# this condition.
 _TYPED = 12
 _RARE = 8
 _LITERAL = re.compile(r"""(?<![\w\\])(br?|B|u8|\$|@)?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL)
@@ -201,7 +202,7 @@ def _unescape(body: str, text: str) -> bytes:
 def _decimal(text: str, is_named: bool) -> bytes | None:
     """Read decimal numbers, some of which may be hex after 0x.
 
-    Numbers without brackets that all have two digits are hex instead.
+    Numbers that all have two digits are read as hex, not as decimal, unless they are in brackets.
     """
     elements, bracket = _elements(text)
     numbers = [element for element in elements if not re.fullmatch("0x[0-9A-Fa-f]{1,2}", element)]
@@ -273,8 +274,8 @@ def _hex(text: str, is_named: bool) -> bytes | None:
     wrong = re.findall("[^0-9A-Fa-f]", digits)
     if not wrong:
         return _of_groups(groups, text, is_named)
-    # At least seven of eight characters are digits or letters from a to f. A base64 text of this length has
-    # fewer of them, so this text is mistyped hex.
+    # At least seven of eight characters are digits or letters from a to f. Almost every base64 text of this
+    # length has fewer of them, so this text is treated as mistyped hex.
     if is_named or (len(digits) >= _TYPED and len(re.findall("[^0-9a-f]", digits)) * _RARE <= len(digits)):
         raise _rejected(text, f"{wrong[0]!r} is not a hex digit")
     return None

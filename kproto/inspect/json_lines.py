@@ -88,7 +88,7 @@ def encode(question: Question) -> Answer:
     return {"hex": from_json(cls, get_typed(question, "json", dict), version).encode(version).hex()}
 
 
-# The maximum number of records in one answer, which takes about 200 MB.
+# The maximum number of records in one answer. An answer with so many records takes about 200 MB.
 MOST_ROWS = 200_000
 
 

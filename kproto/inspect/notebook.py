@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from ..group.classic.member.state import Member
     from ..records.columns import Columns
 
-_MOST_ROWS: Final = 10  # The rows of columns that are shown.
-_MOST_FIELDS: Final = 200  # The fields of a message that are shown.
-_MOST_BYTES: Final = 16  # The bytes of a field that are shown.
-_MOST_CHARACTERS: Final = 60  # The characters of a key or value that are shown.
+# The most rows of columns, fields of a message, bytes of a field, and characters of a key or value that are
+# shown.
+_MOST_ROWS: Final = 10
+_MOST_FIELDS: Final = 200
+_MOST_BYTES: Final = 16
+_MOST_CHARACTERS: Final = 60
 
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
@@ -119,7 +121,7 @@ def machine(value: Table[Any, Any]) -> str:
 
 
 def member(value: Member) -> str:
-    """Render a group member: its state in the machine of all members, and what it owns."""
+    """Render a group member: the partitions that it owns, and its state in the state machine of members."""
     owned = ", ".join(map(str, value.owned)) or "no partition"
     heading = f"member of {value.config.group_id!r}, {label(value.state)}; owns {owned}"
     return _current(heading, machines.TABLES["member"], label(value.state))

@@ -75,7 +75,7 @@ def tests() -> Mapping[str, list[RuleTest]]:
     result: dict[str, list[RuleTest]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")
-        if "rule(" not in source:  # Most files have no rule, and parsing all files takes seconds.
+        if "rule(" not in source:  # Skip files without a rule, because parsing all files would take seconds.
             continue
         for node in _functions_and_classes(ast.parse(source)):
             for number in _marks(node):
@@ -113,7 +113,7 @@ def numbers() -> list[str]:
 
 
 def numbers_in(state: str | None, event: str | None) -> list[str]:
-    """Return the numbers of the rules that cells of this state and this event keep; None selects all.
+    """Return the numbers of the rules of the cells for this state and this event. None stands for every one.
 
     An event such as "JoinGroup" selects the kinds of events whose name or meaning contains the word. Case and
     underscores are ignored.

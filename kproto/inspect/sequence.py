@@ -49,8 +49,10 @@ _TEXT = {
 }
 _ARROW, _OTHER = 32, 25  # The height in pixels of a row with an arrow, and of any other row.
 _HEAD = 40
-_AGAIN = 900  # The height in pixels after which the names of the lanes are repeated.
-_LEAST = 92  # The minimum distance between two lanes in pixels.
+# The height in pixels after which the names of the lanes are repeated.
+_AGAIN = 900
+# The minimum distance between two lanes in pixels.
+_LEAST = 92
 
 
 def diagram_svg(diagram: Diagram, width: int = WIDE) -> str:

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. An event has a time in ms, and the member that observed it or that it affected, if there is one. The times
-  of all events are those of one clock.
+1. An event has a time in ms. If a member observed the event or was affected by it, the event names the
+  member. The times of all events are read from one clock.
 2. A member owns a partition from `assigned` until `revoked`, `lost`, `left`, `killed`, `disconnected` (the
   end of its connection) or `removed` (by the coordinator). `revoked` is recorded when the application has
   released the partition, *before* the coordinator knows. The coordinator has removed a member before the
@@ -43,11 +43,16 @@ Kind = Literal[
     "lost",
     "left",
     "killed",
-    "disconnected",  # The connection of the member's group requests ended without LeaveGroup.
-    "removed",  # The coordinator removed the member.
-    "silent",  # No request of the member arrives from now on, until `resumed`.
-    "fault",  # Any other fault of a test.
-    "resumed",  # A fault ended.
+    # The connection of the member's group requests ended without LeaveGroup.
+    "disconnected",
+    # The coordinator removed the member.
+    "removed",
+    # From this time until `resumed`, no request of the member arrives.
+    "silent",
+    # Any other fault of a test.
+    "fault",
+    # A fault ended.
+    "resumed",
     "generation",
     "grown",
     "ended",

@@ -4,9 +4,9 @@ Rules:
 
 * A transaction begins with its first request, which is Produce, AddPartitionsToTxn, AddOffsetsToTxn or
   TxnOffsetCommit. It ends with an EndTxn that is answered without an error.
-* A new InitProducerId aborts an open transaction, because its producer restarted, or was replaced by another
-  producer with the same transactional id. If an EndTxn has no response, the outcome of the transaction is
-  unknown and is not counted.
+* An InitProducerId aborts the open transaction of its transactional id. A producer sends InitProducerId when
+  it starts, so the previous producer with this id has stopped or will be fenced.
+* If an EndTxn has no response, the outcome of the transaction is unknown and is not counted.
 """
 
 from __future__ import annotations
