@@ -8,14 +8,15 @@ from ..wire.types import Int16, Int32, String, Uuid
 
 class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexible="0+"):
     group_id: String
-    member_id: String  # The member id. From v1 on the client generates it (KIP-1082).
+    # The member id. From v1 on the client generates it (KIP-1082).
+    member_id: String
     # The member epoch: 0 to join, -1 to leave, -2 for a static member that leaves temporarily.
     member_epoch: Int32
     instance_id: String | None = None
     rack_id: String | None = None
-    # The rebalance timeout in ms; -1 if it is unchanged since the last heartbeat. In the following fields
-    # null means unchanged.
+    # The rebalance timeout in ms; -1 if it is unchanged since the last heartbeat.
     rebalance_timeout_ms: Int32 = -1
+    # The subscribed topics. In this field and the following ones null means unchanged.
     subscribed_topic_names: list[String] | None = None
     # The subscribed topics as a regular expression in RE2 syntax, which the broker evaluates.
     subscribed_topic_regex: String | None = field("1+", default=None)

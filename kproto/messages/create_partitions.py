@@ -14,7 +14,8 @@ class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"
 
 class CreatePartitionsTopic(Struct):
     name: String = field(map_key=True)
-    count: Int32  # The new total number of partitions.
+    # The new total number of partitions.
+    count: Int32
     # The brokers of the new partitions. Null lets the broker choose.
     assignments: list[CreatePartitionsAssignment] | None
 

@@ -14,10 +14,11 @@ class CreateTopicsRequest(Message, api_key=19, versions="2-7", flexible="5+"):
 
 class CreatableTopic(Struct):
     name: String = field(map_key=True)
-    # The number of partitions. -1 with manual assignments; from v4 on also for the broker's default
-    # (KIP-464).
+    # The number of partitions; -1 if `assignments` is set. From v4 on, -1 without `assignments` requests the
+    # broker's default (KIP-464).
     num_partitions: Int32
-    # The replication factor. -1 with manual assignments; from v4 on also for the broker's default (KIP-464).
+    # The replication factor; -1 if `assignments` is set. From v4 on, -1 without `assignments` requests the
+    # broker's default (KIP-464).
     replication_factor: Int16
     assignments: list[CreatableReplicaAssignment]
     configs: list[CreatableTopicConfig]

@@ -13,8 +13,10 @@ class DeleteTopicsRequest(Message, api_key=20, versions="1-6", flexible="4+"):
 
 
 class DeleteTopicState(Struct):
-    name: String | None = None  # The topic name. Null if `topic_id` is set.
-    topic_id: Uuid  # The topic id (KIP-516).
+    # The topic name. Null if `topic_id` is set.
+    name: String | None = None
+    # The topic id (KIP-516).
+    topic_id: Uuid
 
 
 class DeleteTopicsResponse(Message, api_key=20, versions="1-6", flexible="4+"):

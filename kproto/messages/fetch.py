@@ -8,15 +8,16 @@ from ..wire.types import ZERO_UUID, Int8, Int16, Int32, Int64, Records, String, 
 
 class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     cluster_id: String | None = field("12+", default=None, tag=0, ignorable=True)
-    # The broker id of a follower, -1 for consumers. From v15 on the id is in `replica_state` (KIP-903).
+    # The broker id of a follower; -1 for consumers. From v15 on the id is in `replica_state` (KIP-903).
     replica_id: Int32 = field("4-14", default=-1)
     replica_state: ReplicaState = field("15+", default=FRESH, tag=1)
     max_wait_ms: Int32
     min_bytes: Int32
     # The maximum number of bytes to return. The first batch is returned even if it is larger (KIP-74).
     max_bytes: Int32 = 0x7FFFFFFF
-    isolation_level: Int8 = 0  # The isolation level: 0 read_uncommitted, 1 read_committed (KIP-98).
-    # The fetch session id. Id 0 and epoch 0 request a new session, epoch -1 requests a response without a
+    # The isolation level: 0 read_uncommitted, 1 read_committed (KIP-98).
+    isolation_level: Int8 = 0
+    # The fetch session id. Id 0 with epoch 0 requests a new session. Epoch -1 requests a response without a
     # session (KIP-227).
     session_id: Int32 = field("7+", default=0, ignorable=True)
     session_epoch: Int32 = field("7+", default=-1, ignorable=True)
@@ -45,7 +46,7 @@ class FetchPartition(Struct):
     fetch_offset: Int64
     # The epoch of the last fetched record; -1 if there is none (KIP-595).
     last_fetched_epoch: Int32 = field("12+", default=-1)
-    # The log start offset of the follower, -1 for consumers (KIP-107).
+    # The log start offset of the follower; -1 for consumers (KIP-107).
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
     partition_max_bytes: Int32
     # The id of the follower's log directory (KIP-853).

@@ -186,7 +186,7 @@ def decode_response(frame: bytes | bytearray | memoryview, response: type[R], ve
 
 
 def decode_response_views(frame: bytes | bytearray, response: type[R], version: int) -> tuple[int, R]:
-    """Decode as `decode_response` does, with records as views into `frame`.
+    """Decode as `decode_response` does, but return records as views into `frame`.
 
     See `kproto.wire.decode_views`.
     """
@@ -229,7 +229,7 @@ class _Start(Message, versions="0"):
 
 
 def _salvage(frame: bytes | bytearray | memoryview) -> RequestHeader:
-    """Decode the header of an unsupported request, without the client id if that cannot be read."""
+    """Decode the header of an unsupported request. A client id that cannot be decoded is left out."""
     try:
         return decode_from(RequestHeader, frame, 0, 1)[0]
     except DecodeError:

@@ -350,7 +350,7 @@ def snake_case(name: str) -> str:
 
 @cache
 def _kinds() -> dict[str, tuple[Kind, int | None, str | None]]:
-    """Return the kind of each message, its API key or record type, and its topic."""
+    """Return a mapping from each message's name to its kind, its API key or record type, and its topic."""
     kinds: dict[str, tuple[Kind, int | None, str | None]] = {}
     for key, name in API_NAMES.items():
         kinds[f"{name}Request"] = "request", key, None

@@ -12,8 +12,8 @@ class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     # The time in ms that members have to rejoin in a rebalance. v0 has no such field: the session timeout
     # applies.
     rebalance_timeout_ms: Int32 = field("1+", default=-1, ignorable=True)
-    # The member id; empty on the first request. From v4 on the response to an empty id is MEMBER_ID_REQUIRED
-    # and contains the id with which the member rejoins (KIP-394).
+    # The member id; empty on the first request. From v4 on, unless the member is static, the response to an
+    # empty id is MEMBER_ID_REQUIRED and contains the id with which the member rejoins (KIP-394).
     member_id: String
     # The instance id of a static member (KIP-345).
     group_instance_id: String | None = field("5+", default=None)

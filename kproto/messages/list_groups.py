@@ -22,5 +22,7 @@ class ListGroupsResponse(Message, api_key=16, versions="0-5", flexible="3+"):
 class ListedGroup(Struct):
     group_id: String
     protocol_type: String
-    group_state: String = field("4+", default="", ignorable=True)  # The state of the group (KIP-518).
-    group_type: String = field("5+", default="", ignorable=True)  # The type of the group (KIP-848).
+    # The state of the group (KIP-518).
+    group_state: String = field("4+", default="", ignorable=True)
+    # The type of the group (KIP-848).
+    group_type: String = field("5+", default="", ignorable=True)

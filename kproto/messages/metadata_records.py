@@ -70,7 +70,7 @@ class PartitionRecord(Message, versions="0-2", flexible="0+"):
     # 1 while the leader recovers from an unclean election, otherwise 0 (KIP-704).
     leader_recovery_state: Int8 = field(default=0, tag=0)
     leader_epoch: Int32 = -1
-    # The number of changes of the partition.
+    # The epoch of the partition, which each change of the partition increments.
     partition_epoch: Int32 = -1
     # The log directory of each replica, in the order of `replicas` (KIP-858).
     directories: list[Uuid] = field("1+", default=[])
@@ -100,7 +100,7 @@ class PartitionChangeRecord(Message, versions="0-2", flexible="0+"):
     replicas: list[Int32] | None = field(default=None, tag=2)
     removing_replicas: list[Int32] | None = field(default=None, tag=3)
     adding_replicas: list[Int32] | None = field(default=None, tag=4)
-    # The new state, as in PartitionRecord; -1 if it is unchanged.
+    # The new leader recovery state, as in PartitionRecord; -1 if it is unchanged.
     leader_recovery_state: Int8 = field(default=-1, tag=5)
     directories: list[Uuid] | None = field("1+", default=None, tag=8)
     eligible_leader_replicas: list[Int32] | None = field("2+", default=None, tag=6)

@@ -11,8 +11,9 @@ class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+"):
     group_id: String = field("1-7", default="")
     # The topics to look up. Null means all topics with committed offsets.
     topics: list[OffsetFetchRequestTopic] | None = field("1-7", default=[], nullable="2-7")
-    groups: list[OffsetFetchRequestGroup] = field("8+", default=[])  # The groups to look up (KIP-709).
-    # Whether a partition with a pending offset of an open transaction is answered with the error
+    # The groups to look up (KIP-709).
+    groups: list[OffsetFetchRequestGroup] = field("8+", default=[])
+    # Whether a partition for which an open transaction has a pending offset gets the error
     # UNSTABLE_OFFSET_COMMIT (KIP-447).
     require_stable: Bool = field("7+", default=False)
 

@@ -15,7 +15,8 @@ class ShareFetchRequest(Message, api_key=78, versions="1-2", flexible="0+"):
     max_bytes: Int32 = 0x7FFFFFFF
     max_records: Int32
     batch_size: Int32
-    # 0 to acquire whole batches, 1 to acquire exactly the requested number of records (KIP-1206).
+    # 0 to acquire whole batches, even if they exceed `max_records`; 1 to acquire at most `max_records`
+    # records (KIP-1206).
     share_acquire_mode: Int8 = field("2+", default=0, ignorable=True)
     # Whether the acknowledgements renew the lock of records (KIP-1222).
     is_renew_ack: Bool = field("2+", default=False)

@@ -33,7 +33,8 @@ class DescribedGroup(Struct):
     topology_description: TopologyDescription | None = field("1+", default=None)
     # The status of the description: 0 not requested, 1 not stored, 2 failed, 3 available.
     topology_description_status: Int8 = field("1+", default=0)
-    # The assignor of the next assignment. The current assignment may be that of another assignor (KIP-1357).
+    # The assignor that computes the next assignment. The current one may come from another assignor
+    # (KIP-1357).
     assignor_name: String | None = field("1+", default=None, ignorable=True)
 
 
