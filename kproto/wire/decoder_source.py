@@ -84,7 +84,7 @@ class DecoderSource(FunctionSource):
         self.tags(cls, stored)
 
     def tags(self, cls: type[Struct], stored: str) -> None:
-        """Generate code that reads a tag section from `p - 1` on: the first byte was read before."""
+        """Generate code that reads a tag section, whose first byte at `p - 1` has already been read."""
         tags = runtime.TagSectionReader(cls, self.version, partial(_tag_reader, self.message, self.version))
         self.line(f"if tags: p = {self.name('read_tags', tags.read)}({stored}, buf, p - 1)")
 
@@ -146,7 +146,7 @@ class DecoderSource(FunctionSource):
         return f"{content}.decode()" if content != "b''" else "''"
 
     def numbers(self, kind: Primitive, values: str) -> str:
-        """Return an expression for an array of fixed-size values; `values` is "a, b, c" or "*all"."""
+        """Return an expression for an array of fixed-size values. `values` is like "a, b, c" or "*all"."""
         return f"[*map(uuid_of, {values[1:]})]" if kind.name == "uuid" and values else f"[{values}]"
 
     def byte_slice(self, kind: Primitive, places: str) -> str:

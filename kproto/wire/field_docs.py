@@ -3,7 +3,7 @@
     field_notes(JoinGroupRequest)["member_id"].text      # "The member id assigned by ..."
     describe(JoinGroupRequest)                           # what help() shows
 
-* Only the comment beside a field or directly above it explains the field.
+* The comment of a field is beside it or directly above it. Other comments are ignored.
 * Without the source, as in a frozen application, only types, versions and defaults are shown.
 """
 

@@ -280,7 +280,8 @@ def _fill_sliced(
 ) -> int:
     """Append the elements in `block` to `items`, as a `Fill` does.
 
-    `places` has the position within an element, and the expected value, of each byte that encodes lengths.
+    `places` has a pair for each byte that encodes lengths: its position within an element, and its expected
+    value.
     """
     size, rows_with_lengths, lengths, fill = layout
     if len(block) >= MIN_SLICED * size:

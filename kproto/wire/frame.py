@@ -107,10 +107,9 @@ class ReceiveBuffer:
         size = sock.recv_into(receive_buffer.writable())
         for body in receive_buffer.received(size): ...
 
-    The body of a large frame is the `bytearray` into which the socket wrote. A size prefix alone does not
-    make the buffer as large as it announces. The buffer of a frame is at most as large as the largest of
-    these: twice the bytes of the frame that have arrived, the largest frame of this connection so far, and
-    `MIN_SIZE`.
+    The body of a large frame is the `bytearray` into which the socket wrote. The buffer of a frame is not at
+    once as large as the size prefix announces. It is at most as large as the largest of these: twice the
+    bytes of the frame that have arrived, the largest frame of this connection so far, and `MIN_SIZE`.
 
     `max_size` is the largest size of a frame in bytes. The first frame may have at most `MAX_FRAME_SIZE`,
     because a peer that announces more speaks another protocol.
@@ -131,11 +130,15 @@ class ReceiveBuffer:
         # The buffer for small frames and for the start of a large frame. Its first byte is the first byte of
         # a frame.
         self._first: bytearray | None = None
-        self._held = 0  # The number of bytes in `_first` that belong to an incomplete frame.
-        self._body = bytearray()  # The large frame in progress.
-        self._size = -1  # The size of the large frame in progress, in bytes; -1 between large frames.
+        # The number of bytes in `_first` that belong to an incomplete frame.
+        self._held = 0
+        # The large frame in progress.
+        self._body = bytearray()
+        # The size of the large frame in progress, in bytes; -1 between large frames.
+        self._size = -1
         self._filled = 0
-        self._most = -1  # The size of the largest frame of this connection so far, in bytes.
+        # The size of the largest frame of this connection so far, in bytes.
+        self._most = -1
         # The bodies of the last large frames, at most `MAX_REUSED`, whose memory may be reused.
         self._given: list[bytearray] = []
 

@@ -135,7 +135,7 @@ class Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value > VARINT_MAX:
-                    raise self.error(f"{label}: the varint {value} is above int32", start)
+                    raise self.error(f"{label}: the varint {value} is above 2**31-1", start)
                 return value
         raise self.error(f"{label}: the varint has more than 5 bytes", start)
 

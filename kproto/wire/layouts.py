@@ -12,7 +12,8 @@ the values. So the reader assumes that the next elements have the lengths of the
 
 The following limits keep the reader correct and bounded:
 
-* An element is made only after each of its lengths was compared, and only if its tag section is empty.
+* An element is made only after each of its lengths was compared with the layout, and only if its tag section
+  is empty.
 * The end of the elements is checked against the end of the buffer before they are read.
 * If the lengths differ, at most `MAX_BYTES` bytes were copied in vain. A layout is stored when `MIN_RUN`
   elements share it. The numbers of layouts and of compiled loops are bounded: at the limit, layouts are
@@ -53,9 +54,9 @@ Fill = Callable[[list[Any], Any, Any], int]
 class LayoutPart(msgspec.Struct, frozen=True):
     """A part of an element: fields of fixed size, a length, and as many values as the length says.
 
-    `prefix` is the size of the length in bytes, 0 for a varint (which is the length plus one). `code` is the
-    `struct` code of the values: "s" for bytes, and "" for values that can only be read by layout if they are
-    null or empty.
+    `prefix` is the size of the length in bytes; 0 stands for a varint that holds the length plus one. `code`
+    is the `struct` code of the values: "s" for bytes, and "" for values that can only be read by layout if
+    they are null or empty.
     """
 
     fixed: str

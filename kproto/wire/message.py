@@ -24,7 +24,8 @@ Rules of a declaration:
 * Structs and messages are keyword-only, slotted, mutable and comparable. They do not know their version.
 * Structs and messages are `msgspec.Struct`s, because these are created fast. Decoders create them from
   positional values in declared order. In other code type checkers reject positional values. The garbage
-  collector does not track them (`gc=False`): no declaration contains itself, so messages cannot form cycles.
+  collector does not track structs and messages (`gc=False`): no declaration contains itself, so they cannot
+  form cycles.
 * Annotations are strings, resolved at first use. So a struct may be declared below the struct that uses it,
   and importing a message is cheap.
 
@@ -216,7 +217,7 @@ class _DeclarationMeta(msgspec.StructMeta):
 def _default(struct: str, name: str, default: object) -> object:
     """Return the default of a field in the form that msgspec expects.
 
-    msgspec allows no required field behind a field with a default, so required fields get a factory that
+    msgspec allows no required field after a field with a default, so required fields get a factory that
     raises.
     """
 
@@ -422,8 +423,8 @@ def check_version(message: type[Message], version: int) -> None:
     """Raise UnsupportedVersion unless `message` has `version`."""
     if version not in message.__versions__:
         allowed = str(message.__versions__)
-        # UnsupportedVersion omits version -1 from its text, because -1 stands for a message that a broker
-        # does not know. So the version is named here.
+        # The text of UnsupportedVersion omits version -1, which usually stands for a message that a broker
+        # does not know. So `allowed` names the version.
         if version == -1:
             allowed = f"version -1 is not supported; allowed: {allowed}"
         raise UnsupportedVersion(message.__name__, version, allowed)
@@ -471,7 +472,7 @@ def _field(name: str, options: FieldOptions, hint: Any) -> Field:
     if options.default is None and not may_be_null:
         raise TypeError("a default of None needs an annotation with | None")
     if options.default is FRESH and not isinstance(kind, type):
-        raise TypeError("FRESH is the default of structs")
+        raise TypeError("only a struct can have the default FRESH")
     if options.tagged is not None and options.tag is None:
         raise TypeError("tagged= needs tag=")
     if options.tag is not None and options.default is REQUIRED:

@@ -146,7 +146,7 @@ def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], b
 
 
 def check_bytes(value: Any) -> bytes:
-    """Return `value` as bytes. Raises TypeError if it is not bytes-like, such as an int."""
+    """Return `value` as bytes. Raises TypeError for a value that is not bytes-like, such as an int."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError
     return bytes(cast("bytes | bytearray", value))

@@ -278,7 +278,7 @@ DECODE_ERRORS: list[tuple[str, type[Message], int, str, str, int, str]] = [
         "not valid",
     ),
     ("a varint without end", Tagged, 2, "00000001 8080808080 01", "items", 4, "more than 5 bytes"),
-    ("a varint above int32", Tagged, 2, "00000001 ffffffff0f" + "00" * 9, "items", 4, "above int32"),
+    ("a varint above int32", Tagged, 2, "00000001 ffffffff0f" + "00" * 9, "items", 4, "above 2**31-1"),
 ]
 
 

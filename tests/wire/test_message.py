@@ -187,7 +187,7 @@ class FreshInt(Struct):
         (TagWithoutDefault, "a tagged field needs a default"),
         (NoSuchType, "NoSuchType.x: int: not a type"),
         (NullableElements, "not a type"),
-        (FreshInt, "FRESH is the default of structs"),
+        (FreshInt, "only a struct can have the default FRESH"),
     ],
 )
 def test_an_invalid_declaration_is_rejected(cls: type[Struct], why: str) -> None:
