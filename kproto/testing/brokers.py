@@ -127,7 +127,7 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
         maven = shutil.which("mvn")
         if folder is not None or maven is None:
             raise BrokerMissing(
-                f"no jars are in {place} (copy them there, or let Maven fetch {', '.join(artifacts)})"
+                f"no jars are in {place}; copy them there, or let Maven fetch {', '.join(artifacts)}"
             )
         with one_at_a_time(place.parent), tempfile.TemporaryDirectory(dir=place.parent) as scratch:
             # While this process waited for the lock, another process may have filled the folder.
@@ -196,7 +196,7 @@ def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[s
             if security
             else "without TLS and SASL, unless --kafka-command-config describes them"
         )
-        raise BrokerMissing(f"a Kafka at {bootstrap} {requirement}: {why}")
+        raise BrokerMissing(f"the tests need a Kafka at {bootstrap} {requirement}: {why}")
     yield bootstrap
 
 
@@ -230,7 +230,7 @@ def jars(
     needs_zookeeper = _release(version) < _WITHOUT_ZOOKEEPER
     if needs_zookeeper and format_options:
         raise ConfigError(
-            "format_options", format_options, f"none with Kafka {version}, which uses ZooKeeper"
+            "format_options", format_options, f"leave it empty for Kafka {version}, which uses ZooKeeper"
         )
     run = [command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     run += [*(_FOR_ZOOKEEPER if needs_zookeeper else ()), *java_options, "-cp", classpath]
@@ -300,9 +300,9 @@ def _process(order: Sequence[str], folder: str) -> Generator[tuple[subprocess.Po
 
 @contextlib.contextmanager
 def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
-    """Stop a process and delete its folder at the end of the block, or when this process is killed.
+    """Kill `process` and delete `folder` if the current process is killed within the block.
 
-    A watcher process does this if the current process is killed.
+    A separate watcher process does this.
     """
     order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
     quiet = subprocess.DEVNULL
@@ -349,7 +349,7 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
 
 
 def free_port() -> int:
-    """Return a free port on 127.0.0.1. Each call returns another port.
+    """Return a free port on 127.0.0.1 that no earlier call has returned.
 
     Ports of the system's ephemeral range are not returned, because an outgoing connection could take one
     before the broker listens.
@@ -376,7 +376,7 @@ def why_silent(
 
     from ..messages.metadata import MetadataRequest, MetadataResponse
 
-    end, why = time.monotonic() + seconds, "nobody answers there"
+    end, why = time.monotonic() + seconds, "no broker responds"
     while time.monotonic() < end and (broker is None or broker.poll() is None):
         try:
             with Admin(bootstrap, request_timeout_ms=2000, **(security or {})) as cluster:

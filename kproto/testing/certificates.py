@@ -54,7 +54,7 @@ class Certificates:
 
         `client_auth` is "none", "requested" or "required", as in Kafka's ssl.client.auth. `server` is the
         path of a server certificate to use in place of the default one. Raises ConfigError for any other
-        value.
+        `client_auth`, and if `server` is not a PEM file with a certificate and its key.
         """
         if client_auth not in CLIENT_AUTH:
             raise ConfigError("client_auth", client_auth, f"allowed: {', '.join(CLIENT_AUTH)}")
@@ -70,7 +70,7 @@ class Certificates:
 def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = False) -> Certificates:
     """Create certificates in `folder`, which only this user should be able to read.
 
-    `hosts` are the names in the server's certificate. With `expired` the server's certificate has expired.
+    `hosts` are the names in the server's certificate. If `expired` is true, this certificate has expired.
     Raises MissingExtra without trustme.
     """
     try:

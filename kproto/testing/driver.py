@@ -1,4 +1,4 @@
-"""A group member on real sockets that is controlled by its standard input: a model, or kproto's consumer.
+"""A group member on real sockets, a model or kproto's consumer. Its standard input controls it.
 
 The protocol is that of the drivers of the original clients (tests/conformance/members). So an original client
 and its model can execute the same commands. Each line of input is one command. The end of the input closes
@@ -57,9 +57,10 @@ from .driver_protocol import (
 )
 from .model_connections import BOOTSTRAP, ModelConnections
 
-CONNECT_MS = 100  # The wait in ms before the next bootstrap address is tried.
-# How long in ms a member looks for a broker before it reports that no broker responds. If `close` or the end
-# of the input was read by then, the member ends.
+# The wait in ms before the next bootstrap address is tried.
+CONNECT_MS = 100
+# How long in ms a member looks for a broker before it reports that no broker responds. If it has read `close`
+# or the end of its input by then, it ends.
 REPORT_NO_BROKER_MS = 2_000
 # How long in ms a driver still polls after unsubscribe, so that the client can run the callback of
 # unsubscribe in poll.
@@ -98,7 +99,7 @@ def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]
     values = {key: value for key, value in conf.items() if key in common_options and value is not None}
     if isinstance(values.get("assignors"), list):
         values["assignors"] = tuple(values["assignors"])
-    # The drivers of the original clients have the same default.
+    # The default of 100 ms is that of the drivers of the original clients.
     values["fetch_wait_ms"] = conf.get("wait_ms", 100)
     extra = {
         key: value for key, value in conf.items() if key not in common_options and key not in DRIVERS_OWN

@@ -1,4 +1,4 @@
-"""A proxy between clients and a broker that causes network faults on real sockets: by calls, or at random.
+"""A proxy between clients and a broker. Its methods cause network faults on real sockets.
 
     with running() as server, Proxy(server.bootstrap) as proxy:
         server.advertise(proxy.bootstrap)         # so that clients stay behind the proxy
@@ -45,7 +45,7 @@ class Proxy:
         self.target = parse_broker_address("target", target)
         self.host = host
         self.port = port
-        # The number of connections that were accepted so far.
+        # The number of connections accepted so far.
         self.connections = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -113,7 +113,7 @@ class Proxy:
         `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the proxy
         causes no fault.
         """
-        self._do(lambda: None)  # Check that the proxy is running: the call raises IllegalState if not.
+        self._do(lambda: None)  # Raise IllegalState if the proxy is not running.
         random = Random(seed)
         end = time.monotonic() + _checked(seconds)
         while (remaining := end - time.monotonic()) > 0:

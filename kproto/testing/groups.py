@@ -12,8 +12,8 @@
     TestMine = Mine.TestCase                      # for pytest and unittest
 
 Members join, leave, crash, freeze, commit, pause and lose their partitions. Topics grow, brokers stop,
-coordinators and leaders move, and the network fails. All of it happens in virtual time. After each
-observation of an application the invariants `ALWAYS` are checked. At the end all faults are healed, all
+coordinators and leaders move, and the network fails. All of it happens in virtual time. After each event that
+an application observes, the invariants `ALWAYS` are checked. At the end all faults are healed, all
 applications poll, and all invariants of `kproto.testing.invariants` are checked. Examples are: each partition
 has one owner, every record is delivered, and a record is delivered before it is committed. Hypothesis reports
 a failure as a short list of calls:

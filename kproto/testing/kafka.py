@@ -23,6 +23,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 # isort: off
+
 # kproto must be imported before `consumer`, because otherwise the name `consumer` would refer to another
 # module.
 from .. import (
@@ -78,7 +79,7 @@ class Kafka:
         return f"<Kafka at {self.bootstrap}>"
 
     def options(self) -> SecurityConfig:
-        """The security options for kproto's clients, as --kafka-command-config describes them."""
+        """Return the security options with which kproto's clients connect to this broker."""
         return {**self._security}
 
     @property
@@ -96,7 +97,7 @@ class Kafka:
 
     @property
     def cluster(self) -> Admin:
-        """An `Admin` for calls that this class does not have: any request, offsets by time, raw fetches."""
+        """An `Admin` of this broker, for calls that `Kafka` lacks, such as raw fetches or any request."""
         with self._making:  # A lock is needed, because calls may come from several threads.
             if self._cluster is None:
                 self._cluster = Admin(self._own, **self._security)
@@ -374,8 +375,8 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise IllegalState(
-            "async_kafka needs the running event loop of asyncio, not of trio: with anyio, "
-            "use its backend asyncio, or the fixture kafka in a thread"
+            "async_kafka needs the running event loop of asyncio, not of trio. With anyio, select "
+            "its backend asyncio. With trio, use the fixture kafka in a thread"
         ) from None
 
 

@@ -3,10 +3,10 @@
 The module performs the model's action `SendRequest`, and returns the events `ResponseReceived` and
 `RequestFailed`.
 
-A connection is identified by an address and a lane (a name by which a model distinguishes its connections to
-one broker), and opened by its first request. It sends ApiVersions first, as clients do, and receives
-responses in the order of its requests. If the connection breaks, all its requests fail. If a request times
-out, the connection is closed.
+A connection is identified by an address and a lane: a name by which a model distinguishes its connections to
+one broker. The first request of the model opens the connection. ApiVersions is sent before this request, as
+clients do, and responses arrive in the order of the requests. If the connection breaks, all its requests
+fail. If a request times out, the connection is closed.
 """
 
 from __future__ import annotations

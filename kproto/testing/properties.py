@@ -89,7 +89,7 @@ def an_assignor_is_a_function(
 
 @checked(decode=_FUNCTION_OF_BYTES, data=BYTES)
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
-    """I18: check that `decode(data)` returns or raises a KprotoError.
+    """I18: check that `decode(data)` either returns a value or raises a KprotoError.
 
     The decoder may use lines and memory only in proportion to `data`. If it returns a generator, the
     generator is consumed.
@@ -131,7 +131,7 @@ def a_batch_ends_where_its_rows_end(
 ) -> None:
     """I20: check that a Spark batch has rows from its start to its end offset, and no others.
 
-    `start` and `end` map a partition to its start and end offset in the batch. `rows` are (partition,
+    `start` and `end` map a partition to its start and end offset in the batch. `rows` are pairs (partition,
     offset).
     """
     for partition in dict.fromkeys([*end, *(row_partition for row_partition, _ in rows)]):

@@ -32,11 +32,13 @@ from .broker_address import parse_broker_address
 
 log: Final = Log(logging.getLogger("kproto.proxy"), {})
 _LARGEST: Final = 1 << 31
-# Kafka's default of socket.request.max.bytes: with it, a broker closes the connection after a larger request.
+# Kafka's default of socket.request.max.bytes. A broker closes the connection on which a larger request
+# arrives.
 _LARGEST_REQUEST: Final = 100 << 20
 # The number of bytes of a frame that are written at a time.
 _PIECE: Final = 1 << 20
-# The first two bytes of a TLS alert, which are read as a frame's size: content type and start of the version.
+# The first two bytes of a TLS alert: its content type and the first byte of its version. They are read as the
+# start of a frame's size.
 _ALERT: Final = 0x1503
 # The first two bytes of a client's TLS handshake.
 _HELLO: Final = 0x1603
@@ -172,7 +174,8 @@ class WatchProxy:
                 if over:
                     self._tell(exchange)
                 await _send(sink, frame)
-                # Without these references, a large request does not stay in memory until the next one.
+                # Release the objects now. Otherwise a large request would stay in memory until the next one
+                # arrives.
                 del exchange, frame
 
         async def answers() -> None:
@@ -265,7 +268,7 @@ async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes
     if size >= _LARGEST:
         raise EOFError(f"a frame of {size} bytes: this is not Kafka's protocol")
     if not answer and size > _LARGEST_REQUEST:
-        raise _TooLarge(f"a request has more than {_LARGEST_REQUEST} bytes; the proxy forwards none as large")
+        raise _TooLarge(f"a request has more than {_LARGEST_REQUEST} bytes, the most that the proxy forwards")
     return await source.readexactly(size)
 
 

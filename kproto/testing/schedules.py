@@ -42,13 +42,13 @@ QUICK: Final[dict[str, Any]] = {
 }
 
 # The assignors of members. A schedule uses one line, and each member one entry of this line. Any two entries
-# of a line have an assignor in common.
+# of a line have an assignor in common. The last two lines are the two halves of a rolling upgrade.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
     (("sticky",), ("sticky", "range")),
-    (("range",), ("cooperative-sticky", "range")),  # As in the first half of a rolling upgrade.
-    (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # As in its second half.
+    (("range",), ("cooperative-sticky", "range")),
+    (("cooperative-sticky", "range"), ("cooperative-sticky",)),
 )
 
 # The assignors of kproto's members in a mixed group: all clients support range.

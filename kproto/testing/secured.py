@@ -1,6 +1,6 @@
 """A broker for tests that authenticates clients and authorizes their requests.
 
-A test can change its passwords, certificates and ACLs.
+A test can change the broker's passwords, certificates and ACLs.
 
     def test_the_service_logs_in(kafka_secured):           # the fixture of kproto.testing.plugin
         kafka = kafka_secured("SASL_SSL", users={"alice": "secret"}, acls=allow("alice", "READ", topic="t"))
@@ -214,7 +214,7 @@ def secured(
     token (see `token`). With `issuer` (see `kproto.testing.issuer`) the issuer must have signed the token.
     With `acls`, even if they are empty, an operation needs a rule that allows it. Without `acls` all
     operations are allowed. `settings` are broker settings. `client_auth` determines whether clients need a
-    certificate. Raises ConfigError.
+    certificate. Raises ConfigError for invalid arguments.
     """
     if security not in PROTOCOLS:
         raise ConfigError("security", security, f"allowed: {', '.join(PROTOCOLS)}")
@@ -262,7 +262,7 @@ _NAMES: Final[Mapping[Literal["topic", "group", "transactional_id"], Resource]] 
 
 
 def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
-    """Return rules that allow `user` these operations, by Kafka's names such as READ.
+    """Return rules that allow `user` these operations, which are given by Kafka's names such as READ.
 
     `user` is a name, or a principal such as User:alice. "*" means every user or every resource name. Raises
     ConfigError for invalid arguments.

@@ -53,7 +53,7 @@ from ..wire.types import ZERO_UUID, Primitive, Versions
 
 M = TypeVar("M", bound=Message)
 
-# Lengths around the one at which a compact length (encoded as length + 1) needs a second byte: 127.
+# Lengths around 127, the first length whose compact form (length + 1) is encoded in two bytes.
 LONG = (126, 127, 128, 300)
 
 INTEGERS = {
@@ -259,7 +259,7 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
 
 NOW = 1_700_000_000_000  # A time in ms since 1970, near which most timestamps are drawn.
 
-# Keys and values: null, at most 12 bytes, or as many bytes as the limits at which a length's varint grows.
+# Keys and values: null, at most 12 bytes, or a number of bytes near which the varint of a length grows.
 contents = (
     st.none()
     | st.binary(max_size=12)
@@ -293,7 +293,8 @@ class RecordBatch:
     Magic 0 and 1 without compression have no batches; `data` then consists of single messages.
     """
 
-    written: Sequence[Record]  # The records with the timestamps that the producer has set.
+    # The records with the timestamps that the producer has set.
+    written: Sequence[Record]
     # The header: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1.
     header: dict[str, Any] = field(default_factory=dict[str, Any])
     magic: int = 2
@@ -355,9 +356,10 @@ def record_batches(
     """Draw record batches of one magic, with up to `max_records` records, compressed by one of `codecs`.
 
     `compacted` allows offset gaps, batches without records, and delete horizons, which exist only in logs and
-    not in requests of producers. `control` allows transaction markers. Batches of magic 0 and 1 may only have
-    the offset gaps, and neither headers, producer ids nor zstd. The first draw raises ConfigError for an
-    unknown magic, for codecs that the magic does not have, and for `max_records` below 1.
+    not in requests of producers. `control` allows transaction markers. Batches of magic 0 and 1 may have
+    offset gaps, but no other property of compacted batches, and no headers, producer ids or zstd. The first
+    draw raises ConfigError for an unknown magic, for an unknown codec, if the magic supports none of
+    `codecs`, and for `max_records` below 1.
     """
     if magic not in (0, 1, 2):
         raise ConfigError("magic", magic, "only 0, 1 and 2 exist")

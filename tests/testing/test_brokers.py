@@ -112,7 +112,7 @@ def test_each_release_has_its_own_artifacts(
 def test_a_broker_with_zookeeper_rejects_format_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brokers, "kafka_jars", lambda version: "jars/*")
     monkeypatch.setattr(brokers, "java", lambda: "java")
-    with pytest.raises(ConfigError, match=r"none with Kafka 2\.8\.2, which uses ZooKeeper"):
+    with pytest.raises(ConfigError, match=r"leave it empty for Kafka 2\.8\.2, which uses ZooKeeper"):
         jars(version="2.8.2", format_options=["--add-scram", "x"]).__enter__()
 
 

@@ -184,8 +184,9 @@ def what_is_committed_was_delivered(world: World) -> None:
 
 
 def what_commit_reported_is_committed(world: World) -> None:
-    """If a commit succeeded, the coordinator had stored its offsets. Two offsets count as equal if there are
-    only transaction markers between them.
+    """The coordinator has stored the offsets of every commit that succeeded.
+
+    Two offsets count as equal if there are only transaction markers between them.
     """
     stored: dict[tuple[str, TopicPartition], list[int]] = {}
     for observation in world.observations:
@@ -246,7 +247,7 @@ def no_committed_offset_is_reset(world: World) -> None:
 
 
 def a_clean_handover_loses_no_commit(world: World) -> None:
-    """I14: the records that were delivered before "revoked" are committed after it.
+    """I14: before a revoked partition gets a new owner, its delivered records are committed.
 
     The invariant holds in a world without faults, for consumers with auto commit.
 

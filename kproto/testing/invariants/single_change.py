@@ -13,7 +13,7 @@ from .queries import (
 
 
 def a_cooperative_rebalance_takes_two_rounds(world: World, group: str, since: int) -> None:
-    """I5: after one change (a member, a topic) the group is stable again within two generations."""
+    """I5: after one change of its members or topics, a group is stable again within two generations."""
     rounds = [
         observation
         for observation in world.observations

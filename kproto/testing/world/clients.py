@@ -49,8 +49,10 @@ class Wire:
     up: Lane = field(default_factory=Lane)
     down: Lane = field(default_factory=Lane)
     frames: Frames = field(default_factory=Frames)
-    open: bool = True  # Whether the client considers the connection open.
-    known: bool = True  # Whether the broker considers the connection open.
+    # Whether the client considers the connection open.
+    open: bool = True
+    # Whether the broker considers the connection open.
+    known: bool = True
     # The fencing errors in the next response, each with the member id and generation of its request.
     fencings: list[tuple[int, tuple[str, int]]] = field(default_factory=list[tuple[int, tuple[str, int]]])
 

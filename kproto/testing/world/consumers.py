@@ -74,7 +74,8 @@ class Consumer(EngineClient):
         self.polling = False
         # Whether the consumer is closed. Calls on a closed consumer raise an error.
         self.is_closed = False
-        self._keeps_polling = False  # Whether the application keeps polling.
+        # Whether the application keeps polling.
+        self._keeps_polling = False
         # The number of the current poll, so that the timeout of an earlier poll is ignored.
         self._poll_number = 0
         self._next_poll_at: int | None = None

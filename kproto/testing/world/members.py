@@ -382,7 +382,10 @@ class ModelClient(Client):
     @checked(offsets=OFFSETS)
     @journaled
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, wait: bool = True) -> object:
-        """Commit these offsets, or the positions of all partitions. Returns the token for `committed`."""
+        """Commit these offsets, or the positions of all partitions.
+
+        The result is the key of this commit in `committed`.
+        """
         token = self.world.next_token()
         self.requested_commits[token] = dict(self.positions if offsets is None else offsets)
         self.observe(
@@ -393,7 +396,7 @@ class ModelClient(Client):
 
     @journaled
     def wakeup(self) -> None:
-        """Interrupt the call that waits, or else the next call, as Java's `wakeup` does."""
+        """Interrupt the waiting call, or the next call if none is waiting, as Java's `wakeup` does."""
         self.do(contract.WakeupCalled())
 
     @checked(reason=TEXT)

@@ -46,8 +46,9 @@ class Operator(NetworkExchange):
     @checked(name=TEXT, partitions=WHOLE_NUMBER)
     @journaled
     def grow(self, name: str, partitions: int) -> None:
-        """Increase the topic's number of partitions to `partitions`. Raises ConfigError if the topic has
-        more.
+        """Increase the number of partitions of a topic to `partitions`.
+
+        Raises ConfigError if the topic has more partitions.
         """
         before = {tp for tp in self.partitions() if tp.topic == name}
         self.step(self._first_broker_up(), machine.GrowTopic(name, partitions))

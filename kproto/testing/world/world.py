@@ -6,8 +6,8 @@ Rules:
   * Every event is a turn: a scheduled call. Turns are taken from one queue, ordered by time. Turns of the
     same millisecond run in the order in which they were scheduled. The seed and the calls on the world
     determine the run completely.
-  * Clients and brokers are the engines that kproto also runs on sockets. They exchange bytes through
-    `network`.
+  * Clients and brokers run the same engines as kproto's clients and brokers on sockets. They exchange bytes
+    through `network`.
   * Time is in milliseconds and starts at 1,000,000. It jumps to the next turn, so time without events costs
     nothing. Members have events even if there are no records: heartbeats, fetches and polls.
   * A world that makes no progress is an error: 200,000 turns in one millisecond raise `Stuck`.
