@@ -19,8 +19,9 @@ DOCUMENTS = [
     "003-sarama-walk",
     "004-rebalances",
 ]
-# A command takes 0.2 s on average, and one of S1-25 some seconds. The quick tests run one command of each
-# page, the commands that list something, and most scenarios in tests/scenarios. `scenario loss` takes 7 s.
+# A command takes 0.2 s on average, and one of S1-25 some seconds. The quick tests run the first command of
+# each page that is not of S1-25, and all commands that run no scenario. tests/scenarios runs most scenarios
+# in the quick tests. `scenario loss` takes 7 s.
 QUICK = {page: command for page, command, _ in reversed(COMMANDS) if "S1-25" not in command}
 RUNS_A_STORY = re.compile(r"scenario (S\d|loss)")
 

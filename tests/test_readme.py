@@ -76,8 +76,10 @@ def test_links_on_a_package_index_are_absolute_if_the_repository_has_an_address(
 def test_a_package_index_shows_no_links_without_an_address() -> None:
     text = description("")
     assert "](" not in text
-    assert "The life of a group: members join" not in text  # The picture's alternative text is omitted.
-    assert "start with kafka-python, aiokafka,\nconfluent-kafka," in text  # The text of links remains.
+    # The picture's alternative text is omitted.
+    assert "The life of a group: members join" not in text
+    # The text of links remains.
+    assert "start with kafka-python, aiokafka,\nconfluent-kafka," in text
     assert text.endswith("start with\n`docs/index.md`.\n")
 
 

@@ -180,13 +180,14 @@ def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: Tw
     two_brokers.step(1, MoveCoordinator("f", 2))
     assert two_brokers.answers[two_brokers.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
     rejoin = join_request(first.member_id, group="f")  # type: ignore[attr-defined]
+
     # No response yet: the JoinGroup waits for the other member of the group.
     assert two_brokers.ask(2, rejoin, 3) is None
 
 
 # Groups.
 
-# The hashes of the names decide that broker 1 coordinates the first group, and broker 2 the second.
+# Two group names with hashes by which broker 1 coordinates the first group, and broker 2 the second.
 FIRSTS, SECONDS = "f", "g"
 
 
@@ -257,7 +258,7 @@ def test_groups_of_a_stopped_broker_move_to_its_successor(two_brokers: TwoBroker
 
 # Transactions.
 
-# The hashes of the names decide that broker 1 coordinates the first group, and broker 2 the second.
+# Two transactional ids with hashes by which broker 1 coordinates the first, and broker 2 the second.
 ON_ONE, ON_TWO = "x", "y"
 
 

@@ -96,8 +96,8 @@ def test_responses_are_in_the_order_of_the_requests(stage: Stage, client: Client
 
 
 def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage, client: Client) -> None:
-    """A heartbeat behind a delayed JoinGroup is answered after the rebalance. It fails with its old
-    generation, as in Kafka 4.3.1.
+    """A heartbeat that follows a delayed JoinGroup on its connection is answered after the rebalance. The
+    heartbeat contains the old generation, so it fails, as in Kafka 4.3.1.
     """
     member = join_alone(client)
     second_client = stage.client()
@@ -137,7 +137,8 @@ def test_there_is_no_deadline_if_nothing_waits(stage: Stage, client: Client) -> 
 
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: API_NAMES[key])
-@settings(max_examples=3 if QUICK else settings().max_examples)  # For each of the 44 APIs.
+# The number of examples for each of the 44 APIs.
+@settings(max_examples=3 if QUICK else settings().max_examples)
 @given(st.data())
 def test_every_well_formed_request_is_answered_delayed_or_refused(key: int, data: st.DataObject) -> None:
     """The machine raises no exception for any request, and its responses can be decoded."""

@@ -105,10 +105,8 @@ def test_a_failed_step_closes_only_the_connection_that_caused_it(
         connected(server.bootstrap) as good,
         connected(server.bootstrap) as bad,
     ):
-        for client in (
-            good,
-            bad,
-        ):  # Until a response arrives, the broker may not have accepted the connection.
+        # A response shows that the broker has accepted the connection.
+        for client in (good, bad):
             assert client.ask(ApiVersionsRequest(), 0).error_code == 0
         monkeypatch.delattr(server.broker, "cluster_id")
         bad.send(MetadataRequest(topics=[]), 13)

@@ -1,4 +1,4 @@
-"""The command line: arguments, all forms of input, output and exit codes."""
+"""The command line: its arguments, the forms of its input, its output, and its exit codes."""
 
 from __future__ import annotations
 

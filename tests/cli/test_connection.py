@@ -1,4 +1,4 @@
-"""What the commands that send requests to a cluster share: JSON lines of changes, plans and errors."""
+"""Behaviour that all commands for clusters share: changes as JSON lines, client options, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kproto consume` prints records: by place, with and without a group, in several formats."""
+"""`kproto consume` prints the records between two positions, or those of a group, in several formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tests.cli.stage import Shell
 
 @pytest.fixture(scope="module", autouse=True)
 def records(broker: Server) -> None:
-    """Write 4 records to c-0 and 2 to c-1, with times from 1,000 ms on; and one record that is not JSON."""
+    """Write 4 records to c-0 and 2 to c-1, with timestamps from 1,000 ms on.
+
+    `text` gets a record that is not JSON, and `transactions` gets an aborted and a committed record.
+    """
     with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
         admin.create_topics({"c": 2, "text": 1, "transactions": 1})
         for number in range(6):

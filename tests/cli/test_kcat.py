@@ -16,7 +16,7 @@ from kproto.broker.server import Server
 from tests.cli.stage import Shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "command-line.md"
-# 2026-11-28T09:30:00Z, from which on a record is written every ten minutes.
+# 2026-11-28T09:30:00Z, the timestamp of the first record. Each further record is ten minutes later.
 BEGIN_MS = 1_795_858_200_000
 ROWS = [
     (kcat, re.findall("`(kproto .*?)`", ours))

@@ -52,7 +52,7 @@ PATIENCE = 30.0
 SILENCE = 4.0
 
 CLIENT_IDS: Final = (None, "", "é /=\0", "x" * 32_767)
-# Unknown tagged field numbers; brokers must ignore their contents.
+# Tags of unknown tagged fields. Brokers must ignore the contents of these fields.
 STRANGE_TAGS: Final = (99, 2**31 - 1)
 
 NOT_READY: Final = {
@@ -60,10 +60,11 @@ NOT_READY: Final = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 }
-# APIs that the controller performs. A broker may show the effect only some time after the response.
+# APIs whose requests the controller executes. A broker may show the effect only some time after the response.
 SLOW: Final = {
     "CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs", "AlterClientQuotas",
 }  # fmt: skip
+
 # Fields that are not compared: error messages, addresses, times and sizes.
 FREE: Final = {
     "error_message", "batch_index_error_message", "cluster_id", "host", "port", "documentation", "synonyms",
@@ -264,7 +265,7 @@ class Side:
         if name == "log_append_time_ms" and value > 0:
             return "now"
         if isinstance(value, list):
-            if name == "api_keys":  # Compare the versions of the APIs that both brokers serve.
+            if name == "api_keys":  # Only APIs that both brokers serve are compared.
                 value = [api for api in value if api.api_key in APIS]
             items = [self.comparable(item) for item in value if not empty(item)]
             if name in ("responses", "topics") and all("partitions" in item for item in items):

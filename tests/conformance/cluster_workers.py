@@ -1,4 +1,4 @@
-"""Clients that run in a thread or an event loop during an operator's actions, and their close."""
+"""Clients in threads or event loops during an operator's actions, and the time that they take to close."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Writer(InThread):
 
 
 class Mover(InThread):
-    """Copies the committed records of a topic to another one, with its offsets in the same transaction.
+    """Copies a topic's committed records to another topic. Each transaction also commits the offsets read.
 
     After an aborted transaction the mover seeks to the committed offsets. `aborted` lists the errors that
     made it abort.

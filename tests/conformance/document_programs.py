@@ -191,7 +191,7 @@ class Program:
 
 
 class Main(Program):
-    """The main() of docs/lessons/001 around sarama."""
+    """A running copy of the main() that docs/lessons/001 shows for sarama."""
 
     def __init__(self, place: Place, release: str, topic: str, group: str = "", **conf: Any) -> None:
         name = f"main-{next(RUNS)}"

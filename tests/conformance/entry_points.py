@@ -41,8 +41,10 @@ from kproto.errors import KprotoError
 
 EntryPoint = Callable[[str, dict[str, Any]], None]
 T0 = TopicPartition("flights", 0)
-WAIT = 30.0  # The timeout of each call, in seconds.
-SOON = {"max_block_ms": 3_000}  # Producers retry a retriable error for 3 s.
+# The timeout of each call, in seconds.
+WAIT = 30.0
+# Producers retry a retriable error for 3 s.
+SOON = {"max_block_ms": 3_000}
 
 
 def message() -> ProducerMessage:
@@ -277,7 +279,10 @@ COMMANDS: dict[str, Callable[[str, str, Path], list[str]]] = {
 
 
 def concerns(command: str, case: Any) -> bool:
-    """Return whether a command supports a case: pytest has no TLS or SASL, `kproto watch` no SASL."""
+    """Return whether a command supports a case.
+
+    The pytest plugin supports neither TLS nor SASL, and `kproto watch` does not support SASL.
+    """
     protocol = case.changes.get("security_protocol", "")
     if command == "pytest --kafka":
         return bool(protocol == "PLAINTEXT")

@@ -25,7 +25,7 @@ from kproto.testing.brokers import free_port as free_port
 
 OLD_KAFKA = "3.9.1"  # The last version of Kafka that converts records between magics (format versions).
 
-# API -> its highest version in `KAFKA`, for the APIs of which the embedded broker has newer versions.
+# API -> its highest version in `KAFKA`, for the APIs of which the embedded broker serves newer versions.
 HIGHEST_OF_KAFKA = {"ApiVersions": 4, "TxnOffsetCommit": 5, "DeleteGroups": 2}
 
 # The Python module that each client needs.

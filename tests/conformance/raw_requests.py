@@ -314,7 +314,8 @@ class Actor:
     member_id: str = ""
     generation: int = -1
     options: dict[str, str] = field(default_factory=dict[str, str])
-    waits_for: str = ""  # The verb of the script line whose request has no response yet.
+    # The verb of the script line whose request has no response yet.
+    waits_for: str = ""
     # The response to this request, if it was received before the line that expects it.
     early_response: Any = None
     protocol: str = "range"

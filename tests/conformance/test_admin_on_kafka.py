@@ -1,4 +1,4 @@
-"""Every method of `Admin` works on a real Kafka, and on the embedded broker or is rejected there.
+"""Every method of `Admin` works on a real Kafka. On the embedded broker it works or is rejected.
 
 docs/java-admin.json lists the methods of Java's Admin, and those that the embedded broker does not serve.
 """
@@ -82,7 +82,7 @@ def embedded() -> Iterator[Stage]:
 
 
 def unsupported(error: KprotoError) -> bool:
-    """Return whether the broker does not serve the request, or one of the items for this reason."""
+    """Return whether the call, or one of its items, failed because the broker does not serve the request."""
     errors = error.failed.values() if isinstance(error, PartialFailure) else [error]
     return any(isinstance(error, UnsupportedVersion) for error in errors)
 

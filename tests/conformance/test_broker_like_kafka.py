@@ -76,7 +76,7 @@ class BrokerPair:
         self.listed_by_kafka = self.brokers[0].listed_versions()
 
     def answers(self, request: Message, version: int | None = None) -> tuple[Any, Any]:
-        """Send a request to both, by default in the highest version that the real Kafka has."""
+        """Send a request to both brokers, by default in the highest version that the real Kafka serves."""
         assert request.__api_key__ is not None
         if version is None:
             version = min(request.__versions__.max, self.listed_by_kafka[request.__api_key__][1])
@@ -548,7 +548,7 @@ def test_both_brokers_reject_unknown_coordinator_types(pair: BrokerPair) -> None
 def test_advertised_versions_are_within_kafkas(pair: BrokerPair) -> None:
     kafka, ours = pair.answers(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
     ranges = {api.api_key: (api.min_version, api.max_version) for api in kafka.api_keys}
-    # The embedded broker also has the versions of newer releases of Kafka.
+    # The embedded broker also serves versions of newer Kafka releases; these versions are not compared.
     highest = {key: version for key, (_, version) in ranges.items()}
     assert {
         api.api_key: (api.min_version, min(api.max_version, highest[api.api_key])) for api in ours.api_keys

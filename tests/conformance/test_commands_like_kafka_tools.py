@@ -59,7 +59,7 @@ def authorizing() -> Iterator[Server]:
 
 @pytest.fixture(params=["newest_kafka", "authorizing"], ids=["kafka", "embedded"])
 def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A cluster with the topic `tools`, 20 records, the member `lively`, and the group `idle` without one."""
+    """20 records in the topic `tools`, a group `lively` with a member, and an empty group `idle`."""
     cluster: Any = request.getfixturevalue(request.param)
     with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
         admin.create_topics({"tools": 2}, configs={"retention.ms": "86400000"})
@@ -160,7 +160,7 @@ def test_commands_about_the_cluster_print_what_kafkas_tools_print(
     ]
     replicas = kproto("cluster quorum --replication")
     kafka_replicas = kafka("MetadataQuorumCommand", "describe --replication")
-    columns = (0, 1, 3, 6)  # NodeId, DirectoryId, Lag and Status.
+    columns = (0, 1, 3, 6)  # The columns NodeId, DirectoryId, Lag and Status.
     assert replicas[0] == kafka_replicas[0]
     assert [[row[n] for n in columns] for row in replicas] == [
         [row[n] for n in columns] for row in kafka_replicas

@@ -196,7 +196,7 @@ def test_sigusr1_pauses_within_the_session(place: Place) -> None:
 
 
 class Clustered(Program):
-    """The document's program around sarama-cluster. Records are written to the first topic."""
+    """A running copy of the document's program for sarama-cluster. `write` writes to the first topic."""
 
     def __init__(self, place: Place, topics: Sequence[str], group: str = "", **conf: Any) -> None:
         name = f"cluster-{next(RUNS)}"
@@ -282,7 +282,7 @@ def test_sarama_clusters_whitelist_finds_topics_but_no_partitions(place: Place) 
 
 
 def test_sarama_cluster_ignores_rebalance_strategy(place: Place) -> None:
-    """S1-11: Group.PartitionStrategy selects the strategy, not the protocols of the members."""
+    """S1-11: Group.PartitionStrategy selects the strategy, whichever protocols a JoinGroup request lists."""
     story = results("S1-11")
 
     def divided(name: str, conf: dict[str, Any]) -> tuple[list[str], set[tuple[str, ...]], set[int]]:

@@ -76,7 +76,8 @@ def is_left_out(pattern: str) -> bool:
 NOT_HERE = {
     r".*(?<=a|bb)",  # A look-behind of variable length.
     r"\N{LATIN SMALL LETTER A}",
-    r"\p{IsGreek}*a",  # A Unicode script whose letters no topic name can contain.
+    # A Unicode script whose letters no topic name can contain.
+    r"\p{IsGreek}*a",
     # A quantifier without an operand or, below, after another quantifier. Java does not document these two
     # cases.
     r"{2}",

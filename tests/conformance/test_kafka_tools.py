@@ -35,8 +35,9 @@ def test_kafkas_tools_create_fill_read_and_delete_a_topic(embedded: Server, kafk
     assert sorted(int(line) for line in read.splitlines() if line.isdigit()) == list(range(1000))
 
     described = [line.split() for line in groups("--describe", *group).splitlines() if "tools" in line]
-    assert sum(int(line[3]) for line in described) == 1000  # CURRENT-OFFSET
-    assert sum(int(line[5]) for line in described) == 0  # LAG
+    # The columns CURRENT-OFFSET and LAG.
+    assert sum(int(line[3]) for line in described) == 1000
+    assert sum(int(line[5]) for line in described) == 0
     groups(*group, *topic, "--reset-offsets", "--to-earliest", "--execute")
     described = [line.split() for line in groups("--describe", *group).splitlines() if "tools" in line]
     assert sum(int(line[5]) for line in described) == 1000

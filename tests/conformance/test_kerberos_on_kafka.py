@@ -1,4 +1,4 @@
-"""The login by Kerberos at a real Kafka, with a KDC of MIT Kerberos."""
+"""Kerberos logins of kproto's clients to a real Kafka, with MIT Kerberos's KDC."""
 
 from __future__ import annotations
 

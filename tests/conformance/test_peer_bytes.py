@@ -2,8 +2,8 @@
 
 Both codecs are generated from Kafka's definitions. kio is written in Rust.
 
-kio and kafka-python read kproto's bytes to the same values under the same names, and write the same bytes
-again. `DEFECTS` lists their known errors. Each message is changed so that it does not trigger an error of the
+kio and kafka-python decode kproto's bytes to the same field names and values, and encode these to the same
+bytes. `DEFECTS` lists their known errors. Each message is changed so that it does not trigger an error of the
 list. A test checks that each error still exists, so that its entry is removed when the client is fixed.
 """
 

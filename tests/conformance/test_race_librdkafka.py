@@ -63,9 +63,12 @@ class Schedule:
 
     inside: bool
     session: int
-    pauses: tuple[int, ...]  # The waits before each request.
-    naps: tuple[int, ...]  # The wait between subscribe and assign in each request.
-    gap: int  # The wait between assign and seek.
+    # The waits before each request.
+    pauses: tuple[int, ...]
+    # The wait between subscribe and assign in each request.
+    naps: tuple[int, ...]
+    # The wait between assign and seek.
+    gap: int
     polls: int
     timeout: int
 

@@ -237,7 +237,8 @@ _some_message = st.sampled_from(index.names()).flatmap(
 )
 # Short keys and values, so that mutations also hit the fields around them.
 _short = st.none() | st.binary(max_size=3)
-# First bytes of the inputs of `records`: most do not check CRCs, or correct them first.
+# The first bytes of inputs of `records`. With most of them, the readers do not check CRCs, or the target
+# corrects the CRCs first.
 _OPTIONS = (0, 1, 1, 5, 9, 17, 64, 64, 68, 72, 80, 129, 192)
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),
@@ -309,8 +310,9 @@ _some_sasl = st.builds(
     st.integers(0, 7),
     st.lists(_sasl_words | st.binary(max_size=40), max_size=3),
 )
-# Everything that a topic may contain of each codec: also raw blocks of snappy, frames of linked blocks and
-# with the old checksum of lz4, frames of zstd without a size or without records.
+# The forms of compressed data that a topic may contain. The last four are unusual: a raw snappy block, an lz4
+# frame of linked blocks, an lz4 frame with the header checksum of magic 0, and a zstd frame that a skippable
+# frame follows.
 _PACKERS: tuple[tuple[int, Callable[[bytes], bytes]], ...] = (
     *((codec, partial(compress, codec)) for codec in (1, 2, 3, 4)),
     (2, lambda data: bytes(cramjam("snappy").compress_raw(data))),

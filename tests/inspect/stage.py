@@ -13,7 +13,8 @@ from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.wire.frame import frame
 from kproto.wire.message import Message
 
-Segment = tuple[bool, int, bytes]  # (whether it goes to the broker, TCP sequence number, payload)
+# (whether the segment goes to the broker, its TCP sequence number, its payload)
+Segment = tuple[bool, int, bytes]
 HEARTBEATS = 20
 FIRST_SEQUENCE = 0xFFFF_FFF0  # The sequence numbers begin so high that they wrap around.
 

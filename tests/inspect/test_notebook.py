@@ -89,7 +89,7 @@ def test_a_classic_group_shows_its_members_and_their_partitions() -> None:
     text = html(group)
     assert "Stable, generation 3, assignor range" in text
     assert "t-0, t-1" in text
-    assert "1 bytes" in text  # the assignment that cannot be decoded
+    assert "1 bytes" in text  # The assignment cannot be decoded, so only its size is shown.
     assert "in state Stable" in text
 
 
@@ -111,7 +111,8 @@ def test_a_described_group_shows_owners_and_lag() -> None:
     assert "members without partitions: idle" in text
     rows = text.split("<tr>")[2:]
     assert [("t-0" in row, "t-1" in row) for row in rows] == [(True, False), (False, True)]
-    assert rows[1].count("<td style='text-align: left'></td>") == 4  # no commit and no owner
+    # The second partition has neither a commit nor an owner.
+    assert rows[1].count("<td style='text-align: left'></td>") == 4
 
 
 def test_a_snapshot_of_metrics_is_a_table() -> None:

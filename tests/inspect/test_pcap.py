@@ -104,7 +104,7 @@ def test_both_checksums_are_correct() -> None:
 
 
 def hide_credentials(version: int, frame: bytes) -> tuple[bytes, bytes]:
-    """Return a request sent after a SaslHandshake and its response, both without credentials."""
+    """Remove the credentials from a request that follows a SaslHandshake, and from the request's response."""
     conversation = Conversation("p:1", 1)
     handshake = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), version, 1, "me")
     exchange, _ = conversation.add_request(handshake, 0)

@@ -19,7 +19,7 @@ from kproto.messages.index import snake_case
 from kproto.wire.types import HIGHEST_VERSION, Versions
 from tests.messages.definitions import Definition
 
-WIDTH = 110  # The longest line of the project.
+WIDTH = 110  # The maximum line length of the project.
 
 # Kafka's types and their names in kproto.wire.types.
 PRIMITIVES = {

@@ -217,8 +217,10 @@ class _Module:
         """Return the source of a class, in which only the fields that differ are changed."""
         at = next(n for n in range(node.lineno, _end(node) + 1) if self.lines[n - 1].rstrip().endswith(":"))
         header = "".join(self.lines[node.lineno - 1 : at])
-        docstring, trailer = "", ""  # What is not a field: before the first field, and behind it.
-        declared: dict[str, tuple[str, str]] = {}  # The comments above a field, and its statement.
+        # The lines of the class that belong to no field: those before the first field, and those after it.
+        docstring, trailer = "", ""
+        # Field -> the comments above it, and its statement.
+        declared: dict[str, tuple[str, str]] = {}
         for part in node.body:
             start, end = part.lineno - 1, part.end_lineno or 0
             above, statement = "".join(self.lines[at:start]), "".join(self.lines[start:end])

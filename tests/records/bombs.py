@@ -35,8 +35,10 @@ MB = 1 << 20
 LARGE = 40 * MB  # Larger than the size limit that readers apply to these inputs.
 MOST = (1 << 31) - 1
 MANY = 2 * WORTH_COLUMNS
-FEW_LINES = 60_000  # The largest allowed number of executed lines of Python for one input.
-MOST_LINES = 2_000_000  # A reader that executes more lines of Python is stopped.
+# The largest allowed number of executed lines of Python for one input.
+FEW_LINES = 60_000
+# A reader is stopped after this number of executed lines of Python.
+MOST_LINES = 2_000_000
 
 
 def gzipped() -> bytes:

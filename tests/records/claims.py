@@ -59,9 +59,9 @@ class Package:
         return records
 
     def examples(self, most: int | None = None) -> settings:
-        """Return the Hypothesis settings, with at least `most` examples; in the quick tests a fifth of them.
+        """Return Hypothesis settings with at least `most` examples, or a fifth of `most` in the quick tests.
 
-        For a mutant they do not shrink the first counterexample.
+        For a mutant, the first counterexample is not shrunk.
         """
         least = (most or 0) // (5 if QUICK else 1)
         number = max(least, settings().max_examples)

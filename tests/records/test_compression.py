@@ -108,7 +108,7 @@ def test_xerial_streams_may_be_concatenated() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_up_to_three_bytes_behind_xerial_blocks_are_ignored(read: Callable[..., bytes]) -> None:
-    """Java's SnappyInputStream ignores a length that ends too early."""
+    """The next block's length has four bytes. Java's SnappyInputStream also ignores an incomplete length."""
     packed = compress(2, b"flight")
     assert read(2, packed + b"\0\0\1") == b"flight"
     with pytest.raises(CodecError, match="a xerial block ends too early"):
@@ -251,7 +251,10 @@ def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_lz4_frames_with_linked_blocks_do_not_exceed_the_allowance(read: Callable[..., bytes]) -> None:
-    """Java's consumer rejects frames of linked blocks, and such a frame is decompressed as a whole."""
+    """A frame of linked blocks is decompressed as a whole, so the limit applies whatever it begins with.
+
+    Java's consumer rejects frames of linked blocks.
+    """
     with pytest.raises(CodecError, match="grows beyond"):
         read(3, bytes(cramjam.lz4.compress(bytes(18 << 20))), lambda start: True)
 
@@ -301,7 +304,7 @@ def test_max_decompressed_allows_more_or_less(codec: int) -> None:
 
 @cache
 def large_stream(codec: str, size: int) -> bytes:
-    """Compress `r` and zeros, with `r` in a frame of its own where readers read further frames."""
+    """Compress an `r` and zeros. If the codec's readers read several frames, the `r` has its own frame."""
     number = codec_number(codec)
     if codec == "lz4":  # A reader ignores further frames of lz4.
         return compress(number, b"r" + bytes(size - 1))

@@ -1,4 +1,4 @@
-"""Headers of many records, decoded together. tests/records/claims.py compares them with those of rows."""
+"""Headers of many records, decoded together. tests/records/claims.py compares them with the row reader's."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ def test_a_broker_with_zookeeper_rejects_format_options(monkeypatch: pytest.Monk
 def test_a_container_whose_start_fails_is_stopped(
     error: BaseException, error_type: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container whose start fails is stopped. testcontainers reads the ports of the container after its
-    start, which may fail.
+    """A container whose start fails is stopped. testcontainers reads the ports of a started container, and
+    this read may fail.
     """
     calls: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The proxy with network faults: its arguments, and the connections that its end closes."""
+"""The proxy with network faults: its arguments, and the connections that it closes when it is stopped."""
 
 from __future__ import annotations
 

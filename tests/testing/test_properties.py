@@ -202,12 +202,18 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
 @pytest.mark.parametrize(
     ("end", "rows"),
     [
-        ({T0: 5, T1: 0}, []),  # The end advances without rows.
-        ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),  # A row beyond the end, which the next batch returns again.
-        ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),  # A row of the previous batch.
-        ({T0: 2, T1: 0}, []),  # The end moves back, so the next batch returns rows again.
-        ({T1: 0}, [(T0, 3), (T0, 4)]),  # Rows of a partition without an end.
-        ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),  # The ends of two partitions are swapped.
+        # The end advances without rows.
+        ({T0: 5, T1: 0}, []),
+        # A row beyond the end, which the next batch returns again.
+        ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),
+        # A row of the previous batch.
+        ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),
+        # The end moves back, so the next batch returns rows again.
+        ({T0: 2, T1: 0}, []),
+        # Rows of a partition without an end.
+        ({T1: 0}, [(T0, 3), (T0, 4)]),
+        # The ends of two partitions are swapped.
+        ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),
     ],
 )
 def test_a_batch_that_does_not_end_where_its_rows_end_is_reported(

@@ -119,8 +119,8 @@ def test_a_client_that_uses_tls_is_rejected_and_logged_once(caplog: pytest.LogCa
 
 
 def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A response to a closed client is reported. The client closes the connection before the response
-    arrives, as kafka-go does after LeaveGroup.
+    """A response is reported even if its client has closed the connection. Here the client closes it before
+    the response arrives, as kafka-go does after LeaveGroup.
     """
     exchanges: list[Exchange] = []
 
@@ -148,7 +148,7 @@ def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("turns", range(7))
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> None:
-    """The end of the proxy closes a connection accepted in the same iteration of the event loop.
+    """A proxy that is stopped also closes a connection accepted in the same iteration of the event loop.
 
     Otherwise the proxy would serve the connection some iterations later.
     """

@@ -43,7 +43,7 @@ def topics(kafka: SecuredKafka, **options: Any) -> dict[str, int]:
 
 
 def authentication_error(cluster: Admin) -> str:
-    """Retry until the cluster rejects the login, as a service does; return the error's text."""
+    """Repeat a request, as a service does, until the cluster rejects the login. Return the error's text."""
     while True:
         try:
             cluster.topics()

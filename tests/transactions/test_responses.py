@@ -1,4 +1,4 @@
-"""Responses with an error code that the client knows."""
+"""Error responses: the codes by request version, and where a response contains them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ALICE: Entity = (("user", "alice"),)
 
 
 def changes(entity: Entity, **values: float | None) -> AlterClientQuotasRequestEntryData:
-    """Return the changes of one entity; None removes a quota."""
+    """Return the changes to an entity's quotas. A value of None removes the quota."""
     return AlterClientQuotasRequestEntryData(
         entity=[
             AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity

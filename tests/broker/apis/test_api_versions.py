@@ -31,8 +31,8 @@ def test_the_advertised_versions_are_those_of_kafka(client: Client) -> None:
     ranges = {
         api.api_key: (api.min_version, api.max_version) for api in client.ask(api_versions_request()).api_keys
     }
-    # The ranges of Kafka 4.4.0. Produce from v0 and InitProducerId up to v5 differ from the declared
-    # versions.
+    # The ranges that Kafka 4.4.0 lists. Two of them differ from the versions of kproto's message
+    # declarations: Produce (key 0) starts at v0, and InitProducerId (key 22) ends at v5.
     kafka = {
         0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
         12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 5), 19: (2, 7), 20: (1, 6),
@@ -72,7 +72,10 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
 def test_a_client_that_expects_another_node_bootstraps_again(
     client: Client, cluster: str | None, node: int, code: ErrorCode
 ) -> None:
-    """A client names the cluster and the node together, or neither (KIP-1242). Kafka 4.4.0 does the same."""
+    """A request has both the expected cluster id and node id, or neither; one alone is invalid (KIP-1242).
+
+    Kafka 4.4.0 returns the same error codes.
+    """
     request = api_versions_request()
     request.cluster_id, request.node_id = cluster, node
     answer = client.ask(request, 5)

@@ -19,7 +19,7 @@ def stage() -> Stage:
 
 
 def pages(client: Client, names: list[str], limit: int) -> list[list[tuple[str, list[int]]]]:
-    """Return all pages: the topics of each, with their partition indexes."""
+    """Request all pages. Return the topic names and partition indexes of each page."""
     cursor, pages_read = None, []
     while True:
         request = DescribeTopicPartitionsRequest(

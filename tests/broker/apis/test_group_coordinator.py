@@ -1,4 +1,4 @@
-"""Requests about groups, which a single broker passes to its group coordinator."""
+"""Group requests to a single broker, which passes them to its group coordinator."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_append_and_subtract_change_lists(stage: Stage, client: Client) -> None:
 @pytest.mark.parametrize(
     ("before", "operation", "value", "after"),
     [
-        ("", APPEND, "compact", "compact"),  # Appended to the empty value, not to the default.
+        ("", APPEND, "compact", "compact"),  # The value is appended to the empty value, not to the default.
         ("", APPEND, "", ""),
         ("", APPEND, ",", ""),
         ("", APPEND, "compact,,", "compact"),

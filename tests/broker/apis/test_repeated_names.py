@@ -1,4 +1,4 @@
-"""A name that a request repeats gets as many results, but only one if the results are large."""
+"""Each repetition of a name in a request gets a result. If the results are large, each name gets only one."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class LargeRequests:
         api = APIS[random.choice(SERVED) if key is None else key]
         served = api.versions(NEWEST.get(api.key))
         cls = request_class(api.key)
-        # Produce is advertised from version 0, as Kafka does (KAFKA-18659), but served from version 3.
+        # As in Kafka, Produce is advertised from version 0 (KAFKA-18659), but served from version 3.
         lowest = max(served.min_version, cls.__versions__.min)
         self.version = random.randint(lowest, served.max_version)
         arrays = list(_arrays(cls, self.version))

@@ -1,4 +1,4 @@
-"""The work and the responses of one request are bounded by a constant and a factor of its size in bytes.
+"""The work and the responses of a request are bounded by a constant plus a multiple of its size in bytes.
 
 The tests send random requests of every API, with large arrays, repeated names and names that exist, to a
 broker with topics, records and groups. The work of a request is the number of calls of Python and C
@@ -34,8 +34,8 @@ COUNT = int(os.environ.get("KPROTO_REQUESTS", {"quick": 40, "ci": 500, "soak": 1
 # of kproto/broker/large_request.py, so such a request is divided or rejected.
 MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
 
-# The maximum number of calls for a request, to which CALLS_PER_BYTE for each of its bytes is added. The most
-# expensive small request describes all configs of a topic.
+# A request may need this number of calls, plus CALLS_PER_BYTE for each of its bytes. The most expensive small
+# request describes all configs of a topic.
 CALLS_OF_A_REQUEST = 20_000
 # IncrementalAlterConfigs needs the most calls per byte: 17, with 13,395 equal configs of 7 bytes in one
 # resource. The elements of an array inside an array are skipped four times before they are decoded.
@@ -45,9 +45,8 @@ CALLS_PER_BYTE = 20
 # elements in one frame needed 81,000 calls. AlterUserScramCredentials needs 20 calls for each element.
 CALLS_OF_A_PIECE = 150_000
 CALLS_OF_A_STEP = 500_000
-# The maximum size of a response in bytes, to which SIZE_PER_BYTE for each byte of the request is added. A
-# response may contain repeated results, and everything that the broker has once: its configs, topics, records
-# and groups.
+# A response may have this number of bytes, plus SIZE_PER_BYTE for each byte of the request. It may contain
+# repeated results, and everything that the broker has once: its configs, topics, records and groups.
 SIZE_OF_A_RESPONSE = MAX_REPEATED + 200_000
 # ElectLeaders returns an error message of 50 bytes for a partition of 6 bytes.
 SIZE_PER_BYTE = 12

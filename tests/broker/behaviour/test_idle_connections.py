@@ -67,8 +67,8 @@ def test_a_client_that_waits_for_a_response_stays_connected(slow: bool) -> None:
 
 
 def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
-    """A client that does not read its responses is closed as idle. Otherwise its unsent responses would limit
-    the fetches of other clients (MOST_UNSENT).
+    """The broker closes the connection of a client that does not read its responses. Otherwise the unsent
+    responses would limit the fetches of other clients (MOST_UNSENT).
     """
     with running({"t": 1}, {"message.max.bytes": "20000000"}) as server:
         with connected(server.bootstrap) as writer:
@@ -76,7 +76,7 @@ def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
             data = [TopicProduceData(name="t", partition_data=part)]
             writer.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
         with connected(server.bootstrap) as silent_client:
-            for _ in range(2):  # The second Fetch does not make the connection active.
+            for _ in range(2):  # The second Fetch does not count as activity of the connection.
                 silent_client.send(fetch_request(fetch_topic(), wait=0), 12)
             end = time.monotonic() + PATIENCE
             while not server.broker.cluster.unsent:

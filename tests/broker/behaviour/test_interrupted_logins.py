@@ -62,7 +62,7 @@ def server(files: Certificates) -> Iterator[Server]:
 
 
 def connection_objects() -> Counter[str]:
-    """Count the objects in the process that belong to connections, by type, without cancelled timers."""
+    """Count the process's objects that belong to connections, by type. Cancelled timers do not count."""
     gc.collect()
     objects = [obj for obj in gc.get_objects() if not (isinstance(obj, TimerHandle) and obj.cancelled())]
     names = Counter(type(record).__name__ for record in objects)

@@ -54,8 +54,10 @@ class Fate:
     """A transaction, as its producer knows it."""
 
     began: int
-    offset: int = -1  # The offset that the transaction commits for the group.
-    committed: bool | None = None  # Whether the transaction was committed, or None while it is ongoing.
+    # The offset that the transaction commits for the group.
+    offset: int = -1
+    # Whether the transaction was committed, or None while it is ongoing.
+    committed: bool | None = None
 
 
 @dataclass
@@ -299,7 +301,7 @@ def explore(examples: int, *, mutant: bool = False) -> None:
 
 @contextmanager
 def checked_cells() -> Iterator[set[Key]]:
-    """Check each step of the transaction coordinator against TABLE (`check_cells`). Yields the set of cells
+    """Check each step of the transaction coordinator against TABLE (`check_cells`). Yield the set of cells
     entered so far, each as its event kind and state.
     """
     with pytest.MonkeyPatch.context() as patch:

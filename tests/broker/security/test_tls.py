@@ -1,4 +1,4 @@
-"""The protocols and ciphers of a TLS listener, checked as by a scanner such as sslyze."""
+"""A TLS listener's protocols and ciphers, which the tests probe as a scanner such as sslyze does."""
 
 from __future__ import annotations
 

@@ -126,7 +126,10 @@ def every_subscribed_partition_is_assigned(
 
 
 def no_partition_moves_within_one_round(members: Mapping[str, Subscription], plan: Plan) -> None:
-    """Check that owned partitions stay with their owners. Of several owners, the newest generation counts."""
+    """Check that owned partitions stay with their owners.
+
+    If several members report a partition, the member with the newest generation counts as its owner.
+    """
     for member_id, partitions in plan.items():
         mine = reported_ownership("cooperative-sticky", members[member_id])
         for partition in partitions:

@@ -260,7 +260,7 @@ def test_an_owned_partition_of_an_unsubscribed_topic_is_ignored(name: str) -> No
 
 @KAFKA
 def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
-    """A member without topics gets none. In Java it gets partitions if it comes first in hash order."""
+    """A member without topics gets no partitions. In Java it gets some if it comes first in hash order."""
     assert text(assign(name, {"t": 2}, a=wants(""), b=wants("t"), c=wants("t"))) == {
         "a": "",
         "b": "t-0",
@@ -268,7 +268,7 @@ def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
     }
 
 
-# The order of members, the racks, and the names of assignors.
+# Tests of the order of members, of racks, and of the names of assignors.
 
 
 @rule("R187")

@@ -1,4 +1,4 @@
-"""`kproto watch`: the page with the timeline of a group and its requests, and its errors."""
+"""`kproto watch` writes a page with the timelines of groups and their requests, and reports errors."""
 
 from __future__ import annotations
 

@@ -311,7 +311,7 @@ def unsubscribe_with_open_requests(client: str) -> list[StageMember]:
 
 
 def closes_in_a_backoff(client: str) -> list[StageMember]:
-    """Close three members: while they back off after an error of Find, of Join and of Sync."""
+    """Close three members: one backs off after an error of Find, one after an error of Join, one of Sync."""
     stage = Stage({"t": 2})
     members: list[StageMember] = []
     for name, api in (("A", "Find"), ("B", "Join"), ("C", "Sync")):
@@ -408,7 +408,8 @@ DETAILED = {
     "an assigned member",
     "small polls",
 }
-# What a client does not have. kafka-go has neither patterns nor static members nor assign.
+# Client -> the scenarios for which it lacks a feature. kafka-go has neither patterns nor static members nor
+# assign.
 LACKS = {
     "kafka-go": {
         "two cooperative members",
@@ -439,7 +440,8 @@ def trace(members: list[StageMember], *, detailed: bool) -> list[str]:
     for member in members:
         for at, number, text in (*member.printed, *member.logged):
             word, _, details = text.partition(" ")
-            # Only the name of an exception: the texts are the originals', and are long.
+            # Of an exception only the name is shown. The messages are long, and are those of the original
+            # clients.
             details = details.split(" ")[0] if word in ("error", "commit", "log") else details
             events.append((at, number, f"{member.name} * {word} {details}".rstrip()))
     lines = [f"{at - START:6} {text}" for at, _, text in sorted(events)]
@@ -457,7 +459,7 @@ def _shorten(line: str, *, detailed: bool) -> str:
 
 
 def _fetches(member: StageMember) -> Iterator[str]:
-    """Describe each distinct Fetch request and how often it was sent, in the order of their first use."""
+    """Describe each distinct Fetch request, and how often it was sent. The order is that of first use."""
     texts = Counter(_fetch(member, line.request) for line in member.lines if line.api == "Fetch")
     for text, count in texts.items():
         yield f"{text} x{count}"

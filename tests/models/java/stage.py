@@ -85,7 +85,7 @@ class JavaStage:
         self.now = end
 
     def request(self, api: str) -> c.SendRequest:
-        """Return the newest open request of an API, which is no longer open then."""
+        """Remove the newest open request of an API from `open`, and return it."""
         sent = next(sent for sent in reversed(self.open) if type(sent.request).__name__ == f"{api}Request")
         self.open.remove(sent)
         return sent

@@ -182,7 +182,7 @@ def test_a_commit_before_the_first_join_fails_and_one_during_a_join_says_so(rele
 @pytest.mark.rule("M61")
 @pytest.mark.parametrize("code", [22, 25, 82])
 def test_an_error_of_a_commit_of_an_older_generation_changes_nothing(release: ModuleType, code: int) -> None:
-    """During the next join the commit says that the group is rebalancing."""
+    """The error arrives during the next join, so the commit raises RebalanceInProgressException instead."""
     consumer = JavaStage(release, instance="i").stable()
     consumer.do(c.CommitCalled("token", {T0: 3}))
     consumer.wait(3_000)

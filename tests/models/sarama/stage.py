@@ -200,7 +200,7 @@ Caller.TABLE = _KeepSignals()
 
 
 class ClientStage:
-    """A sarama client with two bootstrap addresses, the caller of one of its routines, and its requests."""
+    """A sarama client with two bootstrap addresses, and a caller that receives the signals of a routine."""
 
     def __init__(self, *, connected: bool = True, **conf: Any) -> None:
         options = {"client_id": "a", "group_id": "g", "random": lambda: 0.0, **conf}

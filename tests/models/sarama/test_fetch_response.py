@@ -1,6 +1,6 @@
 """The results that a partition consumer reads from one response.
 
-The results are messages, its next offset and its fetch size.
+The results are messages, the consumer's next offset, and its fetch size.
 """
 
 from __future__ import annotations

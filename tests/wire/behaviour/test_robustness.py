@@ -290,7 +290,7 @@ def refusal(make: Make, message: Message, version: int) -> EncodeError:
 
 
 def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: int = 1) -> None:
-    """Check that wrong types and values that are out of range, too long, null or partial are rejected."""
+    """Check that wrong types are rejected, and values that are out of range, too long or null."""
     message = sample(cls, version)
     for number, place in enumerate(all_places(message, version)):
         if not place.is_present:

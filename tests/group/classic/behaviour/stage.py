@@ -196,7 +196,7 @@ class GroupStage:
             actor.events.append(Received(request, answer))
 
     def run(self) -> None:
-        """Deliver all messages and release all pending partitions that do not need time to pass."""
+        """Deliver all messages and release all pending partitions, without advancing the time."""
         for _ in range(10_000):
             busy = False
             for actor in list(self.actors.values()):

@@ -308,7 +308,7 @@ def test_a_follower_with_changed_metadata_starts_a_rebalance(protocols: list[tup
 
 @rule("R32")
 def test_a_leader_that_rejoins_before_its_assignment_receives_the_members_again() -> None:
-    """The leader gets the members again when it repeats a JoinGroup whose response was lost."""
+    """A leader that repeats its JoinGroup before SyncGroup receives the list of members again."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
     repeated = stage.join(leader)

@@ -86,7 +86,7 @@ def test_a_heartbeat_in_preparing_rebalance_is_rebalance_in_progress() -> None:
 def test_in_the_initial_delay_the_generation_is_zero() -> None:
     """In the initial delay the generation is 0, as in Kafka 4.3.1.
 
-    A waiting member may send heartbeats with this generation.
+    A member that waits for its JoinGroup response may send heartbeats with generation 0.
     """
     stage = Stage()
     member, _ = stage.add_member()

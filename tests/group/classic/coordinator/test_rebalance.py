@@ -454,8 +454,8 @@ def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
 
 @rule("R140")
 def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None:
-    """An Empty group waits again for static members that never join. Their rebalance timeout is 0, so the
-    coordinator waits again after one millisecond.
+    """If only static members are left and none has joined, the join phase starts again. Here the remaining
+    member's rebalance timeout is 0, so the join phase starts again every millisecond.
     """
     stage = Stage()
     static, dynamic = stage.create_stable_group({"rebalance": 1, "instance": "i"}, {"rebalance": 1})

@@ -144,7 +144,7 @@ def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
 def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> None:
     """A session timeout that loses all partitions keeps the member id.
 
-    This is unlike librdkafka. A coordinator that comes back may still know the id.
+    librdkafka drops the id. A coordinator that is available again may still know the id.
     """
     solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
     known = solo.next_heartbeat().member_id
@@ -279,9 +279,9 @@ def test_lost_partitions_are_not_in_the_next_subscription() -> None:
 
 @rule("M74", "R214")
 def test_the_assignors_user_data_keeps_the_last_generation_after_a_loss() -> None:
-    """After its generation is lost, the member's user data still has the last generation.
+    """After a member has lost its generation, its user data still contains the last generation.
 
-    As in Java, the subscription has -1.
+    As in Java, the subscription's own generation field contains -1.
     """
     solo = Solo(COOPERATIVE).stable(generation=6)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -708,7 +708,7 @@ def test_the_response_to_an_earlier_sync_group_is_ignored() -> None:
 def test_javas_member_keeps_the_membership_after_an_unreadable_assignment(
     data: bytes, error: type[Exception]
 ) -> None:
-    """ConsumerCoordinator.onJoinComplete: the join is not complete, so each poll decodes the same bytes."""
+    """Until the join is complete, each poll decodes the same bytes (ConsumerCoordinator.onJoinComplete)."""
     solo = Solo(COOPERATIVE).stable()
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     solo.answer_join(generation=2)

@@ -337,7 +337,8 @@ def follower_without_partitions(**options: Any) -> Solo:
     ("owners", "rejoins"),
     [
         ({"me": b"", "you": has("t", 0, 1)}, False),
-        ({"me": b"", "you": has("t", 0)}, False),  # The owner is revoking the other partition.
+        # The owner is revoking the other partition.
+        ({"me": b"", "you": has("t", 0)}, False),
         # Another member is the leader, but does not know it and has sent no assignment.
         ({"me": b"", "you": b""}, True),
         # This member owns t-1, but its SyncGroup response was empty.

@@ -95,8 +95,9 @@ class Coordination(RuleBasedStateMachine):
         self.state = ClassicGroupState.DEAD
         self.rebalance_began = 0
         self.from_empty = False
-        # Generation -> the members that became its leader. Generation -> the owner of each partition.
+        # Generation -> the members that became its leader.
         self.leaders: dict[int, set[str]] = {}
+        # Generation -> the owner of each partition.
         self.owners: dict[int, dict[int, str]] = {}
         self.successors: dict[str, str] = {}
         self.joins: list[PendingResponse] = []
