@@ -11,7 +11,7 @@ The module of each of these names is imported when the name is first used. The p
 
     blocking/, aio/      the public classes, and how they wait and move bytes
     operations/          the methods of the clients, written once for threads and asyncio
-    runtime              the runtime of an engine: the common part for threads and asyncio
+    runtime              applies events to an engine: the part that threads and asyncio share
     engine/              the clients without I/O
     options, validation  the options, and the checks of arguments
 """

@@ -12,7 +12,7 @@ from .security.option_names import PROTOCOLS
 from .security.secret import mask_logins
 
 DEFAULT_PORT = 9092
-_ALLOWED = 'HOST:PORT, several with commas between them, or a list of such texts; for IPv6 "[::1]:9092"'
+_ALLOWED = 'HOST:PORT, several with commas between them, or a list of such strings; for IPv6 "[::1]:9092"'
 _OPTIONS = '; options are given each by its name, with "_" for ".", as client_id="me"'
 
 

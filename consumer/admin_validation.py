@@ -1,4 +1,4 @@
-"""Checks of the arguments of the admin clients' methods, in the form of `consumer.validation`."""
+"""Checks of the arguments of the admin clients' methods: functions like those of `consumer.validation`."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _ALTERATIONS = (
 
 
 def names(name: str, value: Any) -> list[str]:
-    """Check a list of texts."""
-    return check.list_of(name, value, check.any_text, "a list of texts")
+    """Check a list of strings."""
+    return check.list_of(name, value, check.any_text, "a list of strings")
 
 
 def number(name: str, value: Any) -> int:
@@ -96,12 +96,12 @@ def _config_change(name: str, value: Any) -> AlterConfigOp:
         if value.value is not None:
             raise ConfigError(name, value, 'the operation "delete" takes no value')
     elif not isinstance(value.value, str):
-        raise ConfigError(name, value, f'the operation "{value.operation}" takes a value, as text')
+        raise ConfigError(name, value, f'the operation "{value.operation}" takes a string as its value')
     return value
 
 
 def config_changes(name: str, value: Any) -> dict[ConfigResource, list[AlterConfigOp]]:
-    """Check the changes of configs by resource."""
+    """Check a mapping from resources to the changes of their configs."""
     return check.dict_of(
         name,
         value,
@@ -118,7 +118,7 @@ def config_types(name: str, value: Any) -> list[str]:
 
 
 def _choices(values: Collection[str]) -> str:
-    return f"a list of these texts: {', '.join(map(repr, values))}"
+    return f"a list of these strings: {', '.join(map(repr, values))}"
 
 
 # ---- replicas
@@ -130,7 +130,7 @@ def election_type(name: str, value: Any) -> str:
 
 
 def replicas(name: str, value: Any) -> dict[TopicPartition, list[int] | None]:
-    """Check the replicas of partitions: lists of node ids, or None."""
+    """Check a mapping from partitions to lists of node ids; None cancels a partition's reassignment."""
 
     def nodes(name: str, ids: Any) -> list[int] | None:
         return check.optional(numbers, name, ids)
@@ -207,7 +207,7 @@ def _scram_alteration(name: str, value: Any) -> ScramAlteration:
     one_of(name, value.mechanism, MECHANISMS)
     if isinstance(value, UserScramCredentialUpsertion):
         if not isinstance(cast("object", value.password), str) or not value.password:
-            raise ConfigError(name, value, "the password is a text that is not empty")
+            raise ConfigError(name, value, "the password is a string that is not empty")
         if value.salt is not None and not isinstance(cast("object", value.salt), bytes):
             raise ConfigError(name, value, "the salt is bytes, or None for a random one")
         check.whole_number(name, value.iterations, LEAST_ITERATIONS)
@@ -245,7 +245,7 @@ def _quota_value(name: str, value: Any) -> float | None:
 
 
 def quota_changes(name: str, value: Any) -> dict[ClientQuotaEntity, dict[str, float | None]]:
-    """Check the changes of quotas by entity."""
+    """Check a mapping from entities to the changes of their quotas."""
     return check.dict_of(name, value, _quota_entity, _quota_values, _QUOTAS)
 
 
@@ -325,7 +325,7 @@ def hmac(name: str, value: Any) -> bytes:
 
 
 def group_partitions(name: str, value: Any) -> dict[str, list[TopicPartition] | None]:
-    """Check the partitions of groups: a list for each group, or None."""
+    """Check a mapping from groups to lists of partitions; None stands for all partitions of a group."""
 
     def chosen(name: str, partitions: Any) -> list[TopicPartition] | None:
         return check.optional(check.partitions, name, partitions)

@@ -1,11 +1,11 @@
-"""Converts Arrow tables to batches of a producer. Each batch contains some rows of a table.
+"""Converts Arrow tables to record batches for a producer. Each batch contains some rows of a table.
 
 Rules:
 
 * The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition. Any
   other column raises ConfigError, because its content would be lost.
-* A row goes to the partition that `send` would select: the one in the column `partition`, or else that of its
-  key, or else the current sticky partition. Rows of one partition keep their order.
+* A row goes to the partition that `send` would select: the one in the column `partition`, else the one that
+  the key selects, else the current sticky partition. Rows of one partition keep their order.
 * No Python code runs for each row: numpy computes the hashes, and `kproto.records.column_encoder` encodes
   whole columns.
 
@@ -80,7 +80,7 @@ class TableColumns(msgspec.Struct, frozen=True):
 
     @property
     def has_partitions(self) -> bool:
-        """Whether each row has a partition."""
+        """Whether the column `partition` has a value in every row."""
         return self.partitions is not None and bool((self.partitions >= 0).all())
 
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
@@ -189,7 +189,7 @@ def _binary(name: str, column: Any) -> Any:
         return column.cast(pa.binary())
     if pa.types.is_dictionary(kind):
         return _binary(name, column.dictionary_decode())
-    raise ConfigError(f"column {name}", str(kind), "a column of binary or string")
+    raise ConfigError(f"column {name}", str(kind), "a column of type binary or string")
 
 
 def _cast(name: str, column: Any, to: Any, *, safe: bool = True) -> Any:
@@ -254,7 +254,7 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
 
 
 def murmur2(keys: Any) -> Int64s:
-    """Return Kafka's murmur2 of each key of a BinaryArray without nulls, without the sign bit.
+    """Return Kafka's murmur2 of each key, with the sign bit cleared. `keys` is a BinaryArray without nulls.
 
     The hashes are those of `engine.producer.partitioner`, but computed for a whole column at once.
     """

@@ -44,7 +44,7 @@ class Callbacks:
             self._thread = thread
 
     def close(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the queued callbacks. If a callback calls this, do not wait."""
+        """Wait at most `timeout` seconds for the queued callbacks. In a callback, return immediately."""
         with self._lock:
             self._closed = True
             thread = self._thread

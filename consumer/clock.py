@@ -1,8 +1,8 @@
 """The clock of all clients. It never goes back, and continues while the machine sleeps.
 
-While a laptop sleeps for an hour, the group gives its member's partitions to other members. A clock that
-stops during the sleep (CLOCK_MONOTONIC on Linux) would hide this from the member, so CLOCK_BOOTTIME is used
-where it exists.
+While a laptop sleeps for an hour, the group gives the partitions of the laptop's member to other members. A
+clock that stops during the sleep (CLOCK_MONOTONIC on Linux) would hide this from the member, so
+CLOCK_BOOTTIME is used where it exists.
 """
 
 from __future__ import annotations

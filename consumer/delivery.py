@@ -112,10 +112,10 @@ class Delivery(msgspec.Struct, eq=False):
         return RecordMetadata(batch.partition.topic, batch.partition.partition, offset, timestamp)
 
     def outcome(self) -> tuple[TopicPartition, RecordMetadata | None, BaseException | None]:
-        """Return the record's partition, and where the record was written, or the error of its delivery.
+        """Return the partition, the RecordMetadata or None, and the error or None.
 
-        The delivery must have ended. In contrast to `exception`, the failure still counts as unknown to the
-        application, so that `flush` raises NotDelivered.
+        The delivery must have ended. Unlike `exception`, this method does not mark the failure as known to
+        the application, so `flush` still raises NotDelivered.
         """
         batch, _ = current_place(self._batch, self._index)
         return batch.partition, self._metadata() if batch.error is None else None, batch.error
@@ -129,7 +129,7 @@ class Delivery(msgspec.Struct, eq=False):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with this library's method if `name` is a method of another library."""
+            """Raise AttributeError. For another library's method, the error names this library's method."""
             raise unknown_method(self, "delivery", name)
 
 

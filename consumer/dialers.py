@@ -13,8 +13,8 @@ Rules:
   which runs in the event loop.
 * The setup timeout of a connection includes the dialer. A dialer in a thread cannot be ended, so the next
   attempt for the same broker gets its result: there are never more threads than connections that wait.
-* Whatever a dialer raises or returns instead of a socket is an error of this connection, with the dialer's
-  name. The client backs off and tries again, as after any failed connection.
+* If a dialer raises an exception, or returns anything but a socket, the connection fails with an error that
+  names the dialer. The client backs off and tries again, as after any failed connection.
 """
 
 from __future__ import annotations
@@ -68,18 +68,19 @@ def check_dialer(dialer: Any, *, awaits: bool) -> None:
 def connected_socket(answer: object) -> socket.socket:
     """Return the socket that a dialer has returned, as a plain socket that does not block.
 
-    Raises TypeError for something else, and OSError if the socket is not connected. An object that is not
-    usable is closed.
+    Raises TypeError if `answer` is no socket, or a socket with TLS, and OSError if the socket is not
+    connected. A socket that cannot be used is closed.
     """
     if not isinstance(answer, socket.socket):
         close_coroutine(answer)
         raise TypeError(f"it returned {answer!r:.80} instead of a connected socket")
     try:
-        # The module is imported if there is a socket with TLS.
+        # If a socket uses TLS, the application has already imported `ssl`.
         if (ssl := sys.modules.get("ssl")) is not None and isinstance(answer, ssl.SSLSocket):
             raise TypeError("it returned a socket with TLS; set security_protocol instead")
         answer.getpeername()
-        # Classes such as PySocks' override methods of the socket.
+        # Classes such as PySocks' override methods of the socket, so a plain socket takes over the
+        # descriptor.
         plain = socket.socket(fileno=answer.detach())
     except BaseException:
         with contextlib.suppress(OSError):

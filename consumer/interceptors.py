@@ -76,13 +76,13 @@ class ConsumerInterceptor:
     def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records that poll returns. The method runs inside poll, after the deserializers.
 
-        Records that are missing from the result are not returned, and count as processed. The method cannot
-        call methods that change the state of its consumer.
+        Records that are missing from the result are not returned, and count as processed. In this method,
+        calls that change the state of the consumer raise IllegalState.
         """
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Handle a successful commit, also an automatic one.
+        """Handle a successful commit, whether explicit or automatic.
 
         The method runs in the application's thread or task, inside the next poll, commit, unsubscribe or
         close.
@@ -97,10 +97,10 @@ def call_interceptor(
     *arguments: Any,
     check: Callable[[Any], T],
 ) -> T:
-    """Call a method of an interceptor, and return what `check` makes of its result.
+    """Call a method of an interceptor, pass its result to `check`, and return what `check` returns.
 
-    If the method or the check fails, log an error and return `default`. `subject` says what the call is
-    about.
+    If the method or the check fails, log an error and return `default`. `subject` names the records or the
+    commit in the log message.
     """
     name = f"{type(interceptor).__qualname__}.{method}()"
     try:

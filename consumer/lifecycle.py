@@ -37,7 +37,7 @@ class BoundToProcess:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} can't be copied or pickled: its connections belong to this process;"
-            " create one where it is used (for Spark's workers: within the function)"
+            " create one where it is used (for Spark: in the function that the workers run)"
         )
 
 

@@ -118,7 +118,7 @@ def _check_function(name: str, value: Any, function: Any, parameters: str, allow
         raise ConfigError(name, value, allowed)
     try:
         signature = inspect.signature(function)
-    except ValueError:  # Some functions of C have no signature.
+    except ValueError:  # Some functions written in C have no signature.
         return
     try:
         signature.bind(*[None] * (parameters.count(",") + 1))

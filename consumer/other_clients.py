@@ -224,8 +224,10 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 kwargs[option] = HIDDEN if is_hidden else value
             shown_args = servers = value = HIDDEN  # The address may contain a password, as a URL may.
             if error.__suppress_context__:
-                error.__context__ = None  # The context would keep its frames alive.
-            del self  # A half initialized client has no repr.
+                # The context would keep its frames alive.
+                error.__context__ = None
+            # The client is only partly initialized, so it has no repr.
+            del self
             raise error.with_traceback(None)  # noqa: B904
 
     return checked

@@ -60,8 +60,10 @@ class ProducerRuntime:
         self.records.owner = self
         self._waiters = waiters
         self.failure: BaseException | None = None
-        self.closer: object = None  # The thread or task that is in `close`; None if there is none.
-        self.closing = False  # Whether close or kill was called.
+        # The thread or task that is in `close`; None if there is none.
+        self.closer: object = None
+        # Whether close or kill was called.
+        self.closing = False
         self.event_callbacks: list[EventCallback] = []
         self._has_ended = False
 
@@ -117,7 +119,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def wait_for_callbacks(self, deadline: int) -> None:
-        """Wait until `deadline` (ms) for the queued callbacks. If a callback calls this, do not wait."""
+        """Wait until `deadline` (ms) for the queued callbacks. In a callback, return immediately."""
 
     # ---- deliveries
 
@@ -150,11 +152,13 @@ class ProducerRuntime:
             queue()
 
     def _queue_callback(self, callback: Callable[[Delivery], object], delivery: Delivery) -> None:
-        """Call a delivery callback outside of the engine."""
+        """Queue a delivery callback. It is called without a lock."""
         self._queue_call(lambda: callback(delivery))
 
     def _queue_call(self, call: Callable[[], object]) -> None:
-        """Call a function of the application outside of the engine: without a lock, one after the other."""
+        """Queue a call of a function of the application. Such calls are made without a lock, one after the
+        other.
+        """
         raise NotImplementedError
 
     # ---- errors

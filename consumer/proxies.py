@@ -25,8 +25,8 @@ _ALLOWED: Final = "socks5://, socks4:// or http://, then [USER:PASSWORD@]HOST:PO
 class ProxyDialer:
     """A dialer for the proxy at `url`: socks5://, socks4:// or http://, then [USER:PASSWORD@]HOST:PORT.
 
-    An HTTP proxy gets CONNECT requests. `timeout` limits the seconds for one connection. Thread-safe. The
-    password is not contained in any repr or error. Raises ConfigError, MissingExtra.
+    An HTTP proxy gets CONNECT requests. `timeout` limits the time (s) for opening one connection.
+    Thread-safe. The password is not contained in any repr or error. Raises ConfigError, MissingExtra.
     """
 
     def __init__(self, url: str, *, timeout: float = TIMEOUT_S) -> None:

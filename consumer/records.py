@@ -159,7 +159,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
     * "backoff": a failed fetch is retried at `until`;
     * "no leader": the metadata contains no leader of the partition;
     * "connection": there is no connection to the leader;
-    * "buffer full": records of other partitions fill the buffer of the broker;
+    * "buffer full": fetched records of the broker's other partitions fill the buffer for this broker;
     * "transaction": with read_committed, an open transaction is at the position;
     * "caught up": the position is the end of the log;
     * "fetching": a fetch is in flight.

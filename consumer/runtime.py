@@ -132,8 +132,8 @@ class Runtime:
         # because Ctrl-C may end a poll before it has called the callback or raised the error.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
-        # The thread or task to which a method is about to return records, and the records; None if there is
-        # none. If the method is interrupted, the records must be given back to the engine.
+        # While a method is about to return records: the calling thread or task, and the records. Otherwise
+        # None. If the method is interrupted, the records must be given back to the engine.
         self.delivering: tuple[object, object] | None = None
         # Whether `wakeup` was called and has not ended a poll yet.
         self.woken = False
@@ -467,7 +467,8 @@ def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
     while queue:
         items: list[T] = []
         try:
-            with suppress(IndexError):  # Another thread may have taken the last item.
+            # Another thread may have taken the last item.
+            with suppress(IndexError):
                 # One call, which Ctrl-C cannot interrupt, moves the item from `queue` to `items`, so no item
                 # is lost.
                 items.extend(starmap(queue.popleft, ((),)))

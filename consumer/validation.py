@@ -237,7 +237,7 @@ def request(name: str, value: Any) -> Message | Prepared:
 
 
 def route(name: str, value: Any) -> Any:
-    """Check the route of a request, which determines the broker that receives it."""
+    """Check the argument that determines the broker to which a request is sent."""
     match value:
         case None | str("controller") | (str("leader"), str(), int()):
             return value
@@ -389,7 +389,7 @@ def timestamp_ms(value: object) -> int:
 
 
 def warn_if_seconds(name: str, time_ms: int) -> None:
-    """Warn of a time that seems to be in seconds. Such a time is allowed, but is nearly always a mistake.
+    """Warn about a time that seems to be in seconds. Such a time is allowed, but is nearly always a mistake.
 
     Python shows the same warning only once for each line of the application. The message does not contain the
     time, because Python would show a message with another time as a new warning.

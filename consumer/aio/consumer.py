@@ -5,9 +5,9 @@
         async for record in consumer:
             ...
 
-The event loop sends heartbeats and fetches, so code that blocks the loop also blocks them. Callbacks may be
-coroutines. They run inside poll, unsubscribe and close. A callback continues to its end even if the task that
-called the method is cancelled.
+Heartbeats and fetch requests are sent in the event loop, so code that blocks the loop also delays them.
+Rebalance callbacks may be coroutines. Callbacks run inside poll, commit, unsubscribe and close. A callback
+continues to its end even if the task that called the method is cancelled.
 """
 
 from __future__ import annotations
@@ -82,10 +82,11 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return self._operations.paused()
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Return the number of records from the position to the log's end; None before the first fetch.
+        """Return the number of offsets from the position to the log's end; None before the first fetch.
 
-        The log's end is that of the last fetch, so the lag does not change while no broker responds. `events`
-        reports "unreachable" if no broker responds, and "reachable" when a broker responds again.
+        The log's end is that of the last fetch (with read_committed, the last stable offset), so the lag does
+        not change while no broker responds. `events` reports "unreachable" if no broker responds, and
+        "reachable" when a broker responds again.
         """
         return self._operations.lag(partition)
 
@@ -108,7 +109,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return self._operations.metrics()
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the partition's last record, or None before the first fetch."""
+        """Return the partition's high watermark as of the last fetch, or None before the first fetch."""
         return self._operations.high_watermark(partition)
 
     def group_metadata(self) -> GroupMetadata:
@@ -186,7 +187,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Wait for the next record without a time limit, and return it.
 
         The call marks the record of the previous call as processed. An auto commit may omit records that were
-        processed in the last second before it.
+        processed in the second before the commit.
         """
         return await anext(self._records)
 
@@ -204,9 +205,9 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Continue reading a partition at `offset`. A seek replaces the offset look-ups and fetches that are
         in progress.
 
-        With a CommittedOffset, as `committed` returns it, the leader is first asked whether its log still
-        contains the offset of this leader epoch (KIP-320). If not, poll reports the truncation as after any
-        other loss of records. The metadata is ignored, as in Java.
+        If `offset` is a CommittedOffset, as `committed` returns it, the leader is first asked whether its log
+        still contains this offset with this leader epoch (KIP-320). If it does not, poll handles this as any
+        other truncation of the log. The metadata of the CommittedOffset is ignored, as in Java.
 
         If the partition is not assigned yet, the seek applies when it is assigned. If the group has assigned
         the partition to another member, IllegalState is raised.
@@ -271,10 +272,10 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Store offsets (of the *next* record to read) for the next auto commit or `commit()`.
 
         The option `enable_auto_offset_store` must be False. A record stores the offset after it, with its
-        leader epoch. The call sends no request. The last call counts, also with a lower offset. As with
+        leader epoch. The call sends no request. The last call counts, even if its offset is lower. As with
         librdkafka's rd_kafka_offsets_store, `seek` keeps the stored offset, a revocation commits it after the
-        revoked callback, and a lost partition forgets it. Raises IllegalState if a partition is not assigned;
-        the offsets of the other partitions are stored.
+        revoked callback, and the loss of a partition discards it. Raises IllegalState if a partition is not
+        assigned; the offsets of the other partitions are stored.
         """
         self._operations.store_offsets(offsets)
 
@@ -369,7 +370,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with this library's method if `name` is a method of another library."""
+            """Raise AttributeError. For another library's method, the error names this library's method."""
             raise unknown_method(self, "consumer", name)
 
 

@@ -65,7 +65,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         self._runtime = AsyncProducerRuntime(bootstrap_servers, config)
         self._operations = ProducerOperations(self._runtime)
         self.options = self._runtime.options
-        self._hooks = send_hooks(self._operations)  # None if no hook is set.
+        # None if no interceptor, serializer or partitioner is set.
+        self._hooks = send_hooks(self._operations)
         self._loop = self._runtime.loop
         self._records = self._runtime.records
         self._moment = moment()
@@ -128,10 +129,10 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
         """Queue the rows of an Arrow RecordBatch or Table, or of a dict of columns.
 
-        The columns are value, and optionally key, headers, timestamp (ms) and partition. No object is created
-        for each row. Each row goes to the partition that `send` would choose, and rows of one partition keep
-        their order. Returns one delivery for each batch. Raises the errors of `send`, and MissingExtra
-        without numpy and pyarrow.
+        The columns are value, and optionally key, headers, timestamp (ms) and partition. The rows are not
+        converted to Python objects. Each row goes to the partition that `send` would choose, and rows of one
+        partition keep their order. Returns one delivery for each batch. Raises the errors of `send`, and
+        MissingExtra without numpy and pyarrow.
         """
         return await self._operations.send_columns(topic, batch)
 
@@ -150,7 +151,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
 
         Names, groups and tags are those of Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
         them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
-        sends no request and does not wait for one, so it may be called from any thread.
+        sends no request and does not wait, so it may be called from any thread.
         """
         return self._operations.metrics()
 
@@ -179,18 +180,18 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         """Begin a transaction. The first call requests the producer's id from the coordinator.
 
         The first call fences an older producer with the same transactional id, and aborts its open
-        transaction. After RequestTimedOut (`timeout` seconds, by default max_block_ms) the method may be
-        called again. Raises Fenced, NotAuthorized or BrokerError if the producer has failed, and IllegalState
-        while a transaction is open.
+        transaction. Raises RequestTimedOut after `timeout` seconds, by default max_block_ms; the method may
+        then be called again. Raises Fenced, NotAuthorized or BrokerError if the producer has failed, and
+        IllegalState while a transaction is open.
         """
         await self._operations.transact("begin", timeout)
 
     async def commit(self, timeout: float | None = None) -> None:
         """Send all buffered records, wait until they are acknowledged, and commit.
 
-        Raises the error of the first record or offset that was not written; then call `abort`. After
-        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown; then call `commit` again. Also
-        raises Fenced, NotAuthorized or BrokerError if the producer has failed.
+        Raises the error of the first record or offset that was not written; then call `abort`. If the call
+        stops waiting (RequestTimedOut, Ctrl-C, a cancelled task), the outcome is unknown; then call `commit`
+        again. Also raises Fenced, NotAuthorized or BrokerError if the producer has failed.
         """
         await self._operations.transact("commit", timeout)
 
@@ -213,7 +214,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> AsyncTransaction:
-        """Return a context manager: the end of its block commits a transaction, an exception aborts it.
+        """Return a context manager: the end of its block commits a transaction, and an exception aborts it.
 
         The `async with` block raises the errors of `begin` and `commit`. Its own exceptions, CancelledError
         included, abort the transaction and are raised again. A commit whose task is cancelled continues in
@@ -254,5 +255,5 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     if not TYPE_CHECKING and sys.version_info >= (3, 12):
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with this library's method if `name` is a method of another library."""
+            """Raise AttributeError. For another library's method, the error names this library's method."""
             raise unknown_method(self, "producer", name)

@@ -57,8 +57,8 @@ class AsyncRuntime(Runtime):
             # If the client fails, `_feed` first wakes the waiting tasks and then raises IllegalState.
             with contextlib.suppress(IllegalState):
                 self._feed((event,))
-        # After any other exception the client cannot be used, because the engine was interrupted during a
-        # change. The event loop handles the exception.
+        # After any other exception the client cannot be used, because the engine's state may have been
+        # changed only in part. The event loop receives the exception.
         except BaseException as error:
             self._fail(error)
             raise
@@ -135,7 +135,7 @@ class AsyncRuntime(Runtime):
         # The callback's CancelledError is replaced by IllegalState, because CancelledError would cancel the
         # task that waits for the callback.
         if task.cancelled():
-            raise IllegalState(f"{task.get_name()} was cancelled before its end")
+            raise IllegalState(f"{task.get_name()} was cancelled before it ended")
         task.result()
         return True
 
@@ -238,7 +238,7 @@ class AsyncRuntime(Runtime):
             self.end(abort=True)
 
     def on_timer(self) -> None:
-        """Apply a `Tick`, when the timer has fired."""
+        """Apply a `Tick`, because the timer has fired."""
         self._timer = self._timer_at = None
         self.on_event(ev.Tick())
 

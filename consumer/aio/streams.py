@@ -1,6 +1,6 @@
 """asyncio I/O for the engines: transports and protocols.
 
-Of Kafka's protocol the module only knows the size that precedes each response.
+The module knows only one part of Kafka's protocol: the size that precedes each response.
 
 The runtime passes a function that receives every `NetworkEvent`, and calls `perform` for every action. All
 calls are made in one event loop. Failures, host names, dialers, responses and tokens are handled as in
@@ -86,7 +86,7 @@ class _Protocol(asyncio.BufferedProtocol):
         # The buffer for encrypted bytes, None until a connection uses TLS.
         self._room: memoryview | None = None
         self.transport: asyncio.Transport | None = None
-        self.sock: socket.socket | None = None  # The socket of the transport.
+        self.sock: socket.socket | None = None  # The transport's own socket, for direct reads.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # The cast is needed because uvloop's transports do not inherit from asyncio.Transport.
@@ -152,7 +152,7 @@ class _Protocol(asyncio.BufferedProtocol):
             except (OSError, MemoryError) as error:
                 self._on_broken(describe_error(error))
                 return
-            if not size:  # The peer has closed the connection, which the transport will report.
+            if not size:  # The peer has closed the connection: the transport reports this.
                 return
             self._on_bytes(size)
 
@@ -290,7 +290,7 @@ class Streams:
             opened = await self._wrap(key, sock, action.max_response)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
-            if task is None or task.cancelling():  # The connection was shut, or the event loop ends.
+            if task is None or task.cancelling():  # The connection was shut, or the event loop is ending.
                 raise
             self._failed(key, dialer_error(dialer, error))
         except Exception as error:

@@ -130,7 +130,7 @@ class Admin(BoundToProcess, Block):
 
     @property
     def view(self) -> ClusterView:
-        """The cluster's metadata, as of the last response. No request is sent."""
+        """The metadata of the cluster that this client received last. No request is sent."""
         return self._operations.view
 
     def metrics(self) -> Metrics:
@@ -145,11 +145,11 @@ class Admin(BoundToProcess, Block):
     # ---- metadata
 
     def metadata(self, topics: Iterable[str] | None = None, timeout: float | None = None) -> ClusterView:
-        """Request the metadata of these topics, or of all topics if None, and return the updated view."""
+        """Request the metadata of `topics` (None: of all topics), and return the updated view."""
         return run_to_end(self._operations.metadata(topics, timeout))
 
     def topics(self, timeout: float | None = None) -> dict[str, int]:
-        """Return the number of partitions of each topic, without internal topics."""
+        """Return the number of partitions of each topic that is not internal."""
         return run_to_end(self._operations.topics(timeout))
 
     def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
@@ -261,7 +261,7 @@ class Admin(BoundToProcess, Block):
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
     ) -> None:
-        """Commit offsets for a group without being its member.
+        """Commit offsets for a group of which this client is not a member.
 
         Each offset is that of the *next* record to read. A value of `offsets` is an offset, a tuple (offset,
         metadata), or a `CommittedOffset`. Raises CommitFailed while the group has members.
@@ -330,7 +330,7 @@ class Admin(BoundToProcess, Block):
         include_documentation: bool = False,
         timeout: float | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the configs of each resource by name: all of them, or those called `names`.
+        """Return the configs of each resource by name: all configs, or only those that `names` lists.
 
         A broker describes its own configs; any broker describes those of topics, groups and client metrics.
         Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
@@ -365,10 +365,10 @@ class Admin(BoundToProcess, Block):
     def list_config_resources(
         self, types: Iterable[str] = (), *, timeout: float | None = None
     ) -> list[ConfigResource]:
-        """Return the resources of these types that have configs, or of all types (KIP-1142), sorted.
+        """Return the resources that have configs, sorted: those of `types`, or of all types (KIP-1142).
 
-        Raises UnsupportedVersion from brokers before 4.1, which list only "client_metrics". Java:
-        Admin.listConfigResources.
+        A broker before Kafka 4.1 lists only "client_metrics": for any other types, UnsupportedVersion is
+        raised. Java: Admin.listConfigResources.
         """
         return run_to_end(self._operations.list_config_resources(types, timeout=timeout))
 
@@ -389,7 +389,7 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, TopicListing]:
         """Return the topics of the cluster with their ids, by name in ascending order.
 
-        Topics that the client may not describe are missing. Java: Admin.listTopics.
+        Topics that the client is not authorized to describe are missing. Java: Admin.listTopics.
         """
         return run_to_end(self._operations.list_topics(include_internal=include_internal, timeout=timeout))
 
@@ -469,8 +469,8 @@ class Admin(BoundToProcess, Block):
         """Map each user, client id or IP address to its quotas, a dict from quota name to value (KIP-546).
 
         `match` maps "user", "client-id" or "ip" to a name, to "" for the default, or to None for any name.
-        Without `match` all quotas are returned. With `strict`, entities that also have a type that is not in
-        `match` are omitted. Java: Admin.describeClientQuotas.
+        Without `match` all quotas are returned. With `strict`, an entity is omitted if one of its types is
+        not in `match`. Java: Admin.describeClientQuotas.
         """
         return run_to_end(self._operations.describe_client_quotas(match, strict=strict, timeout=timeout))
 
@@ -502,8 +502,8 @@ class Admin(BoundToProcess, Block):
         """Create a delegation token for the client's own principal, or for `owner` (KIP-48, KIP-373).
 
         `renewers` and `owner` are principals such as "User:alice". Without `max_lifetime_ms` the broker's
-        `delegation.token.max.lifetime.ms` applies. The client must have authenticated, and not by a token.
-        Java: Admin.createDelegationToken.
+        `delegation.token.max.lifetime.ms` applies. The client must have authenticated by other means than a
+        delegation token. Java: Admin.createDelegationToken.
         """
         return run_to_end(
             self._operations.create_delegation_token(
@@ -526,7 +526,7 @@ class Admin(BoundToProcess, Block):
     def expire_delegation_token(
         self, hmac: bytes, *, expiry_period_ms: int | None = None, timeout: float | None = None
     ) -> int:
-        """Let the delegation token with this `hmac` expire after a period, or at once without one (KIP-48).
+        """Let the delegation token with this `hmac` expire after a period, by default immediately (KIP-48).
 
         Returns the time in ms since 1970 at which the token expires. Java: Admin.expireDelegationToken.
         """
@@ -581,9 +581,10 @@ class Admin(BoundToProcess, Block):
         broker: int | None = None,
         timeout: float | None = None,
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """Return the active producers of each partition, and the start of their open transactions (KIP-664).
+        """Return the active producers of each partition, and their transactions' start offsets (KIP-664).
 
-        The leader is asked, or the replica on `broker`. Raises PartialFailure. Java: Admin.describeProducers.
+        The request goes to the replica on `broker`, by default to the leader. Raises PartialFailure. Java:
+        Admin.describeProducers.
         """
         return run_to_end(self._operations.describe_producers(partitions, broker=broker, timeout=timeout))
 
@@ -615,7 +616,7 @@ class Admin(BoundToProcess, Block):
     def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout: float | None = None
     ) -> dict[str, tuple[int, int]]:
-        """Fence the producers of these transactional ids, and abort their open transactions (KIP-588).
+        """Fence the producers of these transactional ids, and abort their open transactions (KIP-618).
 
         Returns the new (producer id, epoch) of each id. Raises PartialFailure. Java: Admin.fenceProducers.
         """
@@ -760,7 +761,7 @@ class Admin(BoundToProcess, Block):
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Return the reassignments in progress, of these or of all partitions (KIP-455).
+        """Return the reassignments in progress of these partitions, by default of all partitions (KIP-455).
 
         Java: Admin.listPartitionReassignments.
         """
@@ -910,10 +911,10 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, dict[TopicPartition, CommittedOffset | None]]:
         """Return the committed offsets of each group in `groups`.
 
-        `groups` maps a group to partitions, or to None for all of them. Its type is classic, consumer or
-        streams. A partition without a committed offset has None. With `require_stable` the call waits for
-        open transactions that commit offsets (KIP-447). Raises PartialFailure, keyed by group. Java:
-        Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
+        `groups` maps each group to a list of partitions, or to None for all its partitions. The type of a
+        group is classic, consumer or streams. A partition without a committed offset has None. With
+        `require_stable` the call waits for open transactions that commit offsets (KIP-447). Raises
+        PartialFailure, keyed by group. Java: Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
         """
         return run_to_end(
             self._operations.list_consumer_group_offsets(
@@ -936,8 +937,8 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, dict[TopicPartition, SharePartitionOffset | None]]:
         """Return the offsets at which each share group in `groups` begins to read (KIP-932).
 
-        `groups` maps a group to partitions, or to None for all of them. Raises PartialFailure, keyed by
-        group. Java: Admin.listShareGroupOffsets.
+        `groups` maps each group to a list of partitions, or to None for all its partitions. Raises
+        PartialFailure, keyed by group. Java: Admin.listShareGroupOffsets.
         """
         return run_to_end(self._operations.list_share_group_offsets(groups, timeout=timeout))
 
@@ -986,5 +987,5 @@ class Admin(BoundToProcess, Block):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with this library's method if `name` is a method of another library."""
+            """Raise AttributeError. For another library's method, the error names this library's method."""
             raise unknown_method(self, "admin client", name)

@@ -97,10 +97,10 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         Without `partition`, the option partitioner selects the partition. By default, the hash of the key
         selects it, as in Java, and a record without a key goes to the current sticky partition (KIP-794).
 
-        Raises ConfigError for arguments that no record can have, UnknownTopic, NotAuthorized, RequestTimedOut
-        (the buffer stayed full, or no metadata arrived, for max_block_ms), BrokerError for a record that is
-        too large, SerializationError or PartitionerError if a function of the application fails, and
-        IllegalState after `close`.
+        Raises ConfigError if a record cannot have these arguments, UnknownTopic or NotAuthorized for the
+        topic, and RequestTimedOut if the buffer stays full or no metadata arrives for max_block_ms. Raises
+        BrokerError if the record is too large, SerializationError or PartitionerError if a function of the
+        application fails, and IllegalState after `close`.
         """
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
@@ -150,10 +150,10 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
     def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
         """Queue the rows of an Arrow RecordBatch or Table, or of a dict of columns.
 
-        The columns are value, and optionally key, headers, timestamp (ms) and partition. No object is created
-        for each row. Each row goes to the partition that `send` would choose, and rows of one partition keep
-        their order. Returns one delivery for each batch. Raises the errors of `send`, and MissingExtra
-        without numpy and pyarrow.
+        The columns are value, and optionally key, headers, timestamp (ms) and partition. The rows are not
+        converted to Python objects. Each row goes to the partition that `send` would choose, and rows of one
+        partition keep their order. Returns one delivery for each batch. Raises the errors of `send`, and
+        MissingExtra without numpy and pyarrow.
         """
         return run_to_end(self._operations.send_columns(topic, batch))
 
@@ -172,7 +172,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
 
         Names, groups and tags are those of Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
         them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
-        sends no request and does not wait for one, so it may be called from any thread.
+        sends no request and does not wait, so it may be called from any thread.
         """
         return self._operations.metrics()
 
@@ -201,18 +201,18 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         """Begin a transaction. The first call requests the producer's id from the coordinator.
 
         The first call fences an older producer with the same transactional id, and aborts its open
-        transaction. After RequestTimedOut (`timeout` seconds, by default max_block_ms) the method may be
-        called again. Raises Fenced, NotAuthorized or BrokerError if the producer has failed, and IllegalState
-        while a transaction is open.
+        transaction. Raises RequestTimedOut after `timeout` seconds, by default max_block_ms; the method may
+        then be called again. Raises Fenced, NotAuthorized or BrokerError if the producer has failed, and
+        IllegalState while a transaction is open.
         """
         run_to_end(self._operations.transact("begin", timeout))
 
     def commit(self, timeout: float | None = None) -> None:
         """Send all buffered records, wait until they are acknowledged, and commit.
 
-        Raises the error of the first record or offset that was not written; then call `abort`. After
-        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown; then call `commit` again. Also
-        raises Fenced, NotAuthorized or BrokerError if the producer has failed.
+        Raises the error of the first record or offset that was not written; then call `abort`. If the call
+        stops waiting (RequestTimedOut, Ctrl-C, a cancelled task), the outcome is unknown; then call `commit`
+        again. Also raises Fenced, NotAuthorized or BrokerError if the producer has failed.
         """
         run_to_end(self._operations.transact("commit", timeout))
 
@@ -235,7 +235,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> Transaction:
-        """Return a context manager: the end of its block commits a transaction, an exception aborts it.
+        """Return a context manager: the end of its block commits a transaction, and an exception aborts it.
 
         The `with` block raises the errors of `begin` and `commit`. Its own exceptions are raised again.
         """
@@ -274,5 +274,5 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
     if not TYPE_CHECKING and sys.version_info >= (3, 12):
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with this library's method if `name` is a method of another library."""
+            """Raise AttributeError. For another library's method, the error names this library's method."""
             raise unknown_method(self, "producer", name)

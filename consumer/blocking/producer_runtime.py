@@ -92,7 +92,10 @@ class BlockingProducerRuntime(ProducerRuntime):
             )
 
     def _on_records(self) -> None:
-        """Wake the thread if it would otherwise wake too late to send the new records. The lock is held."""
+        """Wake the thread if it would otherwise wake too late to send the new records.
+
+        The caller holds the lock.
+        """
         if not self._kept:
             self._kept.append(self)
         wakes_at = self.wakes_at

@@ -36,8 +36,8 @@ class BlockingRuntime(Runtime):
     """Runs an engine in a thread, for clients whose methods block."""
 
     def __init__(self, driver: Driver, *, exclusive: bool = False) -> None:
-        # The lock of the waiters is held while the engine changes, and never while code of the application
-        # runs.
+        # The lock of the waiters is held while the engine's state is being changed, and never while code of
+        # the application runs.
         self.waiters = ThreadWaiters()
         super().__init__(driver, self.waiters, exclusive=exclusive)
         look()
@@ -125,8 +125,8 @@ class BlockingRuntime(Runtime):
     def __del__(self) -> None:
         if getattr(self, "stopped", True) or self.forked:
             return
-        # Python ignores an exception of a finalizer. After Ctrl-C in the middle, the thread would not end,
-        # and the loss would not be logged.
+        # Python ignores an exception of a finalizer. If Ctrl-C interrupted these statements, the thread would
+        # not end, and the loss would not be logged.
         with Held():
             lifecycle.unregister(self)
             self.stopped = True
@@ -280,11 +280,12 @@ class BlockingRuntime(Runtime):
         except InvalidStateError:
             pass
         except BaseException:
-            # In a thread of the application, the call that completes the future raises the exception, such as
-            # KeyboardInterrupt after Ctrl-C.
+            # In a thread of the application, the call that completes the future raises the exception, for
+            # example KeyboardInterrupt after Ctrl-C.
             if threading.current_thread() is not self.thread:
                 raise
-            # In the engine's thread, a callback has raised a BaseException.
+            # A callback of the future has raised the exception in the engine's thread, where no call can
+            # raise it.
             log.exception("a callback of a future failed")
         finally:
             if not nested:
@@ -301,9 +302,9 @@ class BlockingRuntime(Runtime):
         if self.forked:
             self.check_process()
         if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
-            # A callback of a future makes this call. The call takes no claim, because the application's
-            # thread may hold the claim until the callback returns, for example in the poll that completed the
-            # future.
+            # A callback of a future makes this call. The call does not acquire `_claim`, because the
+            # application's thread may hold it until the callback returns, for example in the poll that
+            # completed the future.
             if waits:
                 raise IllegalState(
                     f"{method}() was called in the callback of a future and would block the thread that "

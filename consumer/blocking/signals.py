@@ -18,19 +18,20 @@ from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any
 
-# The C module. It returns ints instead of enums and is therefore faster, which matters because each call of a
-# client uses it.
+# The C module behind `signal`. It returns ints instead of enums, so it is faster. This matters, because each
+# call of a client uses it.
 _signal: Any = import_module("_signal")
 
 # The signals that end the process, or that cannot be handled.
 _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
-# The numbers of all signals. To query one signal's handler takes 0.04 microseconds, so most calls do not
-# query all of them. Half of the signals are between SIGRTMIN and SIGRTMAX, and few programs use these. A call
-# queries such a signal only if it had a handler when `look` was last called: when a client was created, or
-# when a call waited.
+# The numbers of all signals.
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 
 _named = {int(known) for known in signal.Signals if known.name not in _FATAL}
+# The signals whose handlers each call of a client queries. One query takes 0.04 microseconds, so these are
+# not all signals: half of the signals are between SIGRTMIN and SIGRTMAX, and few programs use them. Such a
+# signal is in the tuple only if it had a handler when `look` was called: when a client was created, or when a
+# call waited.
 _numbers = tuple(number for number in EVERY if number in _named)
 _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 

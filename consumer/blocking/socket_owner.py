@@ -32,7 +32,8 @@ class SocketOwner:
         self.requested = False
         self.borrower = 0  # The id of the application's thread that owns the sockets, or 0.
         self._taken = False
-        self._recalled = False  # Whether the client's thread must be the next owner.
+        # Whether the client's thread must be the next owner.
+        self._recalled = False
         # Whether the client's thread waits, without a timeout, until the owner releases the sockets.
         self._asleep = False
         self._away_until = 0.0
@@ -54,7 +55,7 @@ class SocketOwner:
             self._bell.acquire(timeout=seconds)
 
     def _try_acquire(self) -> float:
-        """Take the sockets and return 0, or return the seconds to wait; -1 means to wait until `_ring`."""
+        """Take the sockets and return 0, or return the seconds to wait; -1 means until `_ring` is called."""
         with self._lock:
             if self._taken:
                 self._asleep = True

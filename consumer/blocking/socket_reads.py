@@ -20,8 +20,7 @@ MIN_WAKEUP_BYTES = 256 * 1024
 VERY_LONG = 4 * 1024 * 1024
 # A response is long if more than this number of bytes is missing: one read then requests all of them.
 LONG = 128 * 1024
-# Maximum time (ms) for which a read of a long response waits. Other connections have to wait for the same
-# time.
+# Maximum time (ms) for which a read of a long response waits. Meanwhile, other connections are not read.
 _WAIT_MS = 5
 
 if sys.platform == "linux":

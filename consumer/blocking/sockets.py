@@ -1,6 +1,6 @@
 """Blocking I/O for the engines: sockets and a selector.
 
-Of Kafka's protocol the module only knows the size that precedes each response.
+The module knows only one part of Kafka's protocol: the size that precedes each response.
 
     sockets = Sockets()
     for action in network.actions: sockets.perform(action)
@@ -14,7 +14,7 @@ Rules:
 * Host names are resolved in another thread, and a host's addresses are tried in turn (`resolver`). If a
   connection breaks before the first response, the next address is tried, and a second `Opened` is reported
   when it has accepted the connection.
-* A connection with a dialer is opened by this function of the application, in another thread (`dialers`).
+* If a connection has a dialer, this function of the application opens it in another thread (`dialers`).
 * Bytes are received into their final buffer (`ReceiveBuffer`), so the engine gets whole responses. While a
   long response arrives, the engine gets a `Data` event without bytes once a second.
 * A connection with TLS is first reported as `Reached`, and as `Opened` when the broker's certificate has been
@@ -105,7 +105,8 @@ class Sockets:
 
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
-        self._events: list[NetworkEvent] = []  # The events that the next `take` returns.
+        # The events that the next `take` returns.
+        self._events: list[NetworkEvent] = []
         # Whether any connection uses TLS, which determines the thread that reads (`socket_owner`).
         self.uses_tls = False
         # The buffer for encrypted bytes, None until a connection uses TLS.

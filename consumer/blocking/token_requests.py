@@ -1,6 +1,6 @@
-"""Requests tokens for the login in a thread, one at a time, for all connections that need one.
+"""Requests OAUTHBEARER tokens in a thread, one at a time, for all connections that need a token.
 
-A login by Kerberos belongs to one connection, so each connection has a thread of its own.
+With Kerberos, a login belongs to one connection, so one thread is started for each connection instead.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class TokenRequests:
 
     def __init__(self, on_token: Callable[[], object]) -> None:
         self._on_token = on_token
-        # The results of the threads: a token or the error, and the connection; None means all that wait.
-        # `take` turns them into events.
+        # The results of the threads. Each is the key of a connection, or None for all waiting connections,
+        # and a token or an error. `take` turns the results into events.
         self._results: deque[tuple[int | None, Token | KerberosLogin | NoToken]] = deque()
         self._keys: list[int] = []  # Connections that wait for a token.
         self._is_requesting = False
@@ -32,7 +32,7 @@ class TokenRequests:
     def request(
         self, key: int, source: TokenSource | KerberosSource, open_keys: Container[int]
     ) -> list[NetworkEvent]:
-        """Request a token for the connection `key`. Return the errors if no thread can start.
+        """Request a token for the connection `key`. If no thread can start, return `Broken` events.
 
         `open_keys` are the connections that are still open. The others need no token any more.
         """

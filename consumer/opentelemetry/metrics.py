@@ -8,8 +8,8 @@
 
 Rules:
 
-* An instrument is named by the client and Java's metric, for example `kafka.consumer.records_lag_max`. These
-  names are those of OpenTelemetry's instrumentation of Java's clients.
+* The name of an instrument consists of the kind of client and the name of Java's metric, for example
+  `kafka.consumer.records_lag_max`. OpenTelemetry's instrumentation of Java's clients uses the same names.
 * Totals are observable counters; all other metrics are observable gauges. A metric without a value, such as
   an average before the first request, is not exported.
 * If a metric exists for the client and also for each topic, partition or broker, only the latter are
@@ -41,7 +41,7 @@ TABLES: Final = {
     "producer": PRODUCER_METRICS,
     "admin-client": NETWORK_METRICS,
 }
-# The units that UCUM has. All other units count things and stand in braces.
+# Kafka's units that exist in UCUM. All other units count things: UCUM writes them in braces.
 UNITS: Final = {"bytes": "By", "ms": "ms", "s": "s", "ns": "ns", "ratio": "1"}
 # Time (ms) for which the instruments read the same snapshot. An export takes less time.
 SNAPSHOT_AGE_MS = 500
@@ -133,7 +133,7 @@ class _Snapshots:
 
 
 def _kind(client: Measured) -> str:
-    """Return the kind of a client, a key of `TABLES`. Its first metric is in the group KIND-metrics."""
+    """Return the kind (a key of `TABLES`) of a client, whose first metric is in the group KIND-metrics."""
     return next(iter(client.metrics())).group.removesuffix("-metrics")
 
 

@@ -138,7 +138,10 @@ class ConsumerTracing(ConsumerInterceptor):
 
     @contextmanager
     def process(self, record: ConsumerRecord[Any, Any]) -> Generator[Span, None, None]:
-        """Create the span in which a record is processed. An exception sets its status, and is raised."""
+        """Create the span in which a record is processed.
+
+        An exception in the `with` block sets the span's status, and is raised again.
+        """
         attributes = self._process | _of_record(record.topic, record.partition, record.key, record.value)
         attributes["messaging.kafka.offset"] = record.offset
         with self._tracer.start_as_current_span(

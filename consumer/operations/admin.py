@@ -116,7 +116,7 @@ class AdminRunner:
             return result
 
     def timeout_ms(self, timeout: float | None) -> int:
-        """Return the timeout of a call in milliseconds. If `timeout` is None, it is that of the client."""
+        """Return the timeout of a call in milliseconds. Without `timeout`, the client's default applies."""
         checked = self._timeout if timeout is None else check.seconds("timeout", timeout)
         return int(checked * 1000)
 

@@ -36,9 +36,10 @@ class RecordDeserializer:
     async def convert(
         self, records: list[ConsumerRecord[Any, Any]]
     ) -> tuple[list[ConsumerRecord[Any, Any]], dict[TopicPartition, DeserializationError]]:
-        """Convert keys and values in place. Return the converted records, and the error of each partition.
+        """Convert keys and values in place. Return the converted records, and the errors by partition.
 
-        The converted records of a partition end before the record for which a deserializer failed.
+        If a deserializer fails for a record, its partition has an error, and the partition's converted
+        records end before this record.
         """
         converted: list[ConsumerRecord[Any, Any]] = []
         errors: dict[TopicPartition, DeserializationError] = {}

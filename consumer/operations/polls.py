@@ -76,7 +76,7 @@ _TAKE_BACK = (ev.TakeBack(),)
 _RETURNED = (ev.ListenerReturned(),)
 
 
-# The number of changed positions that a log line for several partitions contains.
+# The maximum number of changed positions in a log line for several partitions.
 _LOGGED_MOVES = 3
 
 
@@ -350,7 +350,7 @@ class PollOperations:
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
         # Records are given back before the first wait, because other tasks may seek during a wait. The engine
-        # has to apply such a seek after it has the records back.
+        # must have the records before it applies such a seek.
         if self.iteration.records:
             self.give_back()
         await runtime.pause()
@@ -410,7 +410,7 @@ class PollOperations:
                 return None
 
     async def _take_converted(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
-        """Return the next records after the deserializers and interceptors; None after `deadline`."""
+        """Return the next records as deserializers and interceptors return them; None after `deadline`."""
         runtime = self.runtime
         while (delivered := await self._take(take, deadline)) is not None:
             records = delivered.rows
@@ -458,9 +458,10 @@ class PollOperations:
             watch.running = outer
 
     def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
-        """Return the records without those of partitions that were released or sought in the meantime.
+        """Return the records, except those of partitions that were released, or for which `seek` was called.
 
-        The time that deserializers take is not limited. The engine must be locked.
+        Both may have happened while the deserializers ran, because their time is not limited. The engine must
+        be locked.
         """
         states = self.engine.partitions
         released = {
@@ -569,7 +570,7 @@ class PollOperations:
     def held_offsets(self) -> dict[TopicPartition, int]:
         """Map each partition to its first offset that was taken from the engine and not returned yet.
 
-        An iteration may hold the records, or deserializers are converting them.
+        The records are held by an iteration, or are being converted by the deserializers.
         """
         return self._deserializing or self.iteration.next_offsets()
 

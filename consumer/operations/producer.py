@@ -170,7 +170,9 @@ class ProducerOperations:
             if purge.done:
                 return purge.count
             if not await runtime.wait(last_change, deadline):
-                raise RequestTimedOut("purge", self.options.max_block_ms, "the producer did not respond")
+                raise RequestTimedOut(
+                    "purge", self.options.max_block_ms, "the producer did not drop its records in time"
+                )
 
     # ---- transactions
 

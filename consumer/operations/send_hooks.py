@@ -41,7 +41,8 @@ class SendHooks:
         self._value = value
         self._partitioner = partitioner
         self._interceptors = operations.options.interceptors
-        self._awaits = operations.runtime.awaits_callbacks  # Whether a serializer may return an awaitable.
+        # Whether a serializer may return an awaitable.
+        self._awaits = operations.runtime.awaits_callbacks
         # Topic -> (its route, all its partitions, those with a leader).
         self._partitions: dict[str, tuple[TopicRoute, range, list[int]]] = {}
 

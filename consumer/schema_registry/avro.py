@@ -60,7 +60,10 @@ class AvroDeserializer(_Decoder):
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> Any:
-        """Return the value. Raises ValueError without a schema id, RegistryFailed, and fastavro's errors."""
+        """Return the value.
+
+        Raises RegistryFailed, fastavro's errors, and ValueError if there is no schema id.
+        """
         schema_id, encoded = split(self._part, data, headers)
         return self._decode(self._writers.get(schema_id), encoded)
 
@@ -157,7 +160,7 @@ def _fastavro() -> Any:
 
 
 def _record_type(text: str) -> str:
-    """Return the full name of a schema's type, or "" if it has none. Raises ConfigError unless it is JSON."""
+    """Return the full name of a schema's type; "" without one. Raises ConfigError if `text` is not JSON."""
     parsed = _json(text)
     if not isinstance(parsed, dict):
         return parsed if isinstance(parsed, str) else ""
@@ -179,7 +182,7 @@ def _parsed(fastavro: Any, schema: Schema) -> Any:
     for _, reference in schema.references():
         fastavro.parse_schema(_json(reference.text), named_schemas=named)
     top = _json(schema.text)
-    # fastavro keeps the named types with a named type only. In an array, a map or a union it replaces the
-    # names by the types.
+    # fastavro stores the types to which a schema refers only in the schema of a named type. In other schemas
+    # (an array, a map, a union) `expand` replaces the names of the types by the types.
     is_named = isinstance(top, dict) and cast("Any", top).get("type") in ("record", "error", "enum", "fixed")
     return fastavro.parse_schema(top, named_schemas=named, expand=bool(named) and not is_named)

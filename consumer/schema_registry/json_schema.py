@@ -51,8 +51,8 @@ else:
 # A function that raises ValueError if a value does not fit its schema.
 _Check: TypeAlias = Callable[[Any], None]
 _Writer: TypeAlias = tuple[SchemaId, _Check]
-# Confluent's form of JSON: without spaces, and with floats as Python writes them. msgspec writes 1e22 and not
-# 1e+22. NaN is not JSON.
+# Writes JSON as Confluent's serializer does: without spaces, and with floats as Python writes them (msgspec
+# writes 1e22 instead of 1e+22). NaN is rejected, because JSON has none.
 _WRITER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 # The limit for the text of an error, which contains a part of the value.
 _MAX_TEXT = 300
@@ -96,16 +96,17 @@ class _Decoder(Generic[T]):
 class JsonSchemaDeserializer(_Decoder[T]):
     """Converts JSON to dicts and other Python objects, or to objects of a given type.
 
-    The JSON must fit the schema of its writer, or `reader_schema`, a JSON Schema with its `references`.
-    `validate=False` requests no schema, and checks nothing. `type` is a dataclass, a TypedDict, a
-    `msgspec.Struct` or another type that `msgspec` supports. For keys, set `part` to "key". Needs the extra
-    `jsonschema`.
+    The JSON must fit `reader_schema`, a JSON Schema that refers to `references`, or without `reader_schema`
+    the schema of its writer. With `validate=False` the writer's schema is neither requested nor checked.
+    `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec` supports. For keys,
+    set `part` to "key". Needs the extra `jsonschema`.
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
         """Return the value. Raises RegistryFailed, msgspec's errors, and ValueError for other failures.
 
-        The value has no schema id, or does not fit its schema, or the schema is not a JSON Schema.
+        ValueError means that the value has no schema id or does not fit its schema, or that the schema is not
+        a JSON Schema.
         """
         schema_id, encoded = split(self._part, data, headers)
         check = self._reader
@@ -187,9 +188,9 @@ class JsonSchemaSerializer(_Encoder):
     `schema` is the JSON Schema. By default it is registered under the subject TOPIC-value; with
     `auto_register_schemas=False` it must be registered already. With `use_latest_version` the newest schema
     of the subject is used instead, and nothing is registered. `validate=False` does not check the values.
-    The record name of the other subject name strategies is the schema's `title`. Values may be all that
-    `msgspec` converts to JSON, such as dataclasses and datetimes. For keys, set `part` to "key". Needs the
-    extra `jsonschema`.
+    Subject name strategies get the schema's `title` as the name of the record type. A value may be anything
+    that `msgspec` converts to JSON, such as a dataclass or a datetime. For keys, set `part` to "key". Needs
+    the extra `jsonschema`.
     """
 
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:

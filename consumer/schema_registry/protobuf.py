@@ -72,7 +72,7 @@ class _Decoder(Generic[M]):
             raise ConfigError(
                 "message_type",
                 message_type,
-                "set either message_type, or registry to return messages of the registered schemas",
+                "set either message_type, or registry (to create the classes from the registered schemas)",
             )
         self._message_type = None if message_type is None else _checked_type(message_type)
         self._registry = cast("Registry", registry)
@@ -105,7 +105,7 @@ class ProtobufDeserializer(_Decoder[M]):
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> M:
-        """Return the message. Raises ValueError without a schema id, RegistryFailed, DecodeError."""
+        """Return the message. Raises RegistryFailed, DecodeError, and ValueError if there is no schema id."""
         schema_id, indexes, encoded = split_indexed(self._part, data, headers)
         return self._decode(self._message_type or self._message_types.get((schema_id, indexes)), encoded)
 

@@ -127,8 +127,8 @@ def registered_files(schema: Schema) -> Any:
 def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None = None) -> Any:
     """Return a DescriptorPool with all files of a FileDescriptorSet, and those of Google that they import.
 
-    `missing_import` returns the reason for the error if a file (first argument) imports an unknown one.
-    Raises InvalidSchema.
+    Raises InvalidSchema, for example if a file imports an unknown file. `missing_import` gets the names of
+    both files, and returns the text of this error.
     """
     pools: Any = import_module("google.protobuf.descriptor_pool")
     pb: Any = import_module("google.protobuf.descriptor_pb2")

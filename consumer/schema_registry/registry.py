@@ -199,7 +199,7 @@ class Registry:
         return int(self._ask("POST", f"{path}{query}", f"the schema of {subject}", required, data)[required])
 
     def latest_id(self, subject: str, form: str = "") -> tuple[int, Schema]:
-        """Return the id and the newest schema of a subject. Raises as `latest` does."""
+        """Return the id and the newest schema of a subject. Raises the errors of `latest`."""
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
         answer = self._ask("GET", path, f"the latest schema of {subject}", "id")
         return int(answer["id"]), _References(self, form).read(answer)

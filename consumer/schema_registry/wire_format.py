@@ -82,8 +82,8 @@ def split_indexed(
 def split(part: str, data: bytes, headers: Iterable[tuple[str, bytes | None]]) -> tuple[SchemaId, bytes]:
     """Return the schema id of a key or value, and the encoded value without the id.
 
-    `part` is "key" or "value", and `data` are its bytes. The last header of a name counts. Raises ValueError
-    if there is no schema id.
+    `part` is "key" or "value", and `data` are its bytes. If several headers have the name `id_header(part)`,
+    the last one counts. Raises ValueError if there is no schema id.
     """
     name, header = id_header(part), None
     for key, content in headers:
@@ -106,13 +106,16 @@ def _decoded_id(data: bytes) -> SchemaId:
 
 
 def header_id(header: bytes, *, indexed: bool) -> bytes | None:
-    """Return the schema id, with its message indexes if `indexed`, at the start of a header, or None."""
+    """Return the bytes of the schema id at the start of a header; None if there is no schema id.
+
+    If `indexed` is true, message indexes follow the id, and are returned with it.
+    """
     end = SIZES.get(header[0], 0) if header else 0
     if not end or len(header) < end:
         return None
     if indexed:
         count, end = _varint(header, end)
-        # `count` is still in zigzag encoding, which doubles the number of indexes.
+        # The zigzag encoding of `count` is twice the number of indexes.
         for _ in range(count >> 1):
             _, end = _varint(header, end)
             if end > len(header):

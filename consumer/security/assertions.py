@@ -8,7 +8,8 @@ Rules:
   header and payload of the template file, then `iat`, `exp`, `nbf` and, if wanted, `jti`. A later claim
   replaces an earlier one.
 * The files are read when a client is created, so that an invalid file raises ConfigError, and again for each
-  token, so that a key may be replaced without a restart. If a file is invalid then, there is no new token.
+  token, so that a key may be replaced without a restart. If a file has become invalid, no new token is
+  requested.
 * The JWT is signed by PyJWT (the extra `security`).
 * No error contains the key, its passphrase or the assertion.
 """
@@ -62,7 +63,7 @@ class Assertion:
     jti: bool = False
 
     def create(self) -> str:
-        """Return an assertion that is valid from now on. Raises MissingExtra, and an error for a file."""
+        """Return an assertion that is valid from now on. Raises MissingExtra and `_InvalidFile`."""
         if self.file is not None:
             text = _read(f"{PREFIX}file", self.file).decode("latin-1").strip()
             if text.count(".") != 2 or not is_token(text):

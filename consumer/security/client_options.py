@@ -129,7 +129,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 
 def _assignor(name: str, assignor: str) -> str:
-    """Return the name of an assignor, which a properties file gives as the name or as Java's class."""
+    """Return the name of an assignor. A properties file contains this name or the name of Java's class."""
     for known in ASSIGNORS.values():
         if assignor == known.name or assignor.removeprefix(_JAVA) == known.java_class:
             return known.name

@@ -22,7 +22,8 @@ from kproto.security.exchange import SaslFailed
 
 from .failures import NoToken
 
-# The bits of the first byte of the messages about security layers: none, as Kafka requires.
+# The bit for "no security layer" in the first byte of the messages that negotiate the layer (RFC 4752). Kafka
+# uses no layer.
 _NO_LAYER = 1
 
 
@@ -51,7 +52,7 @@ class KerberosLogin:
                 raise SaslFailed(
                     "the broker requires a security layer of Kerberos, which Kafka does not have"
                 )
-            # The second to fourth byte are the maximum size of wrapped messages, of which there are none.
+            # The second to fourth byte are the maximum size of wrapped messages: 0, because there are none.
             reply = bytes([_NO_LAYER, 0, 0, 0]) + str(self._context.initiator_name).encode()
             message = self._context.wrap(reply, False).message
         except Exception as error:

@@ -174,7 +174,7 @@ def security_options(options: Mapping[str, Any]) -> Security:
 
 
 def _path(name: str, value: Any) -> Any:
-    """Return a Path as a string if the option is a file. Return any other `value` unchanged."""
+    """Convert a Path to a string if the option names a file. Return any other `value` unchanged."""
     return str(cast("object", value)) if name in _FILES and isinstance(value, Path) else value
 
 

@@ -45,8 +45,7 @@ _UNSUPPORTED_JAAS: Final = {
     "ssl.": "a token endpoint is verified with the system's authorities, or with your ssl_context",
     "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
-# The options whose value in a file is true or false, and all options that a file can contain (those whose
-# value is an object cannot be in a file).
+# The options whose value in a file is true or false.
 _FLAGGED: Final = (
     "ssl_check_hostname",
     "sasl_oauthbearer_header_urlencode",
@@ -57,6 +56,7 @@ _NUMBERED: Final = (
     "sasl_oauthbearer_assertion_claim_exp_seconds",
     "sasl_oauthbearer_assertion_claim_nbf_seconds",
 )
+# All options that a file can contain: an option whose value is an object cannot be in a file.
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
@@ -157,14 +157,14 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
             allowed = _as_written(unknown_hint(plain) or "this client has no such option")
             raise ConfigError(name, mask_secret(name, remaining[name]), allowed)
     if str(options.get("sasl_mechanism", "")).upper() != "GSSAPI":
-        options.pop("sasl_kerberos_service_name", None)  # Java ignores it with other mechanisms.
+        options.pop("sasl_kerberos_service_name", None)  # Java uses the property only with GSSAPI.
     if not str(options.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
         options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
     return cast("SecurityConfig", options)
 
 
 def _value(option: str, text: str) -> Any:
-    """Return the value of an option whose text is in a file. The check of the option reports a wrong one."""
+    """Convert an option's text. An invalid text stays as it is, and the check of the option rejects it."""
     if option in _FLAGGED:
         return _FLAGS.get(text.lower(), text)
     return int(text) if option in _NUMBERED and text.isascii() and text.isdigit() else text

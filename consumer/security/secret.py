@@ -101,7 +101,8 @@ def is_secret_value(option: str, value: object) -> bool:
     return is_secret(option)
 
 
-# What an address may be, with or without a port: a host name, which may contain spaces by mistake, or IPv6.
+# The strings that are shown as addresses: a host name, which may contain spaces by mistake, or an IPv6
+# address, each with or without a port.
 _ADDRESS: Final = re.compile(r"[\w.\- ]*(:[+-]?\d*)?|\[?[\da-fA-F:.]*(%\w+)?\]?(:\d*)?")
 # The characters that end a login, or that begin parameters. Addresses that were copied from URLs have them.
 _AT: Final = re.compile("@|%40|\uff20|\ufe6b", re.IGNORECASE)

@@ -128,7 +128,7 @@ class TokenSource:
         return self._keep(token)
 
     async def _request_in_thread(self) -> Token | Awaitable[Any]:
-        """Call the provider in a separate thread. The end of the event loop does not wait for this thread.
+        """Call the provider in a separate thread. The event loop can end before this thread ends.
 
         The loop's executor is not used, for two reasons. The loop waits for the executor's threads when it
         ends, even if the provider never returns. And the executor accepts no work after the main thread has
@@ -194,7 +194,8 @@ class TokenSource:
         if not isinstance(answer, Token):
             kind = type(answer).__name__
             raise NoToken(
-                f"the token provider returned {kind}, not a string or a consumer.security.Token", final=True
+                f"the token provider returned {kind} instead of a string or a consumer.security.Token",
+                final=True,
             )
         text, ends = answer.value.reveal(), cast("object", answer.expires_at)
         if not isinstance(cast("object", text), str) or not is_token(text):
@@ -297,7 +298,7 @@ def requested_token(
 ) -> Token:
     """Return the token that an OIDC endpoint issues for a form. Raises NoToken.
 
-    `cure` is the question that follows an error if the endpoint has rejected the client.
+    If the endpoint rejects the client, the error ends with the question `cure`.
     """
     from urllib.parse import urlencode
 

@@ -111,7 +111,7 @@ INVALID: list[tuple[Any, str]] = [
     ({"value": [b"x"], "valeu": [b"y"]}, "the columns key, value, headers, .*; drop valeu"),
     ({"key": [b"x"]}, "the columns key"),
     ({"value": [b"x"], "key": [b"x", b"y"]}, "columns of the same length"),
-    ({"value": [1]}, "column value='int64' is not allowed; a column of binary or string"),
+    ({"value": [1]}, "column value='int64' is not allowed; a column of type binary or string"),
     ({"value": [b"x"], "timestamp": [1.5]}, "column timestamp='double'"),
     ({"value": [b"x"], "timestamp": [-5]}, "column timestamp=-5"),
     ({"value": [b"x"], "partition": [-1]}, "column partition=-1"),

@@ -1,4 +1,4 @@
-"""Plans that list, describe and abort transactions, describe producers, and fence them (KIP-664, KIP-588)."""
+"""Plans that list, describe and abort transactions, describe producers, and fence them (KIP-664, KIP-618)."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_callback_that_is_cancelled_from_outside_fails_the_next_call_only(
         await listener.begun.wait()
         await cancel_all(other_tasks())
         assert polling.cancelled()
-        with pytest.raises(IllegalState, match=r"the listener's assigned\(\) was cancelled before its end"):
+        with pytest.raises(IllegalState, match=r"the listener's assigned\(\) was cancelled before it ended"):
             await consumer.poll(0)
         await consumer.close()
 
