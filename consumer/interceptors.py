@@ -61,7 +61,7 @@ class ProducerInterceptor:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """Handle the end of a delivery: where the record was written, or the error.
+        """Handle the result of a delivery: where the record was written, or the error.
 
         The method also gets the error of a `send` that has failed. It runs where delivery callbacks run: in a
         thread of its own, or in the event loop.

@@ -812,7 +812,7 @@ def _checked(table: Mapping[str, Option], config: Mapping[str, Any], client: str
 
 
 def unknown_option(name: str, value: Any, client: str, names: Iterable[str]) -> ConfigError:
-    """Return the error for an unknown option, which names the option that the user may have meant.
+    """Return the error for an unknown option. It suggests the option that the user may have meant.
 
     `client` is "a consumer", "a producer" or "an admin client", and `names` are the options that it has.
     """

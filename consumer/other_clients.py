@@ -191,7 +191,7 @@ _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, val
 
 
 def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
-    """Decorate a client's `__init__`, so that it takes one positional argument and no error shows a password.
+    """Decorate a client's `__init__`: it takes one positional argument, and its errors show no password.
 
     Some tools show the variables of each frame of a traceback, and the frames of `__init__` have variables
     with passwords. So this function raises errors of `__init__` again without these frames. A dict of

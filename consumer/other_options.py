@@ -227,7 +227,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "bootstrap_controllers": "not supported: brokers forward requests to the controller",
     },
 }
-# Options that only other kinds of clients have: kind of client -> the options of each other kind.
+# Maps each kind of client to the other kinds of clients, and to the options that only these have.
 OTHER_KINDS: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = {
     "a consumer": {"a producer": _PRODUCER_OPTIONS},
     "a producer": {"a consumer": _CONSUMER_OPTIONS},

@@ -183,7 +183,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
 
 class GroupMetadata(msgspec.Struct, frozen=True):
-    """The identity of this consumer in its group."""
+    """The identity of a consumer in its group."""
 
     group_id: str
     generation: int

@@ -114,8 +114,8 @@ def group(name: str, value: Any) -> str:
 def record_batch(name: str, value: Any) -> bytes:
     """Check that the bytes are one encoded batch.
 
-    Two batches are not allowed: brokers reject a Produce request with two batches for one partition, with
-    INVALID_RECORD.
+    Two batches are not allowed: if a Produce request has two batches for one partition, the broker responds
+    with INVALID_RECORD.
     """
     if not isinstance(value, bytes | bytearray | memoryview):
         raise ConfigError(name, value, _BATCH)

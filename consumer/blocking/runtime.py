@@ -2,7 +2,7 @@
 block.
 
 The engine's thread sends and receives bytes, sends heartbeats, and fetches records in advance while the
-application computes. Of the application's callbacks, it only runs those of futures, which must not block.
+application computes. It runs no callbacks of the application except those of futures, which must not block.
 Over TLS, a thread of the application that waits for records reads the sockets (`socket_owner`).
 """
 

@@ -4,8 +4,8 @@ Without TLS the client's thread always reads, ahead of the application. With TLS
 which takes CPU time. If the client's thread did this, it would compete with the application's thread for the
 GIL at each TLS record. On two CPUs both threads would also take CPU time from the broker, which encrypts the
 next record. So over TLS the application's thread reads the data for which it waits, which makes bulk reads
-1.1 to 1.3 times as fast (`benchmarks.security`). The client's thread reads while the application computes, or
-waits for something that is not read from the sockets.
+1.1 to 1.3 times as fast (`benchmarks.security`). While the application computes, or waits for something that
+is not read from the sockets, the client's thread reads.
 
     client's thread    acquire()                 read, apply, read ..., until `requested`: hand_over()
     application        borrow() -> read, apply -> give_back()

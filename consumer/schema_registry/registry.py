@@ -36,7 +36,7 @@ MAX_MESSAGE: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class OptionNames:
-    """The names by which errors call the options for the addresses, the login and the subject."""
+    """The names that errors use for the options that set the addresses, the login and the subject."""
 
     url: str = "url"
     user: str = "user"

@@ -40,8 +40,8 @@ def topic_record_name(topic: str, part: str, record: str) -> str:
 def subject_of(strategy: SubjectNameStrategy, topic: str, part: str, record: str) -> str:
     """Return the subject that a strategy selects. Raises ValueError if the subject is not a name.
 
-    A schema without a record name, such as a JSON Schema without `title`, has no subject by `record_name` and
-    `topic_record_name`.
+    A schema may have no record name, for example a JSON Schema without `title`. With the strategies
+    `record_name` and `topic_record_name`, ValueError is then raised, too.
     """
     if not record and strategy in (record_name, topic_record_name):
         name = getattr(strategy, "__name__", "")

@@ -56,7 +56,7 @@ def split_indexed(
 ) -> tuple[SchemaId, tuple[int, ...], bytes]:
     """Return the schema id and the message indexes of a Protobuf message, and the encoded message.
 
-    The arguments and errors are those of `split`. Raises ValueError also for invalid message indexes.
+    The arguments and errors are those of `split`. Also raises ValueError for invalid message indexes.
     """
     schema_id, encoded = split(part, data, headers)
     in_header = len(encoded) == len(data)

@@ -28,7 +28,8 @@ _JAVA: Final = "org.apache.kafka.clients.consumer."
 _CLASSES: Final = "empty: Java classes are not run"
 
 # For each client, the Java properties that change its behaviour and are not supported. Each property has a
-# check, which is true for a value that selects this library's behaviour, and advice for all other values.
+# check and advice. The check is true for a value that selects this library's behaviour; for any other value,
+# the error contains the advice.
 _Rule = tuple[Callable[[str], bool], str]
 _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {

@@ -268,7 +268,7 @@ def _stores(settings: dict[str, str], options: dict[str, Any]) -> None:
 
 
 def _kind(path: str | None, declared: str | None) -> str:
-    """Return the format of a store: the declared one, or else that of its name, or else Java's default.
+    """Return the format of a store: the declared one, else the one of its file name, else Java's default.
 
     Java also reads a PKCS12 file if the format is JKS, its default. So in this case the content is checked.
     """
