@@ -162,7 +162,7 @@ class LoopThread(Generic[T]):
             return
         try:
             self._run(work)
-        except CancelledError:  # Another thread has closed the loop before the coroutine ended.
+        except CancelledError:  # The loop was closed by another thread before the coroutine ended.
             pass
         finally:
             self._stop()
@@ -178,7 +178,7 @@ class LoopThread(Generic[T]):
     def _stop(self) -> None:
         """Stop the loop, and wait for its thread.
 
-        The loop's own thread closes the loop, and the calling thread only waits for that.
+        The loop's own thread closes the loop. The calling thread only waits for the end of that thread.
         """
         lifecycle.unregister(self)
 

@@ -101,7 +101,7 @@ class AsyncPartitionConsumer(RecordQueue):
         self.end()
 
     def stop(self, error: Exception | None = None) -> None:
-        """End the queue after its last record. If `error`, the reason, is given, report it first."""
+        """End the queue after its last record. If it ends because of `error`, report the error first."""
         if error is not None:
             self.error_channel.put(error)
         self.end(drop=False)
@@ -193,7 +193,9 @@ class AsyncPartitionConsumers(AsyncBlock):
             consumer.resume()
 
     def remove(self, consumer: AsyncPartitionConsumer, error: Exception | None = None) -> None:
-        """Stop the consumer of one partition. If `error`, the reason, is given, `errors()` reports it."""
+        """Stop the consumer of one partition. If `error` is the reason for this, `errors()` reports the
+        error.
+        """
         if self._open.get(consumer.topic_partition) is consumer:
             del self._open[consumer.topic_partition]
             with contextlib.suppress(IllegalState):  # `assign` fails if the client is closed.

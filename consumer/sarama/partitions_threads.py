@@ -55,7 +55,7 @@ class PartitionConsumer:
     def high_water_mark_offset(self) -> int:
         """The offset after the partition's last record, as of the last fetch.
 
-        Before the first fetch, this is the end that the log had when reading began.
+        Before the first fetch, the property returns the end that the log had when reading began.
         """
         return self._consumer.high_water_mark
 

@@ -303,7 +303,9 @@ class OffsetReader:
     def _list_offsets(
         self, wants: Mapping[TopicPartition, str], isolation: str
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return offsets with their leader epochs: `wants` maps partitions to "earliest" or "latest"."""
+        """Return the start or end offset of each log, with its leader epoch. `wants` maps partitions to
+        "earliest" or "latest".
+        """
         if not wants:
             return {}
         return self._retry(

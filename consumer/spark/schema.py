@@ -72,7 +72,7 @@ def ddl(options: Options) -> str:
 
 
 def checked(schema: StructType, options: Options) -> StructType:
-    """Check that `schema` has columns of `full_schema` with their types, in any order, and return it.
+    """Check that `schema` has only columns of `full_schema`, with their types, in any order. Return `schema`.
 
     Raises ConfigError otherwise.
     """

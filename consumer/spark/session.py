@@ -74,8 +74,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.catalogImplementation": "in-memory",
     # A Unix socket instead of TCP saves about 40 ms for each micro-batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    # With the default, Spark prints an error when a worker's connection closes, which `worker_output` cannot
-    # suppress.
+    # With the default, `true`, Spark prints an error when a worker's connection closes. `worker_output`
+    # cannot suppress this error.
     "spark.python.daemon.killWorkerOnFlushFailure": "false",
     DAEMON: f"{__package__}.daemon",
     # Writing the checkpoint takes half the time of a small micro-batch. Plain files are safe on one machine.

@@ -103,7 +103,8 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger, else minOffsetsPerTrigger, else no limit.
 
-        If both are set, only one of them can be returned: Spark passes a single limit to `latestOffset`.
+        If both options are set, only one of them can be returned: Spark passes a single limit to
+        `latestOffset`.
         """
         if self.options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self.options.max_offsets_per_trigger)

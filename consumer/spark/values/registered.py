@@ -1,4 +1,4 @@
-"""Decodes values that contain schema ids: each with the registered schema of its id."""
+"""Decodes values that contain schema ids, each value with the schema that is registered under its id."""
 
 from __future__ import annotations
 

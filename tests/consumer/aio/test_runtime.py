@@ -1,4 +1,4 @@
-"""The event loop of an asyncio client: its timer, its calls, and and its failure or close."""
+"""The event loop of an asyncio client: its timer, its calls, its failures and its close."""
 
 from __future__ import annotations
 

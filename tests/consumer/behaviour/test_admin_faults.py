@@ -1,6 +1,6 @@
 """Admin calls about several items in a cluster of several brokers: batches, faults, changes of leaders.
 
-Each item has a result or an error of its own, and a result that is returned is true.
+Each item has its own result or error, and each result agrees with the cluster's state.
 """
 
 from __future__ import annotations

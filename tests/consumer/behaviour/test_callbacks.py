@@ -1,6 +1,6 @@
 """Callbacks of the application: their errors, their calls, and their duration.
 
-The tests check which errors they may raise, which methods they may call, and how long close waits for them.
+The tests check which errors callbacks may raise, which methods they may call, and how long close waits.
 """
 
 from __future__ import annotations

@@ -348,8 +348,7 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
     world.run(1_000)
     world.delete_topic("t")
     world.create("t", 1)
-    # Another broker than before leads the new topic, so the leader of the deleted topic no longer has the
-    # partition.
+    # The new topic has another leader than the deleted topic, whose leader no longer has the partition.
     world.elect("t", 0, 2)
     world.write("t", 0, *(f"new {i}" for i in range(5)))
     core = a.engine.core
@@ -412,7 +411,7 @@ def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
 def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_again(highest: Any) -> None:
     """The new owner does not read records that the previous owner has read.
 
-    This holds even if the new owner notices the re-creation of the topic later.
+    It does not read them again even if it notices the re-creation of the topic later.
     """
     world = World({"t": 1, "u": 1}, highest=highest)
     members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]

@@ -75,8 +75,7 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
 class Restored(World):
-    """A world whose cluster is restored when `restored` is set: metadata then has other broker ids and
-    epochs.
+    """A world whose cluster is restored when `restored` is set. The broker id and the epoch then change.
 
     Broker 9, the leader in epoch 5, is now broker 1, the leader in epoch 0.
     """
@@ -186,7 +185,7 @@ def test_the_error_of_a_throttled_fetch_is_raised() -> None:
 def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:
     """A leader epoch that is too high delays reading only by seconds.
 
-    It is from one wrong response, or from before a restore of the cluster.
+    The epoch comes from one wrong response, or from the time before the cluster was restored.
     """
     world = Hostile("Metadata topics.partitions.leader_epoch", 2**31 - 1)
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)

@@ -261,7 +261,7 @@ def test_every_input_record_comes_out_once_and_in_order() -> None:
 def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> None:
     """A mutant: a new owner does not wait for the end of the previous owner's transaction.
 
-    It starts below the offset that this transaction then commits.
+    The new owner starts below the offset that the previous owner's transaction then commits.
     """
     patch.setattr(
         offset_lookup,

@@ -1,6 +1,6 @@
 """Ctrl-C at any line of the engine during a poll.
 
-The next poll returns the same records, and each record once.
+The next poll returns the records that the interrupted poll would have returned, each once.
 """
 
 from __future__ import annotations

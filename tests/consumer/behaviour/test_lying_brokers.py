@@ -118,7 +118,7 @@ def test_a_producer_writes_on_after_one_lie(lie: Lie) -> None:
 
 @pytest.mark.parametrize("api", ["Metadata", "FindCoordinator", "ListOffsets", "OffsetFetch"])
 def test_a_lasting_lack_of_a_request_is_raised_by_poll(api: str) -> None:
-    """If a broker never supports a needed request, poll raises an error.
+    """If a broker never lists an API that the consumer needs, poll raises an error.
 
     The error names the request and the broker. The client retries at most once per second.
     """

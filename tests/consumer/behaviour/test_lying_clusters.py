@@ -1,9 +1,10 @@
 """A consumer reads on after its brokers have lied in many ways for up to 40 s.
 
-After the last wrong response, within a request timeout, an age of metadata and a session timeout, the
-consumer reads all partitions to their ends and commits, unless each poll raises the reason why it cannot.
-`policy="java"` is not tested here: as in Java, such a consumer believes a wrong response that names another
-member as the leader of its group. KPROTO_SEED repeats a run; `tox -e soak` draws 2,000 schedules.
+After the last wrong response the consumer reads all partitions to their ends and commits. This takes at most
+a request timeout, a maximum metadata age and a session timeout together. If the consumer cannot continue,
+each poll raises the reason. `policy="java"` is not tested here: as in Java, such a consumer believes a wrong
+response that names another member as the leader of its group. KPROTO_SEED repeats a run; `tox -e soak` draws
+2,000 schedules.
 """
 
 from __future__ import annotations

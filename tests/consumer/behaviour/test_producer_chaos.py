@@ -229,8 +229,9 @@ def no_memory_is_leaked(chaos: Chaos) -> None:
 
 def after_recovery_every_record_is_delivered(chaos: Chaos) -> None:
     if chaos.timeout < 900:
-        # Not checked with a delivery timeout this short. If the broker has dropped a connection without
-        # notice, the first send on it costs one request timeout, which takes the whole delivery timeout.
+        # The claim does not hold for a delivery timeout this short. If the broker has dropped a connection
+        # without notice, the first send on it costs one request timeout, which takes the whole delivery
+        # timeout.
         return
     assert [afterward.delivery.exception() for afterward in chaos.afterwards] == [None] * sum(
         chaos.partitions.values()

@@ -56,7 +56,8 @@ NUMBERS_OF_TRANSACTIONS = [
     "EndTxn producer_epoch",
     "TxnOffsetCommit topics.partitions.partition_index",
 ]
-# Larger numbers are not tried: clients, like Java's, wait as long as a throttle time says, even weeks.
+# Larger numbers are not tried, because as a throttle time they would make the client wait for weeks. Java's
+# client would wait as well.
 WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 

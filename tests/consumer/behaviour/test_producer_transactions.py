@@ -74,7 +74,8 @@ def test_a_block_of_a_fenced_producer_raises_fenced(
 ) -> None:
     """The response to the abort distinguishes a fenced producer from a transaction timeout.
 
-    A partition leader answers INVALID_PRODUCER_EPOCH in both cases.
+    A partition leader answers INVALID_PRODUCER_EPOCH both to a fenced producer and after a transaction
+    timeout.
     """
     producer = make()
     broker.refusals[ProduceRequest] = [ErrorCode.INVALID_PRODUCER_EPOCH]

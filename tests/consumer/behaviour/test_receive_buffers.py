@@ -1,7 +1,7 @@
 """Records that the application holds do not change when the receive buffers are reused.
 
-Both runtimes read from a server over sockets. Responses are larger than `ReceiveBuffer.MIN_SIZE`, and arrive
-in pieces of any size.
+The blocking and the asyncio runtime read from a server over sockets. Responses are larger than
+`ReceiveBuffer.MIN_SIZE`, and arrive in pieces of any size.
 """
 
 from __future__ import annotations

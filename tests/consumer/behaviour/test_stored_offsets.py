@@ -1,6 +1,4 @@
-"""`store_offsets` with `enable_auto_offset_store=False`: only offsets that the application stores are
-committed.
-"""
+"""`store_offsets` with `enable_auto_offset_store=False`: only stored offsets are committed."""
 
 from __future__ import annotations
 

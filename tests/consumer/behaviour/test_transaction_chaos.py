@@ -237,7 +237,7 @@ class Chaos:
     def tamper(self, client: Any, request: Any, version: int) -> Any:
         """Make some Produce requests arrive late.
 
-        They arrive long after their connection has closed, or in the next transaction.
+        These requests arrive long after their connection has closed, or in the next transaction.
         """
         if isinstance(request, AddPartitionsToTxnRequest):
             held, self.held = self.held, []

@@ -171,7 +171,7 @@ LOOKS = frozenset(dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_
 class CtrlC:
     """Raise KeyboardInterrupt at the n-th point where Python checks for signals.
 
-    Only points in the client's code and in `application_files` count.
+    Only points in the client's code and in `application_files` are counted.
     """
 
     def __init__(self, at: int, *application_files: str) -> None:

@@ -1,6 +1,6 @@
 """Which thread reads the sockets.
 
-Over TLS it is the thread that waits in `poll`, otherwise the client's own thread.
+With TLS the thread that waits in `poll` reads the sockets. Without TLS the client's own thread reads them.
 """
 
 from __future__ import annotations

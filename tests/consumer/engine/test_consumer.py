@@ -556,7 +556,7 @@ def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
 def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
     """The first commit for a partition sets the offset at which the consumer starts.
 
-    Java's consumer starts there, too, because each of its polls fetches the committed offsets again.
+    Java's consumer also starts at this offset, because each of its polls fetches the committed offsets again.
     """
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 10))
@@ -967,7 +967,7 @@ def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> Non
 def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
     """The member stops returning records and rejoins immediately (I3).
 
-    It learns from a commit's response that the group has removed it.
+    The member learns from a commit's response that the group has removed it.
     """
     world = World({"t": 2})
     a = world.consumer(**GROUP)

@@ -215,7 +215,7 @@ def test_the_time_between_polls_is_that_between_their_starts() -> None:
     for began, ended in ((1_000, 1_100), (1_400, 1_400), (2_000, 2_200)):
         sensors.poll_began(began)
         sensors.poll_ended(ended)
-    # The first poll counts as 0 ms, as in Java.
+    # For the first poll, 0 ms is recorded as the time since the poll before it, as in Java.
     assert calls(sensors, 5_000).value("time-between-poll-avg") == (0 + 400 + 600) / 3
     assert calls(sensors, 5_000).value("time-between-poll-max") == 600
     assert calls(sensors, 5_000).value("last-poll-seconds-ago") == 3

@@ -479,7 +479,7 @@ def test_an_iteration_is_checked_each_second_or_at_the_interval_of_auto_commit(
         assert iteration.check_ownership()
         assert before <= iteration.owned_from <= time.time()
         assert iteration.owned_until - iteration.owned_from == pytest.approx(seconds, abs=1e-4)
-        # After a loss of partitions the consumer does not own the held records.
+        # After a loss of partitions the consumer does not own the partitions of the records that it holds.
         reader._operations.engine.core.partitions.losses += 1
         assert not iteration.check_ownership()
 

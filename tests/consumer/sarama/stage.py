@@ -54,7 +54,7 @@ class RecordingHandler:
             self.changed.notify_all()
 
     def until(self, done: Callable[[], bool], seconds: float = 10) -> None:
-        """Wait until `done` returns True. It is checked at each call of the handler and at each record."""
+        """Wait until `done` returns True. `done` is called at each call of the handler and at each record."""
         with self.changed:
             assert self.changed.wait_for(done, seconds), (self.calls, len(self.records))
 

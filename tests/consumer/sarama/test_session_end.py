@@ -68,7 +68,8 @@ def test_without_auto_commit_close_with_a_running_handler_commits_nothing(server
 def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: Server) -> None:
     """With automatic commits off, marks of a failed batch are not committed.
 
-    Neither the session nor a later commit commits them. The next session starts at the last commit.
+    Neither the end of the session nor a later commit commits these marks. The next session starts at the last
+    commit.
     """
     fill(server, 10)
 
@@ -425,7 +426,7 @@ def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
 def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
     """A handler in a thread can wait for the end of its session with `session.done.wait`.
 
-    Its counterpart in sarama is `session.Context().Done()`.
+    In sarama the handler waits for `session.Context().Done()`.
     """
     sessions: list[Any] = []
 

@@ -19,7 +19,7 @@ from tests.consumer.security.kerberos_realm import MISSING, REALM, running_kdc
 try:
     import gssapi
 except (ImportError, OSError):
-    # Not `importorskip`: only CI installs the package, which needs the headers of Kerberos.
+    # `importorskip` is not used here: only CI installs the package, which needs the headers of Kerberos.
     pytest.skip("needs gssapi, and the packages krb5-kdc and krb5-admin-server", allow_module_level=True)
 
 pytestmark = [

@@ -138,7 +138,7 @@ def fails() -> str:
 
 
 def ends_the_test() -> str:
-    pytest.fail(SECRET)  # Not a subclass of Exception, like the exception of `pytest.fail`.
+    pytest.fail(SECRET)  # The exception of `pytest.fail` is not a subclass of Exception either.
 
 
 def is_cancelled() -> str:

@@ -61,7 +61,7 @@ def test_a_seek_of_another_members_partition_is_rejected(event: Any) -> None:
 def test_a_seek_before_the_assignment_sets_the_start_offset(strategy: str) -> None:
     """A seek before the assignment sets the start offset of the partition.
 
-    This holds even if cooperative-sticky assigns the partition only in the second generation.
+    The offset is kept even if cooperative-sticky assigns the partition only in the second generation.
     """
     world = filled_world()
     a = owner(world, partition_assignment_strategy=strategy)

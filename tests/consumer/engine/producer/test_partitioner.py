@@ -96,7 +96,8 @@ def test_delivered_records_without_a_key_change_the_partition_after_16_kib_as_we
         records.seal_all()
         records.end_batch(delivery._batch)
     runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
-    # A batch of one record counts as 1000 bytes. The same partition may be drawn again, as in Java.
+    # The size of a batch of one record is estimated as 1000 bytes. The same partition may be drawn again, as
+    # in Java.
     assert {run % 17 for run in runs[:-1]} == {0}
     assert set(partitions) == {0, 1, 2, 3}
 

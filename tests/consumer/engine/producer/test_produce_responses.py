@@ -134,7 +134,7 @@ def test_the_reports_of_64_reasons_are_remembered() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_that_a_retry_would_repeat_fails_the_batch_at_once(error: KprotoError) -> None:
-    """As in Java's Sender, which completes batches exceptionally for these errors of a request."""
+    """Java's Sender also fails the batches of a request for these errors."""
     world = World({"t": 1}, latency=(50, 50))
     producer = world.producer(linger_ms=0)
     first = producer.must_send("t", "x")

@@ -196,7 +196,7 @@ def test_with_acks_0_there_is_one_connection() -> None:
 def check_no_overtaking(seed: int) -> None:
     """Check that the producer without idempotence keeps the order of records.
 
-    Its connections have different latencies.
+    The producer's connections have different latencies.
     """
     world = World({"t": PARTITIONS}, latency=(1, 40), seed=seed)
     producer = warmed_up_producer(world, enable_idempotence=False, max_in_flight_requests_per_connection=2)

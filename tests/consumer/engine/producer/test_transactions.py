@@ -290,7 +290,7 @@ def test_close_aborts_an_open_transaction_and_waits_for_the_end_of_another() -> 
 def test_partitions_are_added_again_after_20_ms_while_the_previous_transaction_ends(
     code: ErrorCode, least: int, most: int
 ) -> None:
-    """As in Java, whose AddPartitionsToTxnHandler uses its own backoff for CONCURRENT_TRANSACTIONS."""
+    """Java's AddPartitionsToTxnHandler also uses a shorter backoff for CONCURRENT_TRANSACTIONS."""
     play = TransactionWorld(retry_backoff_ms=1_000, retry_backoff_max_ms=1_000)
     play.refusals[AddPartitionsToTxnRequest] = [code]
     play.begin()
@@ -388,7 +388,8 @@ def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
 def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the_epoch() -> None:
     """Before Kafka 2.5 an abort waits for the batches in flight, as in Java.
 
-    It keeps the epoch, because the coordinator cannot assign a new epoch to the producer's id (KIP-360).
+    The abort keeps the epoch, because the coordinator cannot assign a new epoch to the producer's id
+    (KIP-360).
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5

@@ -133,8 +133,8 @@ def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     """A topic that the query is no longer authorized to describe does not count as deleted. Otherwise the
     query would read the topic from its start when the authorization returns.
 
-    A Metadata response for all topics does not show the difference: brokers omit topics that the client may
-    not describe.
+    A Metadata response for all topics omits deleted topics, and also the topics that the client may not
+    describe.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
