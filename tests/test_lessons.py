@@ -75,7 +75,7 @@ def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     document = nbformat.read(NOTEBOOK, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(document, timeout=60, resources=resources).execute()
+    nbclient.NotebookClient(document, timeout=600, resources=resources).execute()
     printed = "".join(output["text"] for cell in document.cells for output in cell.get("outputs", []))
     page = NOTEBOOK.with_suffix(".md")
     for command, expected in commands(page):
