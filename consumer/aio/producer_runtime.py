@@ -40,8 +40,8 @@ class AsyncProducerRuntime(ProducerRuntime):
             self.loop = get_running_loop()
         except RuntimeError:
             raise IllegalState(
-                "an AsyncProducer needs the running event loop of asyncio, not of trio: create it in a "
-                "coroutine, or use Producer"
+                "an AsyncProducer needs a running event loop of asyncio (trio is not supported): create the "
+                "producer in a coroutine, or use Producer"
             ) from None
         self.waiters = TaskWaiters()
         super().__init__(bootstrap_servers, config, self.waiters, None)

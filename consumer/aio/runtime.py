@@ -185,8 +185,8 @@ class AsyncRuntime(Runtime):
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise IllegalState(
-                f"{method}() needs the running event loop of asyncio, not of trio: call it from a coroutine, "
-                "or use the blocking client"
+                f"{method}() needs a running event loop of asyncio (trio is not supported): call it from a "
+                "coroutine, or use the blocking client"
             ) from None
         if self._loop is None:
             self._loop = loop

@@ -87,8 +87,9 @@ class BlockingProducerRuntime(ProducerRuntime):
         lock: Any = self.waiters.lock
         if lock._is_owned():  # as `threading.Condition` does
             raise IllegalState(
-                "a signal handler interrupted a call of this producer, and its own call cannot wait for "
-                "that one; set a flag in the handler, and call the producer after the handler has returned"
+                "a signal handler interrupted a call of this producer, and made this call, which would wait "
+                "for the interrupted one forever; set a flag in the handler, and call the producer after the "
+                "handler has returned"
             )
 
     def _on_records(self) -> None:

@@ -50,7 +50,7 @@ class KerberosLogin:
             offer = self._context.unwrap(challenge).message
             if len(offer) != 4 or not offer[0] & _NO_LAYER:
                 raise SaslFailed(
-                    "the broker requires a security layer of Kerberos, which Kafka does not have"
+                    "the broker requires a security layer of Kerberos, which Kafka does not support"
                 )
             # The second to fourth byte are the maximum size of wrapped messages: 0, because there are none.
             reply = bytes([_NO_LAYER, 0, 0, 0]) + str(self._context.initiator_name).encode()

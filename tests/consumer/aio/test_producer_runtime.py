@@ -114,5 +114,5 @@ def test_a_result_of_a_delivery_must_be_awaited() -> None:
 
 
 def test_a_producer_needs_a_running_event_loop() -> None:
-    with pytest.raises(IllegalState, match="an AsyncProducer needs the running event loop of asyncio"):
+    with pytest.raises(IllegalState, match="an AsyncProducer needs a running event loop of asyncio"):
         AsyncProducer(NOWHERE)
