@@ -129,7 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_secrets(error: ConfigError) -> ConfigError:
-    """Return the error, without its value if that is a secret, and without a login in an address."""
+    """Return the error with its value hidden if the value is a secret, or with the login in an address
+    masked.
+    """
     from consumer.security.secret import HIDDEN, is_secret_value, mask_login
 
     if not isinstance(error.value, str):

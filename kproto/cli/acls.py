@@ -181,7 +181,7 @@ def _create(options: argparse.Namespace) -> int:
     kind, name = _resource(options)
     if name is None:
         resources = ", ".join(f"--{option.replace('_', '-')}" for option in _RESOURCES)
-        raise ConfigError("--topic", "", f"allowed: one resource, by {resources} or --cluster")
+        raise ConfigError("--topic", "", f"the ACL needs a resource: add one of {resources} or --cluster")
     permission = "deny" if options.deny else "allow"
     failures: list[KprotoError] = []
     acls = [

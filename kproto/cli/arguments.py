@@ -42,11 +42,12 @@ class HelpFormatter(argparse.HelpFormatter):
         width, self._width = self._width, _UNLIMITED
         line = _COLOR.sub("", super()._format_usage(usage, actions, groups, prefix)).strip()
         self._width = width
-        if prefix == "":  # argparse asks for the name of the command, without a line break.
+        # argparse calls this with an empty prefix to get the name of a command, which must be one line.
+        if prefix == "":
             return line
         title = f"usage: {self._prog}"
         parts = _usage_parts(line.removeprefix(title))
-        # Options begin below each other, unless the name of the command or an option is too long for that.
+        # Further lines begin below the first option, unless an option would then not fit into the terminal.
         indent = " " * (len(title) + 1)
         if len(indent) + max(map(len, _pieces(parts, width - len(indent))), default=0) > width:
             indent = " " * 8
@@ -91,7 +92,7 @@ _PARAMETER: Final = re.compile(r"[?&;#]([\w.-]+)=")
 
 
 def without_secrets(message: str, words: Sequence[str]) -> str:
-    """Mask the passwords that are in these words of the command line, in an error message."""
+    """Return an error message in which the passwords from the command line `words` are masked."""
     masked = {word: _mask_word(word, before) for before, word in zip(["", *words], words, strict=False)}
     values = (word.partition("=")[2] for word in words if "=" in word)
     masked |= {value: _mask_word(value, "") for value in values if value}
@@ -182,12 +183,12 @@ def write(option: str, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            option, str(path), f"allowed: a writable file ({error.strerror or error})"
+            option, str(path), f"cannot be written: {error.strerror or error}; allowed: a writable file"
         ) from None
 
 
 def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
-    """Return the pairs of an option that is given as NAME=VALUE, once for each name."""
+    """Parse the values NAME=VALUE of a repeated option. Each name may occur once."""
     pairs: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -200,7 +201,7 @@ def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
 def topic_partitions(
     option: str, word: str, partitions_of: Callable[[str], list[TopicPartition]]
 ) -> list[TopicPartition]:
-    """Return the partitions that TOPIC or TOPIC:P,P names. `partitions_of` returns those of a whole topic."""
+    """Return the partitions that TOPIC or TOPIC:P,P names; `partitions_of` finds those of a whole topic."""
     from consumer import TopicPartition
 
     topic, colon, numbers = word.partition(":")

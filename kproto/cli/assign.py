@@ -120,5 +120,5 @@ def _read(path: Path) -> bytes:
         return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            "--file", str(path), f"allowed: a readable file ({error.strerror or error})"
+            "--file", str(path), f"cannot be read: {error.strerror or error}; allowed: a readable file"
         ) from None

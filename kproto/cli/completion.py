@@ -1,7 +1,7 @@
 """`kproto completion`: the script that completes commands, verbs, options and their values in bash and zsh.
 
-The script is static, so that pressing Tab starts no process. It is printed from the parsers of the commands,
-and so knows all of their options.
+The script is static, so that pressing Tab starts no process. `script` generates it from the parsers of the
+commands, so it completes all of their options.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shlex import quote
 from .arguments import Parser, Subparsers
 
 # In zsh, `bashcompinit` runs completion functions of bash. The function reads the words before the cursor to
-# find the command and the verb. Without a word to offer, the shell completes the name of a file.
+# find the command and the verb. If no word of the command matches, the shell completes the name of a file.
 _SCRIPT = """\
 # Completion of kproto in bash and zsh: eval "$(kproto completion)"
 if [ -n "${ZSH_VERSION-}" ]; then

@@ -73,9 +73,9 @@ def admin_client(options: argparse.Namespace) -> Generator[Admin]:
 
 
 def succeeded(call: Callable[[], dict[Any, Any] | None], failures: list[KprotoError]) -> dict[Any, Any]:
-    """Return the results of a call about several items, and add the errors of its failed items.
+    """Return the results of a call about several items; add the errors of failed items to `failures`.
 
-    So a command prints the results that it has, and then the errors.
+    The command can then print the results that it has, followed by the errors.
     """
     try:
         return call() or {}

@@ -336,7 +336,7 @@ def _content(name: str, data: bytes, form: str | None) -> ParsedText:
             )
         return parsed
     if form is not None:
-        raise ConfigError("--form", form, f"allowed: {_RAW}, because {name} is not text")
+        raise ConfigError("--form", form, f"use --form {_RAW}, because {name} is not text")
     return ParsedText(data, _RAW)
 
 

@@ -20,7 +20,9 @@ _RELEASES = {
     "3.3": 3, "3.4": 0, "3.5": 2, "3.6": 2, "3.7": 4, "3.8": 0, "3.9": 0, "4.0": 3, "4.1": 1, "4.2": 1,
     "4.3": 0, "4.4": 2,
 }  # fmt: skip
-_FIRST = {"3.3": 3}  # The lowest of 3.3's levels that Kafka 4 knows is IV3.
+
+# The lowest of 3.3's levels that Kafka 4 knows is IV3.
+_FIRST = {"3.3": 3}
 # The other features -> the releases that raised their level by one (Feature.defaultLevel).
 _RAISED = {
     "kraft.version": ("3.9",),

@@ -61,7 +61,7 @@ def new_offsets(
 
 
 def _listed(admin: Admin, partitions: Sequence[TopicPartition], want: str | int) -> dict[TopicPartition, int]:
-    """Return the offset of each partition at `want`, or its end offset if all records are older."""
+    """Return each partition's first offset at the time `want`, or its end offset if all records are older."""
     listed = admin.list_offsets(dict.fromkeys(partitions, want))
     older = [partition for partition, at in listed.items() if at.offset is None]
     ends = admin.list_offsets(dict.fromkeys(older, "latest")) if older else {}
@@ -82,7 +82,9 @@ def read_offsets_file(path: Path) -> dict[TopicPartition, int]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
-        raise ConfigError("--from-file", str(path), f"allowed: a readable text file ({error})") from None
+        raise ConfigError(
+            "--from-file", str(path), f"cannot be read: {error}; allowed: a readable text file"
+        ) from None
     offsets: dict[TopicPartition, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():

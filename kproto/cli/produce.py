@@ -101,7 +101,7 @@ def _lines() -> Iterator[str]:
 def _finish(
     flush: Callable[[float | None], None], deliveries: list[Delivery], options: argparse.Namespace
 ) -> None:
-    """Wait for the deliveries, print their places with `--json`, and forget them."""
+    """Wait until the records are written, print their offsets with `--json`, and clear `deliveries`."""
     flush(options.timeout)
     for delivery in deliveries:
         written = delivery.result()
@@ -146,7 +146,7 @@ def _data(text: str | None, part: str, options: argparse.Namespace) -> bytes | N
     try:
         return parsed(text, form)
     except ValueError as error:
-        raise ValueError(f"a {part} in the format {form} ({error})") from None
+        raise ValueError(f"a {part} in the format {form}; this one is not ({error})") from None
 
 
 def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -90,10 +90,12 @@ def _entity(options: argparse.Namespace) -> ClientQuotaEntity:
     entity = ClientQuotaEntity(options.user, options.client, options.ip)
     if not entity.names():
         raise ConfigError(
-            "--user", "", "allowed: --user, --client, both of them, or --ip, or one of their defaults"
+            "--user",
+            "",
+            "the quota needs an entity: add --user, --client or both, or add --ip; or use their defaults",
         )
     if options.ip is not None and len(entity.names()) > 1:
-        raise ConfigError("--ip", options.ip, "allowed: without --user and --client")
+        raise ConfigError("--ip", options.ip, "allowed only without --user and --client")
     return entity
 
 

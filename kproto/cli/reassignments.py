@@ -139,7 +139,7 @@ def _file_moves(file: str) -> list[tuple[TopicPartition, list[int]]]:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("--file", file, f"allowed: a readable file ({error})") from None
+        raise ConfigError("--file", file, f"cannot be read: {error}; allowed: a readable file") from None
     try:
         plan = msgspec.json.decode(text, type=_Plan)
     except msgspec.MsgspecError as error:
@@ -216,10 +216,10 @@ def _propose(options: argparse.Namespace) -> int:
 def spread(
     factors: Mapping[TopicPartition, int], brokers: Sequence[int], racks: Mapping[int, str | None]
 ) -> dict[TopicPartition, list[int]]:
-    """Assign replicas to brokers in turn, so that each broker gets as many of them, and as many first ones.
+    """Assign replicas to brokers in turn, so that replicas and preferred leaders are spread evenly.
 
-    `factors` has the number of replicas of each partition. The replicas of a partition are in different
-    racks, if there are as many racks. Kafka's AdminUtils begins at a random broker instead.
+    `factors` has the number of replicas of each partition. If there are enough racks, the replicas of a
+    partition are in different racks. Kafka's AdminUtils begins at a random broker instead.
     """
     by_rack: dict[str | None, list[int]] = {}
     for broker in sorted(brokers):
@@ -229,8 +229,8 @@ def spread(
     result: dict[TopicPartition, list[int]] = {}
     count = len(ordered)
     for number, (partition, factor) in enumerate(sorted(factors.items())):
-        # After each round, the distance of the other replicas from the first one grows, so that the load of
-        # a failed broker moves to several brokers.
+        # Whenever each broker has had a first replica, the other replicas are shifted by one more broker. So
+        # the load of a failed broker moves to several brokers.
         shift = number // count % max(count - 1, 1)
         others = ordered[number % count + 1 :] + ordered[: number % count]
         candidates = [ordered[number % count], *others[shift:], *others[:shift]]

@@ -152,7 +152,7 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 def _producer_row(state: ProducerState, *, as_json: bool) -> tuple[object, ...]:
-    """Return the columns of a producer. Kafka's tool prints the numbers -1 and None for unknown values."""
+    """Return a producer's columns; as in Kafka's tool, an unknown epoch is -1 and an unknown offset None."""
     epoch, start = state.coordinator_epoch, state.current_transaction_start_offset
     return (
         state.producer_id,

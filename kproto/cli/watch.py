@@ -190,7 +190,7 @@ def capture_file(path: Path) -> Generator[Frames]:
             with contextlib.suppress(OSError):
                 file.close()
         raise ConfigError(
-            "--pcap", str(path), f"allowed: a writable file ({error.strerror or error})"
+            "--pcap", str(path), f"cannot be written: {error.strerror or error}; allowed: a writable file"
         ) from None
     full = False  # After a failed write, nothing more is written to the file, but the proxy continues.
 

@@ -58,7 +58,7 @@ def test_acls_are_added_listed_and_removed(shell: Shell) -> None:
     [
         (
             "--operation read --principal User:alice",
-            "one resource, by --topic, --group, --transactional-id, --user",
+            "add one of --topic, --group, --transactional-id, --user",
         ),
         ("--cluster --operation fly --principal User:alice", "--operation: invalid choice: 'fly'"),
         ("--cluster --operation read --principal alice", "'alice' is not TYPE:NAME, such as User:alice"),

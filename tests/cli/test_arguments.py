@@ -117,7 +117,9 @@ def test_the_partitions_of_a_topic_are_all_or_those_with_the_numbers() -> None:
 def test_a_file_that_is_not_writable_is_named_with_its_option(tmp_path: Path) -> None:
     parse.write("--html", tmp_path / "page.html", "über")
     assert (tmp_path / "page.html").read_bytes() == "über".encode()
-    with pytest.raises(ConfigError, match=r"--html=.*allowed: a writable file \(No such file"):
+    with pytest.raises(
+        ConfigError, match=r"--html=.*cannot be written: No such file.*; allowed: a writable file"
+    ):
         parse.write("--html", tmp_path / "missing" / "page.html", "")
 
 

@@ -71,7 +71,7 @@ def test_each_json_line_gets_its_assignment_or_its_error(
         ("range --topic flights --member m1", "--topic='flights' is not allowed; NAME:PARTITIONS"),
         ("range --topic flights:2 --member =flights:0", "--member='=flights:0' is not allowed; ID"),
         ("best --topic flights:2 --member m1", 'assignor is "best", not one of range'),
-        ("--file /does/not/exist", "--file='/does/not/exist' is not allowed; allowed: a readable file"),
+        ("--file /does/not/exist", "--file='/does/not/exist' is not allowed; cannot be read: No such file"),
         ("range --file x", "--file='x' is not allowed; allowed only without ASSIGNOR"),
         ("--lines", "--lines=True is not allowed; allowed only with --json"),
     ],

@@ -206,7 +206,10 @@ def test_an_unwritable_picture_is_reported_before_the_demo(capsys: pytest.Captur
     for package in ("pandas", "tqdm"):
         pytest.importorskip(package)
     assert main(["demo", "--no-spark", "--records", "1", "--picture", "/nowhere/x.html"]) == 2
-    assert "--picture='/nowhere/x.html' is not allowed; allowed: a writable file" in capsys.readouterr().err
+    assert (
+        "--picture='/nowhere/x.html' is not allowed; cannot be written: No such file"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_trace_with_json_prints_only_json() -> None:

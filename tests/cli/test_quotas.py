@@ -50,12 +50,12 @@ def test_entities_have_one_or_two_types_and_defaults(shell: Shell) -> None:
 
 def test_invalid_arguments_are_named(shell: Shell) -> None:
     for words, allowed in {
-        "quotas describe": "allowed: --user, --client, both of them, or --ip",
+        "quotas describe": "add --user, --client or both, or add --ip",
         "quotas list topics": "allowed: users, clients, ips",
         "quotas alter --user a": "allowed: at least one of --set and --delete",
         "quotas alter --user a --set producer_byte_rate=fast": "allowed: a number for producer_byte_rate",
         "quotas alter --user a --set no_such=1": "allowed: a number for producer_byte_rate",
-        "quotas alter --user a --ip ::1 --set no=1": "allowed: without --user and --client",
+        "quotas alter --user a --ip ::1 --set no=1": "allowed only without --user and --client",
         "quotas alter --user a --user-defaults": "not allowed with argument --user",
         "quotas alter --user a --set request_percentage=1 --delete request_percentage": "in one of --set",
     }.items():

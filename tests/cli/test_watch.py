@@ -194,7 +194,7 @@ def test_output_options_that_do_not_apply_are_named() -> None:
 
 def test_a_capture_that_is_not_writable_is_named(tmp_path: Path) -> None:
     with (
-        pytest.raises(ConfigError, match=r"--pcap=.*allowed: a writable file \(No such file"),
+        pytest.raises(ConfigError, match=r"--pcap=.*cannot be written: No such file"),
         capture_file(tmp_path / "missing" / "c.pcap"),
     ):
         raise AssertionError("the block must not run")
