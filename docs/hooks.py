@@ -62,7 +62,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def with_option_tables(markdown: str) -> str:
-    """Replace `<!-- options: CHAPTER / SECTION -->` by the table of these options of the clients."""
+    """Replace `<!-- options: CHAPTER / SECTION -->` by the table of the client options in this section."""
     from consumer.option_docs import option_tables
 
     def table(match: re.Match[str]) -> str:
@@ -225,8 +225,8 @@ def _prose(thing: Any) -> str:
 def _paragraphs(docstring: str) -> str:
     """Return a docstring as Markdown.
 
-    Adds a blank line before each list and indented block: without it, Markdown continues the paragraph.
-    Escapes a `<` at the start of a line.
+    A list or an indented block gets a blank line before it: otherwise Markdown would continue the paragraph.
+    A `<` at the start of a line is escaped.
     """
     lines: list[str] = []
     for line in docstring.splitlines():
@@ -251,7 +251,7 @@ def _starts_block(line: str, previous: str) -> bool:
 
 
 def broker_configs() -> str:
-    """Return the page of the embedded broker's configs. The meanings are the comments of their rows."""
+    """Return the page of the embedded broker's configs. A config's meaning is the comment on its field."""
     from kproto.broker.settings import SETTINGS, Settings, kafka_name
     from kproto.broker.topic_configs import TOPIC_CONFIGS
     from kproto.group.settings import GroupSettings
@@ -591,9 +591,7 @@ def state_machines() -> str:
 
 
 class Feature(NamedTuple):
-    """A feature that kproto uses if the broker lists this version of an API. `without` says what happens
-    otherwise.
-    """
+    """A feature that needs `version` of `api`; `without` says what happens with brokers that lack it."""
 
     name: str
     api: str
@@ -707,8 +705,8 @@ FEATURES = (
 def kafka_versions() -> str:
     """Return the page that lists the tested releases of Kafka, and what each of them lacks.
 
-    tests/conformance/test_old_kafkas.py compares the versions in docs/kafka-versions.json with those
-    of the releases.
+    tests/conformance/test_old_kafkas.py compares docs/kafka-versions.json with the API versions that brokers
+    of these releases list.
     """
     from kproto.broker.apis.table import APIS, served_versions
     from kproto.messages.index import API_NAMES

@@ -54,8 +54,10 @@ def main() -> None:
                 print("error:", error)
 
         def consume() -> None:
-            with suppress(IllegalState):  # After the group was closed, consume() raises this error.
-                while not printer.done.is_set():  # After each rebalance, consume() returns.
+            # After close(), consume() raises IllegalState, and this thread ends.
+            with suppress(IllegalState):
+                # consume() returns after each rebalance, so it is called in a loop.
+                while not printer.done.is_set():
                     group.consume(["flights"], printer)
 
         threads = [threading.Thread(target=errors), threading.Thread(target=consume)]

@@ -22,7 +22,7 @@ def main() -> None:
             while count < MESSAGES:
                 try:
                     messages = consumer.poll(1.0, max_records=1)
-                except KprotoError as error:  # the consumer recovers by itself
+                except KprotoError as error:  # print the error and poll again: the consumer stays usable
                     print(f"Consumer error: {error}")
                     continue
                 for message in messages:  # the list is empty if no message arrives within a second

@@ -43,7 +43,8 @@ class ErrorCode(IntEnum):
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
-    ILLEGAL_GENERATION = 22  # The request's generation is not the group's current one.
+    # The request's generation is not the group's current one.
+    ILLEGAL_GENERATION = 22
     # The member has no assignor in common with the group, or has another protocol type.
     INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
@@ -94,26 +95,34 @@ class ErrorCode(IntEnum):
     GROUP_ID_NOT_FOUND = 69
     # The broker does not know the fetch session: send a full fetch (KIP-227).
     FETCH_SESSION_ID_NOT_FOUND = 70
-    # The request's epoch is not the fetch session's next one: send a full fetch (KIP-227).
+    # The epoch of the request is not the epoch that the fetch session expects: send a full fetch (KIP-227).
     INVALID_FETCH_SESSION_EPOCH = 71
     LISTENER_NOT_FOUND = 72
     TOPIC_DELETION_DISABLED = 73
-    FENCED_LEADER_EPOCH = 74  # The client's leader epoch is older than the broker's (KIP-320).
-    UNKNOWN_LEADER_EPOCH = 75  # The client's leader epoch is newer than the broker's (KIP-320).
+    # The client's leader epoch is older than the broker's (KIP-320).
+    FENCED_LEADER_EPOCH = 74
+    # The client's leader epoch is newer than the broker's (KIP-320).
+    UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
     STALE_BROKER_EPOCH = 77
-    OFFSET_NOT_AVAILABLE = 78  # The leader is new and does not know its high watermark yet (KIP-207).
-    MEMBER_ID_REQUIRED = 79  # Rejoin with the member id of this response (KIP-394).
+    # The leader is new and does not know its high watermark yet (KIP-207).
+    OFFSET_NOT_AVAILABLE = 78
+    # Rejoin with the member id of this response (KIP-394).
+    MEMBER_ID_REQUIRED = 79
     PREFERRED_LEADER_NOT_AVAILABLE = 80
-    GROUP_MAX_SIZE_REACHED = 81  # The group has group.max.size members (KIP-389).
-    FENCED_INSTANCE_ID = 82  # Another process has joined with this group.instance.id (KIP-345).
+    # The group has group.max.size members (KIP-389).
+    GROUP_MAX_SIZE_REACHED = 81
+    # Another process has joined with the same group.instance.id (KIP-345).
+    FENCED_INSTANCE_ID = 82
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
-    UNSTABLE_OFFSET_COMMIT = 88  # A transaction with these offsets is still open (KIP-447).
-    THROTTLING_QUOTA_EXCEEDED = 89  # A quota of topic operations is exceeded (KIP-599).
+    # A transaction with these offsets is still open (KIP-447).
+    UNSTABLE_OFFSET_COMMIT = 88
+    # A quota of topic operations is exceeded (KIP-599).
+    THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
@@ -133,9 +142,12 @@ class ErrorCode(IntEnum):
     FETCH_SESSION_TOPIC_ID_ERROR = 106
     INELIGIBLE_REPLICA = 107
     NEW_LEADER_ELECTED = 108
-    OFFSET_MOVED_TO_TIERED_STORAGE = 109  # The offset is in remote storage only (KIP-405).
-    FENCED_MEMBER_EPOCH = 110  # The member is fenced: release all partitions and rejoin (KIP-848).
-    UNRELEASED_INSTANCE_ID = 111  # The previous member with this instance id has not left yet (KIP-848).
+    # The offset is in remote storage only (KIP-405).
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109
+    # The member is fenced: release all partitions and rejoin (KIP-848).
+    FENCED_MEMBER_EPOCH = 110
+    # The previous member with this instance id has not left yet (KIP-848).
+    UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
     # The member epoch is older than the group's: retry after the next heartbeat (KIP-848).
     STALE_MEMBER_EPOCH = 113

@@ -456,8 +456,10 @@ class NoOffsetForPartition(OffsetOutOfRange):
     """
 
     def __init__(self, partition: str, why: str) -> None:
-        super().__init__(1, "OffsetFetch", f"{partition}: {why}")  # The code of OFFSET_OUT_OF_RANGE.
-        self.args = (partition, why)  # The arguments of `__init__`, from which pickle re-creates the error.
+        # The code of OFFSET_OUT_OF_RANGE.
+        super().__init__(1, "OffsetFetch", f"{partition}: {why}")
+        # The arguments of `__init__`, from which pickle re-creates the error.
+        self.args = (partition, why)
         self.partition = partition
 
     def text(self) -> str:

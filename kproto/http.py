@@ -171,7 +171,9 @@ def _read(answer: Any, url: str, max_bytes: int) -> bytes:
     while chunk := answer.read1(_CHUNK, decode_content=False):
         content += chunk
         if len(content) > max_bytes:
-            raise HttpFailed(shown(url), f"the response has more than {max_bytes:,} bytes, the limit")
+            raise HttpFailed(
+                shown(url), f"the response has more than {max_bytes:,} bytes, which is the limit"
+            )
         if time.monotonic() > deadline:
             raise HttpFailed(shown(url), f"the response is not complete after {BODY_TIMEOUT_S:.0f} s")
     return bytes(content)

@@ -34,8 +34,8 @@ class Sessions(StatefulProcessor):
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        """Return the sessions whose last departure is half a day before the watermark, so that no later one
-        belongs to them.
+        """Return the sessions that have ended: the watermark is at least half a day after their last
+        departure.
         """
         watermark_ms = timerValues.getCurrentWatermarkInMs()
         sessions: list[list[int]] = []

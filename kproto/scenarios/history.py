@@ -89,7 +89,7 @@ def shortened(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _run(number: int, moment: Moment) -> int:
-    """Return a key for `groupby`, which groups successive commits: -1 for a commit, otherwise `number`."""
+    """Return the key for `groupby`: -1 for a commit, so that successive commits form a group, or `number`."""
     return -1 if _commits(moment) else number
 
 

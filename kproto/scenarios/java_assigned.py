@@ -214,7 +214,7 @@ def assigned_nothing(run: ScenarioRun) -> None:
 )
 def first_of_several(run: ScenarioRun) -> None:
     class CommitFailedException(Exception):
-        """An exception with the name of the exception that Kafka throws if a commit in the callback fails."""
+        """An exception named like the one that Java's commit in a callback raises when it fails."""
 
     for cause in (RuntimeException("first"), CommitFailedException("first")):
         world = run.world({"t": 4}, members=2)

@@ -16,7 +16,8 @@ from .scenario import clients, join, lost_and_doubled, produce
 # not. All other clients always detect it.
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 MOST_RECORDS = 500_000
-NEW = 2  # The number of partitions by which the topic grows.
+# The number of partitions by which the topic grows.
+NEW = 2
 # Defaults of the runs.
 REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500, 200
 # How long a broker holds a fetch without records, in ms. It is the same for all clients, so that their losses

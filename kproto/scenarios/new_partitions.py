@@ -60,7 +60,7 @@ def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None
 
 
 def claim_lost(run: ScenarioRun, result: Loss, text: str = "records are lost") -> None:
-    """Claim that records are lost if records were written before the new partitions were assigned."""
+    """Add a claim about lost records, if records were written before the new partitions were assigned."""
     discovered_after_ms = result.discovered_after_ms
     if discovered_after_ms is None:
         run.claim("no client ever sees them, and every record in them is lost", result.lost == result.written)

@@ -14,7 +14,8 @@ from ..testing.world.state import START
 from . import history
 from .scenario import Act
 
-_WIDTH: Final = 820  # The width of a timeline in pixels.
+# The width of a timeline in pixels.
+_WIDTH: Final = 820
 # The squares of the legend.
 _STYLE: Final = (
     "<style>.kproto-legend i "
@@ -48,7 +49,7 @@ def slider(world: World) -> Any:
 
 
 def until(events: list[GroupEvent], at: int) -> list[GroupEvent]:
-    """Return the events of a timeline up to the time `at` (ms), at which the observation then ends."""
+    """Return the events of a timeline up to the time `at` (ms), followed by the event "ended" at `at`."""
     past = [event for event in events if event.at <= at and event.kind != "ended"]
     return [*past, GroupEvent(at, "ended")] if past else []
 

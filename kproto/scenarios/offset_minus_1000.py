@@ -157,7 +157,8 @@ def _kind(printed: tuple[str, str]) -> tuple[str, str]:
     return assigned, event.partition("@")[0]
 
 
-NIL = "<nil>"  # What the program prints for a poll without an event.
+# What the program prints for a poll without an event.
+NIL = "<nil>"
 # The errors that librdkafka may return from a seek.
 REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")
 GOOD = Request(WANTED, WANTED, "ok")

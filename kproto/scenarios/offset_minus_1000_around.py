@@ -23,7 +23,8 @@ from .parameters import GROUP
 from .scenario import ScenarioRun, offsets, scenario
 
 SOUGHT = 3
-NOTHING = "nothing"  # The output of a call without an error.
+# The output of a call without an error.
+NOTHING = "nothing"
 # The texts of librdkafka's errors, which fmt.Println prints.
 TEXTS: Final[dict[str, str]] = dict((INVALID_ARG, UNKNOWN_PARTITION))
 CALLS: Final = ("subscribe", "assign", "seek", "assign")

@@ -178,8 +178,10 @@ class Parameters:
     session_timeout_ms: int | None = None
     heartbeat_ms: int | None = None
     assignor: str | None = None
-    static: bool | None = None  # Whether the members are static: they have instance ids.
-    commit: str | None = None  # Whether to commit "before" or "after" the records are processed.
+    # Whether the members are static: they have instance ids.
+    static: bool | None = None
+    # Whether to commit "before" or "after" the records are processed.
+    commit: str | None = None
     reset: str | None = None
     refresh_ms: int | None = None
     rate: int | None = None  # The number of records per second that are written into each new partition.

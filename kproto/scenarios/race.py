@@ -24,8 +24,10 @@ class RaceProgram:
     rejoin_ms: int | None = None
     # Whether each request subscribes. Otherwise the program subscribes once, at its start.
     inside: bool = False
-    sleep_ms: int = 0  # How long a request sleeps between subscribe and seek, without polling.
-    waits: tuple[int, ...] = (0,)  # How long the program waits before each request.
+    # How long a request sleeps between subscribe and seek, without polling.
+    sleep_ms: int = 0
+    # How long the program waits before each request.
+    waits: tuple[int, ...] = (0,)
     polls: int = 4
 
 

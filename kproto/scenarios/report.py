@@ -17,13 +17,20 @@ from .parameters import PARAMETERS, as_options, written
 from .scenario import Act, Moment, Scenario, ScenarioClaim, ScenarioRun, scenarios
 
 WIDTH = 80
-NARROW = 20  # The minimum width of a line in columns, however narrow the terminal is.
-BAR = 60  # The width of the timeline in columns.
-MANY = 60  # The maximum number of moments in a table; a longer table omits the moments in the middle.
-AGAIN = 8  # The number of successive identical moments of a client that are shown; more of them are counted.
-MANY_RUNS = 12  # The maximum number of runs shown. If there are more runs, only `FEW_RUNS` of them are shown.
+# The minimum width of a line in columns, however narrow the terminal is.
+NARROW = 20
+# The width of the timeline in columns.
+BAR = 60
+# The maximum number of moments in a table; a longer table omits the moments in the middle.
+MANY = 60
+# The maximum number of successive identical moments of a client; of a longer sequence, the middle ones are
+# only counted.
+AGAIN = 8
+# The maximum number of runs shown. If there are more runs, only `FEW_RUNS` of them are shown.
+MANY_RUNS = 12
 FEW_RUNS = 4
-NAMES = 44  # The maximum width of the column with the names of results.
+# The maximum width of the column with the names of results.
+NAMES = 44
 
 
 def line(scenario: Scenario) -> str:
@@ -43,7 +50,7 @@ def parameter_lines(width: int | None) -> list[str]:
 
 
 def _ranges(marked: Iterable[tuple[bool, str]]) -> str:
-    """Return the ids marked with True; three or more in a row are shortened to the first and the last one."""
+    """Return the ids whose mark is true; three or more successive ids of one set are written as "A to B"."""
     parts: list[str] = []
     for (is_marked, _), group in groupby(marked, lambda pair: (pair[0], pair[1].partition("-")[0])):
         ids = [id_ for _, id_ in group]
