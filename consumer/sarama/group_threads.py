@@ -27,7 +27,7 @@ from .session import Claim, Handler, Session, check_blocking_handler, check_hand
 
 
 class ThreadClaim:
-    """A claim for a handler that runs in a thread: `for record in claim` ends when the claim does."""
+    """A claim for a handler that runs in a thread: `for record in claim` ends when the claim ends."""
 
     def __init__(self, claim: Claim, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._claim = claim

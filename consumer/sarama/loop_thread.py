@@ -123,7 +123,7 @@ class LoopThread(Generic[T]):
     def _start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # Another thread has closed the loop.
+        except RuntimeError:  # It means that another thread has closed the loop.
             work.close()
             raise CancelledError from None
 
@@ -196,7 +196,8 @@ class LoopThread(Generic[T]):
         def start_to_stop() -> None:
             self._stopping = self._stopping or self._loop.create_task(stop())
 
-        with Held(), contextlib.suppress(RuntimeError):  # Another thread has closed the loop.
+        # A RuntimeError means that another thread has closed the loop.
+        with Held(), contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(start_to_stop)
         self._thread.join()
 

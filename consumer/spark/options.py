@@ -54,8 +54,8 @@ log = logging.getLogger(__name__)
 class Options:
     """The parsed options. They can be pickled, and are the same in every process that Spark starts.
 
-    `names` has the documented names of the options that were set. Some of them are rejected in a batch, a
-    stream or a sink.
+    `names` has the documented names of the options that were set. Batches, streams and sinks each reject some
+    of these options.
     """
 
     # The repr does not show the addresses, because a text that was copied from a URL may contain a password.

@@ -178,7 +178,7 @@ def _offsets(name: str, value: str) -> Bound:
     topics: dict[str, Edge] = {}
     for partition, number in _each_partition(name, value, shape, topics).items():
         if number < -2:
-            raise ConfigError(name, value, f"allowed: {shape}; {number} is not an offset")
+            raise ConfigError(name, value, f"{number} is not an offset; allowed: JSON such as {shape}")
         offsets[partition] = "earliest" if number == -2 else "latest" if number == -1 else number
     return SpecificOffsets(offsets, topics)
 
@@ -241,7 +241,7 @@ def _each_partition(
                 raise ConfigError(
                     name,
                     value,
-                    f"allowed: JSON such as {shape}; {partitions!r} is neither earliest nor latest",
+                    f"{partitions!r} is neither earliest nor latest; allowed: JSON such as {shape}",
                 )
             edges[topic] = "earliest" if edge == "earliest" else "latest"
             continue
@@ -254,6 +254,6 @@ def _each_partition(
             topic_partition = TopicPartition(topic, int(partition))
             if topic_partition in result:
                 reason = f"partition {topic_partition.partition} of {topic} appears twice"
-                raise ConfigError(name, value, f"allowed: JSON such as {shape}; {reason}")
+                raise ConfigError(name, value, f"{reason}; allowed: JSON such as {shape}")
             result[topic_partition] = number
     return result

@@ -60,7 +60,7 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def initialOffset(self) -> dict[str, object]:
-        """Raise the reader's error. A new query calls this method."""
+        """Raise the reader's error. Spark calls this method in a new query."""
         raise self.error
 
     @kafka_option_names_in_errors()
@@ -70,7 +70,7 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """Raise the reader's error. A query that repeats its last batch calls this method first."""
+        """Raise the reader's error. Spark calls this method first in a query that repeats its last batch."""
         raise self.error
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:

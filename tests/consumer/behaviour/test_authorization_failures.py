@@ -1,6 +1,6 @@
 """Clients that lose their authorization, or that receive an unreadable response.
 
-Each client raises the error and loses no record. It continues when the brokers accept its credentials again.
+Each client raises an error and loses no record. It continues when the brokers accept its credentials again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commits: offsets that are reported as committed are committed (M95, M98, M123).
+"""Commits: the coordinator has each offset that is reported as committed (M95, M98, M123).
 
 Every failure is raised or reported.
 

@@ -153,7 +153,7 @@ def test_a_producer_rebootstraps_as_well() -> None:
 def test_after_a_freeze_received_data_is_handled_before_brokers_are_forgotten() -> None:
     """After a stop of the process, received data is handled before brokers are forgotten.
 
-    The data may contain the metadata response.
+    The received data may contain the metadata response for which the client waits.
     """
     world = world_with_one_bootstrap_address()
     producer = world.producer()

@@ -45,7 +45,7 @@ class Transaction:
     values: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     offset: int | None = None
     deliveries: list[Delivery] = field(default_factory=list)
-    committed: bool | None = None  # The outcome, None while it is unknown.
+    committed: bool | None = None  # The outcome of the transaction, or None while it is unknown.
 
 
 @dataclass(eq=False)

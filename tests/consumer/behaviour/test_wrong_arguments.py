@@ -101,7 +101,7 @@ Call = Callable[[Any], Any]
 def attempt(kind: Any, broker: str, acts: Sequence[Call], then: Call) -> list[BaseException]:
     """Return the error of each call in `acts`, which are made with one new client.
 
-    `then` is called with the client afterwards, and the client is closed.
+    After these calls `then` is called with the client, and the client is closed.
     """
     earlier = set(opened)
 

@@ -1,6 +1,7 @@
 """Offsets in a transaction contain the member id and generation of the reader.
 
-The group coordinator compares both with its current members, and rejects the offsets of removed members.
+The group coordinator compares the member id and the generation with its current members, and rejects the
+offsets of removed members.
 
 Brokers also accept offsets without a member id, because producers before KIP-447 send none. They cannot
 reject such offsets of a removed member, so the client must always send the member id.

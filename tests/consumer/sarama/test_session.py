@@ -491,7 +491,7 @@ def test_wrong_arguments_are_rejected(server: Server) -> None:
     with ConsumerGroup(server.bootstrap, group_id="g") as group:
         with pytest.raises(ConfigError, match="setup, consume_claim and cleanup"):
             group.consume(["t"], print)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match=r"an object such as RecordingHandler\(\), not its class"):
+        with pytest.raises(ConfigError, match=r"an object such as RecordingHandler\(\) and not its class"):
             group.consume(["t"], RecordingHandler)  # type: ignore[arg-type]
         for topics in ([], None, [1], ""):
             with pytest.raises(ConfigError, match="topics"):

@@ -1,4 +1,4 @@
-"""Tokens by the JWT bearer grant: signed assertions instead of a client secret (KIP-1139)."""
+"""Tokens from the JWT bearer grant: signed assertions instead of a client secret (KIP-1139)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ class Filled:
 
 
 def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return ranges of consecutive numbers as (first, last), to compare many offsets briefly."""
+    """Return a (first, last) pair for each range of consecutive numbers. Tests compare many offsets in this
+    form.
+    """
     result: list[tuple[int, int]] = []
     for number in numbers:
         if result and result[-1][1] == number - 1:

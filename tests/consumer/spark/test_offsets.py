@@ -455,8 +455,8 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """No data was lost if the log's start or end has moved since a bound was looked up there. Only explicit
-    offsets must exist in the log.
+    """No data was lost if a bound was the log's start or end, and the log has changed since then. Only
+    explicit offsets must exist in the log.
     """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])

@@ -77,7 +77,9 @@ def asked(plan: Plan[Any], *, calls: list[Call] | None = None) -> list[Ask]:
 
 
 def answered(asks: Sequence[Ask], *outcomes: Message | KprotoError | None) -> list[Call]:
-    """Return the calls of these requests, each with its response or error, or none."""
+    """Return the calls of these requests. Each call has the response or the error in `outcomes`, or neither
+    if None.
+    """
     calls: list[Call] = []
     for ask, outcome in zip(asks, outcomes, strict=True):
         call = Call(ask.request, node=ask.node, lane=ask.lane, deadline=9, timeout_ms=9)

@@ -934,7 +934,8 @@ def test_purge_drops_what_was_not_sent_and_keeps_what_may_be_written() -> None:
     assert (purge.done, purge.count) == (True, 2)
     for batch in (unsent, filling):
         assert str(batch.error) == "t-0: purge() dropped this record before it was sent"
-    assert a.engine.records.take_failures().count == 0  # The application has dropped the records itself.
+    # Records that the application itself has dropped are no failures.
+    assert a.engine.records.take_failures().count == 0
     assert world.run(until=lambda: sent.done)
     assert sent.error is None
     assert values_of(world, "t", 0) == ["0", "1"]
