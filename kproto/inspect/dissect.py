@@ -159,7 +159,7 @@ def split(data: bytes) -> list[bytes]:
     start = 0
     while start < len(data):
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-        # A frame of less than 8 bytes is rejected: a request header has at least 8 bytes.
+        # A frame of fewer than 8 bytes is rejected, because a request header has at least 8 bytes.
         if not start + 12 <= end <= len(data):
             return [data]
         frames.append(data[start:end])
@@ -234,7 +234,7 @@ def _part(message: type[Message], data: bytes, at: int, version: int) -> Part:
 
 
 def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Iterator[str]:
-    """Yield a line per field: offset, bytes, name, type, value. With `whole`, print all bytes and records."""
+    """Yield a line per field: offset, bytes, name, type, value. With `whole`, nothing is left out."""
     data = dissection.data
     digits = max(4, len(f"{len(data):x}"))
 

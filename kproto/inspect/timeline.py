@@ -6,12 +6,12 @@ Rules:
   member. The times of all events are read from one clock.
 2. A member owns a partition from `assigned` until `revoked`, `lost`, `left`, `killed`, `disconnected` (the
   end of its connection) or `removed` (by the coordinator). `revoked` is recorded when the application has
-  released the partition, *before* the coordinator knows. The coordinator has removed a member before the
-  member reports `lost`, so the ownership ends at the latest when the partition's next ownership in a later
-  generation starts. If two ownerships of a partition overlap, the group has assigned it twice.
+  released the partition, *before* the coordinator knows. A member reports `lost` only after the coordinator
+  has removed it. So an ownership ends at the latest when the partition's next ownership in a later generation
+  starts. If two ownerships of a partition overlap, the group has assigned it twice.
 3. A partition stands still from `releasing` or `silent`, when its owner stops delivering records, until the
-  next ownership starts. If neither event was recorded, it stands still from the end of the ownership. A
-  partition that its member keeps during a rebalance does not stand still, as with cooperative rebalancing.
+  next ownership starts. If neither event was recorded, it stands still from the end of the ownership. With
+  cooperative rebalancing, a partition that its member keeps during a rebalance does not stand still.
 4. A standstill belongs to the generation of the ownership that ended it. If the ownership before
   the standstill has the same generation but another member, there was no rebalance between the two
   ownerships: one member replaced another, as a returning static member does. See `replacements`.
