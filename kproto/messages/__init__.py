@@ -4,7 +4,7 @@
     body = JoinGroupRequest(group_id="g", session_timeout_ms=45_000, ...).encode(9)
     request = JoinGroupRequest.decode(body, 9)
 
-The declarations follow the definitions of the Kafka that `index.KAFKA_RELEASE` names; a test compares each
+The declarations follow Kafka's definitions in the release `index.KAFKA_RELEASE`. A test compares each
 declaration with Kafka's definition. The package also declares the records of Kafka's own topics, and some
 files of a broker's log directories. Names and ranges follow these rules:
 

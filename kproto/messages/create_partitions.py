@@ -16,7 +16,7 @@ class CreatePartitionsTopic(Struct):
     name: String = field(map_key=True)
     # The new total number of partitions.
     count: Int32
-    # The brokers of the new partitions. Null lets the broker choose.
+    # For each new partition, the brokers of its replicas. If null, Kafka chooses them.
     assignments: list[CreatePartitionsAssignment] | None
 
 

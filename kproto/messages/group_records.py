@@ -33,8 +33,8 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     leader_epoch: Int32 = field("3+", default=-1, ignorable=True)
     metadata: String
     commit_timestamp: Int64
-    # The time at which the committed offset expires. Versions above 1 lack this field, because expiration
-    # depends on the state of the group (KIP-211).
+    # The time at which the committed offset expires. Only v1 has this field. From v2 on, expiration depends
+    # on the state of the group (KIP-211).
     expire_timestamp: Int64 = field("1", default=-1, ignorable=True)
     # The topic id. A re-created topic has the same name but another id, and the offset does not apply to it
     # (KIP-848).
