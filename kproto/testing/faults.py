@@ -37,8 +37,8 @@ MOVES = ("cut", "stall", "half_close", "delay")
 class Proxy:
     """A proxy that passes bytes between its own port and `target` (HOST:PORT).
 
-    With `port` 0 the proxy listens on a free port. After the start the attribute `port` contains the port.
-    Raises ConfigError if `target` is not HOST:PORT.
+    With `port` 0 the proxy listens on a free port. The attribute `port` has the number of this port when the
+    proxy has started. Raises ConfigError if `target` is not HOST:PORT.
     """
 
     def __init__(self, target: str, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -110,8 +110,8 @@ class Proxy:
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
         """Cause random faults for this time in seconds. The seed determines the faults and their times.
 
-        `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the proxy
-        causes no fault.
+        `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the delay is
+        0, but the last stall may last up to `longest` seconds more.
         """
         self._do(lambda: None)  # Raise IllegalState if the proxy is not running.
         random = Random(seed)

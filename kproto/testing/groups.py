@@ -24,9 +24,9 @@ a failure as a short list of calls:
     state.teardown()
 
 To debug a failure, run the reported calls in a separate test. Then `state.world` is the failing world: use
-its `trace()`, `rewind()` and `save()`. A replayed world calls `application` again with its own members.
-`save()` stores the names of your assignors, for `World.load(path, assignors=[my_assignor])`. It does not
-store your applications: the members of a loaded world only read.
+its `trace()`, `rewind()` and `save()`. When a world is replayed, `application` is called again, with the
+members of the new world. `save()` stores the names of your assignors, for `World.load(path,
+assignors=[my_assignor])`. It does not store your applications: the members of a loaded world only read.
 
 An application is an object that you define. Each of these methods is optional:
 

@@ -84,8 +84,9 @@ class Issuer:
 
     @checked(now_ms=FUNCTION_WITHOUT_ARGUMENTS)
     def check(self, now_ms: Callable[[], int]) -> Check:
-        """Return the function with which a broker checks a token. The function checks each token with the
-        keys that the issuer has at the time of the check.
+        """Return the function with which a broker checks tokens.
+
+        It checks each token with the keys that the issuer has at the time of the check.
         """
         audience = [] if self.audience is None else [self.audience]
         return lambda token: signed(self.jwks, now_ms, issuer=self.name, audience=audience)(token)

@@ -108,7 +108,7 @@ class ModelConnections:
     def wait(self, seconds: float | None) -> list[ResponseReceived | RequestFailed | ConnectionLost]:
         """Wait at most `seconds` for events, and return the events.
 
-        `seconds` may be None: then the call has no limit. `wake` makes it return immediately.
+        If `seconds` is None, the wait has no limit. A call of `wake` ends it immediately.
         """
         due = self.due()
         if due is not None:

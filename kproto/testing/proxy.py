@@ -196,7 +196,8 @@ class WatchProxy:
                 del exchange, frame, passed
 
         tasks = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
-        ended_at: int | None = None  # The time at which a connection ended, or None if the proxy ends first.
+        # The time at which a connection ended, or None if the proxy was stopped first.
+        ended_at: int | None = None
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             ended_at = now_ms()

@@ -98,9 +98,11 @@ def play(
 def settle(world: World, ms: int = SETTLE_MS) -> None:
     """Let a world settle: heal all faults, start all brokers, and let all applications poll.
 
-    Settling takes at most `ms` of virtual time. It ends earlier if the invariants `AT_REST` hold and no
-    application has observed an event for longer than the consumers' session.timeout.ms and
-    max.poll.interval.ms. After this time only heartbeats and fetches can follow.
+    Settling takes at most `ms` of virtual time, in two halves. Between them, a record is written to every
+    partition. A half ends early if the invariants `AT_REST` hold and no application has observed an event for
+    some time. This time is longer than the consumers' session.timeout.ms and max.poll.interval.ms in the
+    first half, and longer than their metadata.max.age.ms in the second. Afterwards only heartbeats and
+    fetches can follow.
     """
     world.heal()
     for node in world.nodes:
@@ -126,7 +128,7 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
 
 
 def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
-    """Let time pass until no application has observed an event for `quiet_ms`, and `AT_REST` holds."""
+    """Let at most `ms` pass, until no application observes an event for `quiet_ms` and `AT_REST` holds."""
     end, since, checked = world.now + ms, world.now, len(world.observations)
 
     def is_quiet() -> bool:

@@ -107,8 +107,8 @@ class ReceiveBuffer:
         size = sock.recv_into(receive_buffer.writable())
         for body in receive_buffer.received(size): ...
 
-    The body of a large frame is the `bytearray` into which the socket wrote. The buffer of a frame is not at
-    once as large as the size prefix announces. It is at most as large as the largest of these: twice the
+    The body of a large frame is the `bytearray` into which the socket wrote. The size prefix alone does not
+    determine the size of a frame's buffer. The buffer is at most as large as the largest of these: twice the
     bytes of the frame that have arrived, the largest frame of this connection so far, and `MIN_SIZE`.
 
     `max_size` is the largest size of a frame in bytes. The first frame may have at most `MAX_FRAME_SIZE`,

@@ -45,7 +45,7 @@ def divide(
     *,
     unique: bool = False,
 ) -> Generator[None, None, Division]:
-    """Divide the message at `start` of `data` into encoded messages of at most `most` elements.
+    """Divide the message at `start` of `data` into encoded messages with at most `most` elements each.
 
     The largest array of the message is divided, and the other fields are the same in every piece. An element
     that contains more than `most` elements is alone in its piece. An element that contains more than

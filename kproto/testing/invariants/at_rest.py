@@ -34,10 +34,11 @@ def what_is_owned_is_read(world: World) -> None:
 
 
 def every_record_was_delivered(world: World) -> None:
-    """I10, I14: each record since the start of the group was delivered to a member.
+    """I10, I14: each record of a group's subscribed topics was delivered to a member.
 
     The records of new partitions must be delivered too, except if the leader is a model that does not notice
-    new partitions (sarama-cluster).
+    new partitions (sarama-cluster). Groups whose reset policy is not "earliest" are exempt, and so are
+    partitions that an application sought or that lost records.
     """
     for group in {consumer.group for consumer in consumers(world) if consumer.group is not None}:
         members = [consumer for consumer in consumers(world) if consumer.group == group]
@@ -78,7 +79,10 @@ def _unnoticed_by_leader(world: World, group_id: str) -> set[TopicPartition]:
 
 
 def the_group_converges(world: World) -> None:
-    """I9, I17, I19: the group is stable, and each subscribed partition is owned by one of its members."""
+    """I9, I17, I19: the group is stable, and each subscribed partition is owned by one of its members.
+
+    Groups with a model, and groups in which a subscribed member does not poll, are exempt.
+    """
     for group_id in {
         client.group for client in world.clients.values() if client.alive and client.group is not None
     }:

@@ -324,7 +324,7 @@ class Consumer(EngineClient):
     def error_backoff(self, error: Exception) -> int:
         """Return how long (ms) the application waits after an error.
 
-        The wait doubles for each repetition of the same error, up to 1 s.
+        The wait is 1 ms for a new error, and doubles with each repetition of the same error, up to 1 s.
         """
         text = repr(error)
         self._pause_ms = min(2 * self._pause_ms, 1_000) if text == self._last_error else 1

@@ -210,7 +210,7 @@ class Operator(NetworkExchange):
     def stop_broker(self, node: int = 1) -> None:
         """Stop a broker.
 
-        The connections of the broker break, and its partitions and groups move to the next broker that is up.
+        The connections of the broker break, and its partitions and groups move to another broker that is up.
 
         If no other broker is up, they stay on the stopped broker until a broker starts, and move to that
         broker.
@@ -255,7 +255,7 @@ class Operator(NetworkExchange):
         return [other_node for other_node in self.nodes if other_node in self.brokers or other_node == node]
 
     def _move_leaders_and_groups_from(self, node: int) -> None:
-        """Move the partitions and groups of a stopped broker to the first broker that is up."""
+        """Move the partitions and groups of a stopped broker to the broker that has been up longest."""
         cluster = self.cluster
         led = [
             (topic.name, index)

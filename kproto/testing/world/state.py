@@ -81,7 +81,8 @@ class WorldState:
         self.disturbed: set[TopicPartition] = set()
         # The offsets of transaction markers, at which the log has no record (see `write_marker`).
         self.marker_offsets: set[tuple[TopicPartition, int]] = set()
-        # Whether there was a fault: a network fault, a killed client or a moved coordinator.
+        # Whether there was a fault: a network fault, a killed or frozen client, a removed member, a moved
+        # coordinator or a stopped broker.
         self.had_fault = False
         self.tracing = trace
         self._depth = 0

@@ -54,10 +54,11 @@ class ResponseEntry(NamedTuple):
 
 
 def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
-    """Yield each request with its response, as `kproto watch` does, in the order of the responses.
+    """Yield the exchanges, as `kproto watch` does. An exchange is a request with its response.
 
-    The client id is the client's name in the world. Requests without a response come last. Fetch requests
-    without a response are omitted, because the broker may still delay the response.
+    The exchanges are in the order of the responses; requests without a response come last. The client id is
+    the client's name in the world. Fetch requests without a response are omitted, because the broker may
+    still delay the response.
     """
     talks: dict[int, Conversation] = {}
     names: dict[str, dict[UUID, str]] = {}
