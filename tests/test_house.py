@@ -242,7 +242,8 @@ def test_every_folder_of_tests_mirrors_a_package() -> None:
     assert folders <= packages | without_package
 
 
-# Files without a match import no test module. Parsing all files of tests takes seconds.
+# A file without a match imports no test module, so it is not parsed. Parsing all files of tests takes
+# seconds.
 TEST_IN_IMPORT = re.compile(r"(?m)^\s*(?:from|import)\b[^(\n]*(?:\([^)]*)?\btest_")
 
 

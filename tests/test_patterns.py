@@ -1,4 +1,4 @@
-"""Users' regular expressions are compiled without the warnings that Python has for authors of code."""
+"""Users' regular expressions are compiled without Python's warnings, which are meant for programmers."""
 
 from __future__ import annotations
 

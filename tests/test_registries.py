@@ -130,7 +130,7 @@ def read_by_methods(name: str) -> set[str]:
     """
     methods = [node for node in settings_class(name).body if isinstance(node, ast.FunctionDef)]
     read: set[str] = set()
-    # Methods are defined above the methods that use them, so users come first in this order.
+    # A method is defined above the methods that use it, so in this order it follows them.
     for method in reversed(methods):
         if method.name in names_read() | read:
             read |= {

@@ -21,7 +21,7 @@ PASSWORD = "s3cr3t-of-alice"
 def running_broker(
     folder: Path, *words: str, protocol: str, password: str = PASSWORD
 ) -> Generator[list[str]]:
-    """Run `kproto broker` until the end of the block, and yield its first printed lines."""
+    """Run `kproto broker` during the `with` block, and yield its first printed lines."""
     command = [
         sys.executable,
         "-m",
@@ -54,7 +54,7 @@ class Shell:
     def __call__(self, words: str, *more: str, code: int = 0) -> list[str]:
         """Run `kproto WORDS MORE --bootstrap ...`, check its exit code, and return its lines.
 
-        `errors` is then the text that the command wrote to stderr.
+        Afterwards `errors` has the text that the command wrote to stderr.
         """
         command = [*words.split(), *more, "--bootstrap", self.bootstrap]
         try:

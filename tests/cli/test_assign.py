@@ -1,4 +1,4 @@
-"""`kproto assign` prints an assignment and its reasons, and answers JSON lines."""
+"""`kproto assign` prints an assignment with its reasons, or an object for each JSON line of stdin."""
 
 from __future__ import annotations
 

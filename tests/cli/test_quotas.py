@@ -1,4 +1,4 @@
-"""`kproto quotas` lists and changes quotas, and changes nothing without --execute."""
+"""`kproto quotas` lists quotas, and changes them only with --execute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the commands keep their columns for any text."""
+"""Tables that commands print keep their columns, whatever text the cells contain."""
 
 from __future__ import annotations
 

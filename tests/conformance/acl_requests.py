@@ -220,7 +220,8 @@ BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authori
 def codes(message: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
     """Yield each error code and each set of authorized operations, with its place.
 
-    The place is the names of the structs and resources that contain the value, before the value.
+    Each yielded tuple ends with the value. Before it stand the names of the structs and resources that
+    contain it.
     """
     name = type(message).__name__
     place = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))

@@ -282,7 +282,9 @@ class Readers:
 
 
 class Asker(InThread):
-    """Sends requests about one topic and one group every half second, "blocking" or in "asyncio".
+    """Sends requests about one topic and one group every half second.
+
+    `kind` is "blocking" or "asyncio", the kind of the client.
 
     `refused` lists the errors from the time when no broker was available.
     """

@@ -70,7 +70,7 @@ class ReaderGroup:
 
 @contextmanager
 def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict[str, ReaderGroup]]:
-    """Run readers and writers during the block, wait until everything is read, and check the results.
+    """Run readers and writers during the `with` block, wait until everything is read, and check the results.
 
     Two groups read plain records. A third group reads committed records. A fourth group reads the records
     that movers copied in transactions. Two more clients send metadata and group requests. All clients start

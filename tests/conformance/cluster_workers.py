@@ -26,7 +26,7 @@ class Closes:
 
     @contextmanager
     def closing(self, client: Any) -> Iterator[Any]:
-        """Close the client after the block within CLOSE_S, and measure the time."""
+        """Close the client after the `with` block within CLOSE_S seconds, and measure the time."""
         try:
             yield client
         finally:
@@ -39,8 +39,8 @@ class Closes:
 
     @asynccontextmanager
     async def closing_async(self, client: Any) -> AsyncIterator[Any]:
-        """Close an asyncio client after the block as `closing` does. Afterwards no task of the client may
-        remain.
+        """Close an asyncio client after the `async with` block, as `closing` does. Afterwards no task of the
+        client may remain.
         """
         try:
             yield client
@@ -57,7 +57,7 @@ class Closes:
 
 
 class InThread:
-    """Runs `_work` in a thread during the block."""
+    """Runs `_work` in a thread during the `with` block."""
 
     errors: list[str]
 

@@ -19,7 +19,7 @@ from tests.conformance.cluster_workers import InThread
 
 
 class Writer(InThread):
-    """Writes `rate` numbers per second to the partitions in turn. `kind` is blocking or asyncio.
+    """Writes `rate` numbers per second to the partitions in turn. `kind` is "blocking" or "asyncio".
 
     A producer with a transactional_id writes transactions of `batch` numbers. `sent` then lists the committed
     numbers.

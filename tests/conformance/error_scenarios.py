@@ -71,7 +71,7 @@ def a_fenced_commit(stage: Stage) -> None:
 
 
 def commits_after_a_lost_membership(stage: Stage, code: int, **conf: Any) -> None:
-    """A heartbeat ends the membership. Commits fail until the next polls have joined the group again."""
+    """A heartbeat error ends the membership. Commits fail until later polls have joined the group again."""
     a = by_hand(stage, heartbeat_ms=200, **conf)
     poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")
@@ -127,7 +127,7 @@ def an_assignment_of_another_topic(stage: Stage) -> None:
 
 
 def unreadable_assignment(stage: Stage, data: bytes, error: str) -> None:
-    """Each poll raises the error, and the member joins again after a heartbeat has ended its membership."""
+    """Each poll raises the error. After a heartbeat error has ended the membership, the member rejoins."""
     a = wrong_assignment(stage, data)
     poll_until(a, f"answer poll-once {error}")
     ask(a, *4 * ["poll-once 200"])

@@ -75,7 +75,7 @@ class Bridge:
         ]
 
     def frame(self, data: bytes) -> dict[str, Any]:
-        """Return the fields that a Kafka broker's network layer reads from a request with its header."""
+        """Return the fields that Kafka's network layer reads from a request, including its header."""
         return self._ask(frame=data.hex())
 
     def subscription(self, data: bytes, version: int) -> bytes:
@@ -120,7 +120,7 @@ class Bridge:
 
 @contextmanager
 def running() -> Iterator[Bridge]:
-    """Start the bridge, whose JVM ends with the context. Without Java or the jars, skip or fail."""
+    """Start the bridge, and stop it after the `with` block. Without Java or jars, skip or fail the test."""
     command = [
         judges.java(),
         "-Xmx512m",

@@ -198,7 +198,7 @@ class Fleet:
 
     @contextmanager
     def without_client(self) -> Generator[None]:
-        """Close the client of this `Fleet` for the duration of the block, and open a new one afterwards."""
+        """Close the client of this `Fleet` during the `with` block, and open a new one afterwards."""
         self.cluster.close()
         try:
             yield

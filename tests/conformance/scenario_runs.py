@@ -21,8 +21,8 @@ RUNS = count(1)
 # How often a scenario is tried. Events within one millisecond may come in any order, even in two runs of the
 # original.
 TRIES = 3
-# Client -> APIs that are left out. librdkafka looks up its coordinator on each new connection, and the number
-# of its connections varies.
+# Client -> APIs that are not compared. librdkafka looks up its coordinator on each new connection, and the
+# number of its connections varies.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
 # (client, scenario) -> events that the original reports at random, so they are not compared. In
 # sarama-cluster, a Go select can either deliver a notification or end the consumer, and chooses at random.

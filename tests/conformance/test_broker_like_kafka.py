@@ -120,7 +120,7 @@ class BrokerPair:
 
 
 def comparable(value: Any, name: str = "") -> Any:
-    """Return the comparable part of a response, without ids and without the order of topics."""
+    """Return the comparable part of a response: ids are replaced by a constant, and topics are sorted."""
     if name in _FREE:
         return None
     if name == "session_id":

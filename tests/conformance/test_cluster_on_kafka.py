@@ -168,7 +168,7 @@ def a_broker_freezes(fleet: Fleet) -> None:
 
 
 def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
-    """Each kind of client closes within its timeout and leaves no thread or connection."""
+    """Each kind of client closes within its timeout, and leaves no thread running and no connection open."""
     name, before = topic(fleet), client_resources(fleet)
     first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
     for frozen in fleet.nodes:

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.originals
 
 DELAY = "group.initial.rebalance.delay.ms"
 POLLS = 10
-# The time before the first request, in which the program connects. Otherwise a fast join could end before or
-# after this request.
+# The time from the start of the program to the first request, in which the program connects. Without this
+# time, it would be random whether a fast join ends before the request.
 LEAD_MS = 500
 
 Printed = list[tuple[str, str]]

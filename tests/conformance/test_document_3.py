@@ -121,7 +121,7 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
                 for topic, trio in zip(topics, (walks[:3], walks[3:]), strict=True)
             }
             shared = [sorted(re.findall(r"\d", " ".join(owned[topic]))) for topic in topics]
-            # Without this wait, the first member may still own all partitions when the test continues.
+            # Without this wait, the first member could still own all partitions when the test continues.
             all_assigned = all("?" not in owned[topic] for topic in topics)
             if all_assigned and shared == [list("01234"), list("01")]:
                 break

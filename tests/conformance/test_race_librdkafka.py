@@ -116,7 +116,7 @@ def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Requ
     joins with another id, and its first member never returns. The model's coordinator and the mock cluster
     wait for such a dead member for different times.
     """
-    # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED, which the mock cluster never returns.
+    # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED. The mock cluster never returns this error.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})
     world.write("test", 0, *["x"] * END)
     world.elect("test", 0, 1)

@@ -1,4 +1,4 @@
-"""Tasks that fail, die or stall before their end, on two executors with speculation. Spark runs them again.
+"""Tasks that fail, die or stall are run again by Spark. The tests use two executors with speculation.
 
 Each row is read once, even if an executor dies with its shuffle files while the logs grow. Each row is
 written at least once, and exactly once with transactions. Afterwards no connection to the broker is open.

@@ -102,7 +102,7 @@ def test_an_expired_transaction_is_aborted_and_the_next_one_commits(place: Place
     with place.producer(transaction_timeout_ms=1000) as producer:
         producer.begin()
         producer.send(place.name, b"late").result()
-        # The transaction expires here. The broker checks for expired transactions every 10 s.
+        # The transaction expires during this wait. The broker checks for expired transactions every 10 s.
         place.settled()
         producer.send(place.name, b"later")
         with pytest.raises(KprotoError, match="abort"):

@@ -93,7 +93,7 @@ def messages(data: bytes) -> None:
 
 
 def frames(data: bytes) -> None:
-    """Check that a request frame is decoded or rejected with a KprotoError, and that it can be printed."""
+    """Check that every request frame is decoded and printed, or rejected with a KprotoError."""
     with suppress(KprotoError):
         list(lines(dissect(data)))
 
@@ -107,7 +107,8 @@ def records(data: bytes) -> None:
     if head & 64:
         body = _with_valid_crcs(body)
     check_crc, control = head % 4 == 0, bool(head & 4)
-    # The second record of the first batch, and the batch's producer, if the field starts with a batch.
+    # If the field starts with a batch, `from_offset` is the offset of the batch's second record, and
+    # `aborted` contains the batch's producer.
     from_offset = wrap(int.from_bytes(body[:8], "big") + 1) if head & 8 else None
     aborted = [(int.from_bytes(body[43:51], "big", signed=True), 0)] if head & 16 else []
     # With None, the readers use their default limits: up to 1 GiB for data that looks like records.

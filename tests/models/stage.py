@@ -100,7 +100,7 @@ class Stage:
         heapq.heappush(self.queue, (self.now + ms, next(self.order), callback))
 
     def run(self, ms: int = 60_000, until: Callable[[], bool] | None = None) -> bool:
-        """Advance the time until `until` returns True, at most for the given time. Return whether it did."""
+        """Advance the time by `ms`, or until `until` returns True. Return False if it never returned True."""
         end, turns = self.now + ms, 0
         while until is None or not until():
             due = self._next()

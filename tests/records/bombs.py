@@ -109,7 +109,7 @@ def batch(codec: int, body: bytes, count: int = 1, magic: int = 2) -> bytes:
 
 
 def record(headers: int = 0, key: int = 0) -> bytes:
-    """Build the first bytes of a record with this header count and this key length, without the data."""
+    """Build the start of a record that announces this header count and key length, but lacks the data."""
     return b"\x14\0\0\0" + zigzag(key) + b"\0" + zigzag(headers)
 
 

@@ -18,7 +18,7 @@ SAMPLE = bytes.fromhex(
 TWO = [Record(40, NOW, b"k", b"v", (("h", None),)), Record(41, NOW + 1, None, b"w")]
 
 
-# A record of seven bytes without key and value, whose offset delta is 0.
+# A record of seven bytes. It has neither a key nor a value, and its offset delta is 0.
 SMALLEST = b"\x0c\0\0\0\x01\x01\0"
 
 

@@ -1,4 +1,4 @@
-"""Conversions between Arrow, numpy and Python, which do without pandas."""
+"""Conversions between Arrow, numpy and Python, which do not import pandas."""
 
 from __future__ import annotations
 

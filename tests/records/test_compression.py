@@ -39,7 +39,7 @@ DATA = st.binary(max_size=300) | st.tuples(st.binary(min_size=1, max_size=30), s
 )
 
 
-# A frame of zstd without content, which readers skip.
+# A skippable frame of zstd. It contains no compressed data, and readers skip it.
 SKIPPABLE = b"\x50\x2a\x4d\x18\2\0\0\0ab"
 
 

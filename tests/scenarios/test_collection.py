@@ -1,4 +1,4 @@
-"""Every scenario has the expected outcome in limited time, the same outcome in each run, and a report."""
+"""The scenarios: their outcomes and cost, equal runs for equal seeds, reports and lists."""
 
 from __future__ import annotations
 

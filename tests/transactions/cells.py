@@ -10,9 +10,7 @@ from tests.machines import sent_codes
 
 
 def codes_of(event: Any, actions: list[Any]) -> Iterable[int]:
-    """Return the error codes of the responses. A `PartitionsRequest` event has the codes of its partitions
-    itself.
-    """
+    """Return the error codes of the responses, or those of the partitions in a `PartitionsRequest` event."""
     if isinstance(event, PartitionsRequest):
         return {*event.codes.values()}
     return {*sent_codes(event, actions)}

@@ -101,7 +101,8 @@ def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: 
         topic_to_create("..", count=5_000),
         topic_to_create("two", count=1),
     ]
-    # Duplicate topics do not count towards the limit, and each gets a result of its own.
+    # A name that appears twice does not count towards the limit. If the limit is exceeded, each of the two
+    # entries gets a result. Otherwise they share one INVALID_REQUEST.
     twice = [topic_to_create("twice", count=9_000)] * 2
     response = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
     assert [result.error_code for result in response.topics] == [ErrorCode.POLICY_VIOLATION] * 5

@@ -252,8 +252,9 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 
 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
-    """A fetch whose last fetched epoch exceeds the log's current epoch is out of range. For such an epoch the
-    broker knows no diverging epoch, and a diverging epoch of -1 would mean that the logs do not diverge.
+    """A fetch whose last fetched epoch exceeds the log's current epoch gets OFFSET_OUT_OF_RANGE. For such an
+    epoch the broker knows no diverging epoch, and a diverging epoch of -1 would mean that the logs do not
+    diverge.
     """
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -306,8 +307,8 @@ def test_a_truncation_completes_a_delayed_fetch(stage: Stage, client: Client, pr
 def test_unsent_responses_limit_a_fetch_to_one_batch(
     stage: Stage, producer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a connection has many unsent responses, a fetch returns one batch. Otherwise clients that do not
-    read their responses could exhaust the broker's memory.
+    """While the broker holds many unsent bytes, a fetch returns one batch. Otherwise clients that do not read
+    their responses could exhaust the broker's memory.
     """
     for _ in range(4):
         producer.produce(batch_of(b"x" * 1000))

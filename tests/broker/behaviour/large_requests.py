@@ -54,7 +54,7 @@ def join_with_metadata(client: Client, group: str) -> None:
 
 
 class LargeRequests:
-    """Draws requests with a seed. One array of each request has up to `most` elements, all others a few."""
+    """Draws requests with a seed. In each request, one array is large, with up to `most` elements."""
 
     def __init__(self, seed: int, stage: Stage, most: int) -> None:
         self.random = Random(seed)

@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
 
 def build(cls: type[Struct], version: int, values: Mapping[str, Any]) -> Any:
-    """Build a message from nested dictionaries, without the fields that the version does not have."""
+    """Build a message from nested dictionaries. Fields that the version does not have are left out."""
     filled: dict[str, Any] = {}
     for field in cls.__fields__:
         if version not in field.versions:

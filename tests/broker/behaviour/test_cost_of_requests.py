@@ -53,7 +53,7 @@ SIZE_PER_BYTE = 12
 
 
 class Cost:
-    """The cost of one request: the calls of its most expensive step and of all steps, and its responses."""
+    """The cost of a request: the calls of its most expensive step and of all steps, and the response size."""
 
     def __init__(self, stage: Stage, request: Message, version: int) -> None:
         client = stage.client()

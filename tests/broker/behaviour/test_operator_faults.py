@@ -223,7 +223,7 @@ def test_a_restarted_broker_keeps_its_records() -> None:
 def test_a_restarted_broker_restarts_the_sessions_of_members() -> None:
     """A restarted broker restarts the sessions of all members when it loads their groups.
 
-    The time for which it was down does not matter.
+    How long the broker was down does not matter.
     """
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
     with running({"t": 1}, settings=settings) as server:

@@ -70,7 +70,7 @@ class Written:
 
 @dataclass
 class Process:
-    """A producer and its ongoing transaction. `open` is None without one or after the producer was fenced."""
+    """A producer. `open` is its ongoing transaction, or None if none is ongoing or it was fenced."""
 
     name: str
     producer: Any = None

@@ -292,7 +292,7 @@ def test_the_classic_coordinator_reports_committed_offsets() -> None:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """A broker with leases as a second type of group, which is the first type that serves JoinGroup."""
+    """A broker with leases as a second group type. Leases are registered first, so they serve JoinGroup."""
 
     def create(settings: GroupSettings, topics: TopicCatalog) -> LeaseCoordinator:
         return LeaseCoordinator()

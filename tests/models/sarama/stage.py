@@ -79,7 +79,7 @@ def inject_offset_fetch_errors(member: StageMember, *codes: int) -> None:
 
 
 def inject_fetch_error(member: StageMember, code: int) -> None:
-    """Put an error code into the first partition of the next Fetch response that has one."""
+    """Put an error code into the first partition of the next Fetch response that contains a partition."""
     do = member.do
 
     def respond(event: c.ModelEvent) -> None:

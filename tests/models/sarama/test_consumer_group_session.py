@@ -21,7 +21,7 @@ from tests.rules import rule
 
 
 def requests_after(member: object, start: str) -> list[str]:
-    """Return the requests after the first one that starts with `start`, without successful heartbeats."""
+    """Return the requests after the first that starts with `start`. Successful heartbeats are left out."""
     requests: list[str] = member.requests  # type: ignore[attr-defined]
     position = next(number for number, request in enumerate(requests) if request.startswith(start))
     return [

@@ -94,7 +94,7 @@ def log_lines(codec: str) -> bytes:
 def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
     """Data that is compressed to a hundredth is readable.
 
-    kproto's producer writes such batches, and Kafka's consumer has no limit.
+    kproto's producer writes such batches. Kafka's consumer does not limit the decompressed size.
     """
     assert len(read(log_lines(codec))) == LINES
 

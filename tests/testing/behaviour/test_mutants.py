@@ -44,7 +44,7 @@ def seeks_and_pauses() -> World:
     a.resume(tp("t", 0))
     a.limit, a.works_ms = 500, 0
     world.run(3_000)
-    a.seek(tp("t", 0), 3)  # seek while a fetch waits at the end of the log, and the next record is written
+    a.seek(tp("t", 0), 3)  # Seek while a fetch waits at the end of the log. Then write the next record.
     world.write("t", 0, "z")
     world.run(3_000)
     return world

@@ -60,7 +60,8 @@ class Actor:
         self.name = name
         self.member = member
         self.alive = True
-        self.asleep = False  # while True, the application is frozen: it neither polls nor releases partitions
+        # Whether the application is frozen: it then neither polls nor releases partitions.
+        self.asleep = False
         self.normal, self.urgent = Connection(), Connection()
         self.events: deque[MemberEvent] = deque()  # Responses and metadata that are still to be delivered.
         self.actions: list[MemberAction] = []

@@ -385,7 +385,7 @@ class Stage:
         return [member_id for member_id, _ in added]
 
     def create_stable_group(self, *newcomers: Mapping[str, Any]) -> list[str]:
-        """Create a Stable group in which every member is assigned its own member id."""
+        """Create a Stable group, in which the bytes of each member's assignment are its member id."""
         members = self.create_generation(*newcomers)
         self.sync_all(members)
         return members
