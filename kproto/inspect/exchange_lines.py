@@ -97,7 +97,7 @@ def generation_json(group: str, event: GroupEvent) -> dict[str, Any]:
 
 
 def groups_of(exchange: Exchange) -> set[str]:
-    """Return the groups that a request names."""
+    """Return the groups that a request names, and the transactional ids of a FindCoordinator request."""
     request: Any = exchange.request
     names = {getattr(request, "group_id", None), *(getattr(request, "coordinator_keys", None) or ())}
     names.add(getattr(request, "key", None))

@@ -96,10 +96,10 @@ def _rows(
 
 
 def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
-    """Return a pair for each version with its changes, such as ("v5", ["+ reason (KIP-800)"]).
+    """Return a pair for each version with its changes, such as ("v5", ["+ group_instance_id (KIP-345)"]).
 
-    The oldest version is left out. Successive versions without changes share one
-    pair, such as ("v2 to v4", []).
+    The oldest version is left out. Successive versions without changes share one pair, such as
+    ("v2 to v4", []).
     """
     message_versions = message.__versions__
     lines_by_version: dict[int, list[str]] = {

@@ -129,10 +129,11 @@ def a_batch_ends_where_its_rows_end(
     end: Mapping[TopicPartition, int],
     rows: Sequence[tuple[TopicPartition, int]],
 ) -> None:
-    """I20: check that a Spark batch has rows from its start to its end offset, and no others.
+    """I20: check that the rows of a Spark batch lie between its start and end offsets, and are not missing.
 
     `start` and `end` map a partition to its start and end offset in the batch. `rows` are pairs (partition,
-    offset).
+    offset). A partition whose end offset differs from its start offset must have a row. Gaps between rows are
+    allowed.
     """
     for partition in dict.fromkeys([*end, *(row_partition for row_partition, _ in rows)]):
         offsets = [offset for row_partition, offset in rows if row_partition == partition]

@@ -133,7 +133,7 @@ class WatchProxy:
             assert task is not None
             self._tasks.add(task)
             try:
-                with contextlib.suppress(asyncio.CancelledError):  # the proxy ends
+                with contextlib.suppress(asyncio.CancelledError):  # The proxy is being stopped.
                     await self._client(broker, reader, writer)
             finally:
                 writer.close()

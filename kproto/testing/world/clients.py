@@ -106,7 +106,7 @@ class Client:
 
     The base class of clients. A subclass passes events to an engine and performs the engine's actions.
 
-    `name` is unique in its world. `owned` are the partitions that the application works on: from the return
+    `name` is unique in its world. `owned` are the partitions that the application works on: from the start
     of the "assigned" callback to the return of "revoked" or "lost".
     """
 

@@ -16,7 +16,8 @@ class Observation(NamedTuple):
 
     * "delivered": poll returned records of one partition. Detail: their offsets, in this order;
     * "assigned", "revoking", "losing": a callback begins; "revoked", "lost": the callback has returned.
-      Detail of "assigned": the whole assignment of a model's member, or None if the model does not report it;
+      Detail of "assigned": the whole assignment of a model's member, or None if the model does not report it.
+      Detail of "losing": the reason of the loss, if the client is kproto's consumer;
     * "committing": a commit was requested. Detail: the token and the offsets to commit;
     * "committed": the commit is complete. Detail: the token, the offsets, and the error or None;
     * "stored": the coordinator stored offsets of the group. Detail: partition -> offset;
