@@ -320,8 +320,8 @@ def metrics() -> str:
     """Return the page that lists the metrics of the clients, and compares them with those of Java's clients.
 
     docs/java-metrics.json lists Java's metrics; tests/conformance/test_metrics_like_java.py compares it with
-    Java's clients. The file also has the reasons why some are measured differently or not at all. A reason
-    applies to all metrics whose names begin with its key.
+    Java's clients. The file also has the reasons why kproto measures some metrics differently or not at all.
+    A reason applies to all metrics whose names begin with its key.
     """
     from consumer.engine.consumer_metrics import CONSUMER_METRICS
     from consumer.engine.producer.sensors import PRODUCER_METRICS
@@ -382,9 +382,9 @@ def metrics() -> str:
 def admin_methods() -> str:
     """Return the page that compares the methods of `Admin` with those of Java's Admin.
 
-    docs/java-admin.json lists Java's methods, and those that differ here.
-    tests/conformance/test_admin_on_kafka.py compares the list with Java's class, and calls every method on
-    Kafka and on the embedded broker.
+    docs/java-admin.json lists Java's methods, and says which of them have another name or another behaviour
+    in kproto, or are missing. tests/conformance/test_admin_on_kafka.py compares the list with Java's class,
+    and calls every method on Kafka and on the embedded broker.
     """
     from consumer import Admin
 
@@ -418,7 +418,7 @@ def admin_methods() -> str:
 
 
 def _compared(recorded: dict[str, Any], client: str, name: str, is_measured: bool) -> str:
-    """Return how a metric of Java is measured here, or why it is not measured."""
+    """Return how kproto measures a metric of Java's clients, or why kproto does not measure it."""
     reasons = recorded["measured_differently"][client] if is_measured else recorded["not_measured"]
     reason = next((reason for start, reason in reasons.items() if name.startswith(start)), "")
     return f"{'same' if is_measured else 'no'}{': ' if reason else ''}{reason}"

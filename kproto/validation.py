@@ -3,7 +3,7 @@
 Each check raises a ConfigError that says which value was given and which values are allowed.
 
 Every package may use the functions that check single values. `checked` is for functions of the broker and of
-the testing kit. It takes a `Rule` for each argument to check before the function is called.
+the testing kit. It takes a `Rule` for each argument, and checks the arguments before it calls the function.
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER)
     def elect_leader(self, topic: str, partition: int) -> None: ...

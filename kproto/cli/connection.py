@@ -27,7 +27,7 @@ def add_verbs(commands: Subparsers, name: str, *, help_text: str, description: s
 def add_verb(
     verbs: Subparsers, name: str, run: Run, help_text: str, *, description: str = "", epilog: str = ""
 ) -> argparse.ArgumentParser:
-    """Add a verb with the options of the connection. `run` runs it and returns the exit code."""
+    """Add a verb with the options of the connection. `run` executes the verb and returns the exit code."""
     text = description or f"{help_text[0].upper()}{help_text[1:]}."
     parser = verbs.add_parser(name, help=help_text, description=text, epilog=epilog)
     add_connection(parser)

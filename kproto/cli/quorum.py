@@ -104,7 +104,7 @@ def _quorum(options: argparse.Namespace) -> int:
 
 
 def _leader(quorum: QuorumInfo) -> QuorumReplicaState:
-    """Return the state of the leader, which is the voter of this id with the longest log."""
+    """Return the leader's state: of the voters with the leader's id, the one with the longest log."""
     return max(
         quorum.voters, key=lambda voter: (voter.replica_id == quorum.leader_id, voter.log_end_offset or 0)
     )

@@ -159,7 +159,7 @@ def losses(parameters: Parameters) -> Iterable[Loss]:
 
 @dataclass(frozen=True, slots=True)
 class StandstillRow:
-    """How long in ms partitions were not read because one more member joined the group."""
+    """The times in ms for which partitions were not read because one more member joined the group."""
 
     protocol: str
     members: int

@@ -20,7 +20,7 @@ class Parameter:
     """One row of `PARAMETERS`.
 
     `kind` decides how a value is written on the command line. `limits` are the smallest and the largest
-    value; with most values beyond them a run would take minutes. `member_option` is the option of
+    value; beyond most of these limits, a run would take minutes. `member_option` is the option of
     `ModelConfig` that the parameter replaces. `taken_by` says which scenarios take the parameter. An error
     shows this text if a scenario does not take the parameter.
     """

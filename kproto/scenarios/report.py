@@ -169,7 +169,7 @@ def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
 
 
 def page(scenario: Scenario, run: ScenarioRun) -> str:
-    """Render the run as an HTML page, with each world's timeline and requests drawn."""
+    """Render the run as an HTML page with drawings of each world's timeline and requests."""
     story = [
         f"<p>{escape(head)} {escape(body)}</p>"
         for head, body in (
