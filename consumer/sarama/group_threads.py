@@ -45,7 +45,7 @@ class ThreadClaim:
 
     @property
     def high_water_mark(self) -> int:
-        """The offset after the partition's last record, as of the last fetch.
+        """The partition's high watermark, as of the last fetch.
 
         Before the first fetch, `high_water_mark` is `initial_offset`.
         """

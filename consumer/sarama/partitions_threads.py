@@ -53,7 +53,7 @@ class PartitionConsumer:
 
     @property
     def high_water_mark_offset(self) -> int:
-        """The offset after the partition's last record, as of the last fetch.
+        """The partition's high watermark, as of the last fetch.
 
         Before the first fetch, the property returns the end that the log had when reading began.
         """

@@ -44,7 +44,7 @@ class RecordQueue:
 
     @property
     def high_water_mark(self) -> int:
-        """The offset after the partition's last record, as of the last fetch.
+        """The partition's high watermark, as of the last fetch.
 
         Before the first fetch, the property returns the offset at which the claim began. For a partition that
         is read without a group, it then returns the end of the log.

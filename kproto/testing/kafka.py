@@ -375,7 +375,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise IllegalState(
-            "async_kafka needs the running event loop of asyncio, not of trio. With anyio, select "
+            "async_kafka needs the running event loop of asyncio, and trio has none. With anyio, select "
             "its backend asyncio. With trio, use the fixture kafka in a thread"
         ) from None
 
