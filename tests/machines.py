@@ -27,7 +27,7 @@ CodesOf = Callable[[Any, list[Any]], Iterable[int]]
 class _Frame:
     """The record of one execution of a cell.
 
-    It has the states to which the cell moved, and the actions of other cells that it called.
+    The record has the states to which the cell moved, and the actions of other cells that it called.
     """
 
     moves: list[Enum] = field(default_factory=list[Enum])

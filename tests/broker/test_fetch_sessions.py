@@ -87,8 +87,8 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
 ) -> None:
     """A fetch at a position that was truncated gets the diverging epoch (KIP-595).
 
-    This holds even if the log has grown to its former length again. The broker compares the position with the
-    end of the last fetched epoch.
+    The fetch gets the diverging epoch even if the log has grown to its former length again. The broker
+    compares the position with the end of the last fetched epoch.
     """
     for _ in range(2):
         producer.produce(batch_of(b"a"))

@@ -124,7 +124,7 @@ def test_records_of_old_producers_are_stored_as_by_kafka(
     kafka: Kafka, source: int, magic: int, codec: str, data: st.DataObject
 ) -> None:
     batch = data.draw(record_batches(source, codecs=[codec], max_records=9, compacted=False))
-    # Left out: a producer may not send a batch with the timestamp type LogAppendTime.
+    # Batches with the timestamp type LogAppendTime are left out: brokers do not accept them from producers.
     assume(batch.header.get("timestamp_type") != "LogAppendTime")
     ours, theirs = convert(batch.data, magic), kafka.ask(batch.data, magic, firstOffset=batch.base_offset)
     if codec == "none":

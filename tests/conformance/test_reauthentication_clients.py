@@ -1,6 +1,6 @@
 """Clients re-authenticate expiring sessions (KIP-368) over TLS.
 
-Each client does so by each mechanism on the embedded broker.
+Each client re-authenticates by each mechanism on the embedded broker.
 
 The embedded broker counts the re-authentications for these tests. test_reauthentication_like_kafka compares
 the same clients on a real broker.

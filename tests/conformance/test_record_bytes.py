@@ -137,7 +137,7 @@ def test_our_builder_writes_the_bytes_of_the_clients(client: Client, data: st.Da
         builder.append(record.timestamp, record.key, record.value, record.headers)
     ours = builder.build()
     theirs = client.write(records, 2, "none")
-    # Not compared, because the leader epoch is -1 in kproto and 0 in aiokafka.
+    # The leader epoch is not compared. It is outside of the CRC, and kproto writes -1 and aiokafka 0.
     outside_the_crc = slice(12, 16)
     assert ours[: outside_the_crc.start] == theirs[: outside_the_crc.start]
     assert ours[outside_the_crc.stop :] == theirs[outside_the_crc.stop :]

@@ -319,7 +319,7 @@ def test_a_response_that_rejects_api_versions_is_decoded_as_v0(
 ) -> None:
     """A response that rejects ApiVersions is decoded as version 0 (KIP-511).
 
-    This holds even if this release does not know the version of the request.
+    The response is decoded as version 0 even if this release does not know the version of the request.
     """
     response = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
     assert main(["decode", "--response", f"ApiVersions:{version}", response.hex()]) == 0

@@ -78,7 +78,8 @@ def test_the_end_closes_a_connection_accepted_in_the_same_turn(
 ) -> None:
     """A proxy that is stopped also closes a connection accepted in the same iteration of the event loop.
 
-    Otherwise asyncio would log "Task was destroyed but it is pending" some iterations later.
+    If the connection stayed open, asyncio would log "Task was destroyed but it is pending" some iterations
+    later.
     """
     clients: list[Socket] = []
     with running() as server, Proxy(server.bootstrap) as between:

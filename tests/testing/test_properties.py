@@ -68,7 +68,7 @@ def stateful_owner(partitions: Any, members: Any, racks: Any) -> object:
 def moves_endlessly(partitions: Any, members: Any, racks: Any) -> object:
     """A defective assignor: it moves partitions back and forth without end.
 
-    performReassignments of old librdkafkas did the same.
+    performReassignments of old librdkafka releases had this defect.
     """
     owners = sorted(members) * 2
     while owners[0] != "nobody":

@@ -150,7 +150,7 @@ def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPat
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> None:
     """A proxy that is stopped also closes a connection accepted in the same iteration of the event loop.
 
-    Otherwise the proxy would serve the connection some iterations later.
+    If the connection stayed open, the proxy would serve it some iterations later.
     """
 
     async def main(bootstrap: str) -> bool:

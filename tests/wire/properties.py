@@ -221,7 +221,7 @@ def corruptions(data: bytes) -> Iterator[bytes]:
 def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes) -> None:
     """Check that the compiled decoder agrees with the interpreter.
 
-    It returns the same values, and rejects what the interpreter rejects.
+    The compiled decoder returns the interpreter's values, and rejects what the interpreter rejects.
 
     The compiled decoder may fail for an overlong varint that means null, which only the interpreter decodes.
     """

@@ -83,7 +83,7 @@ def test_a_partition_forgets_producers_after_a_day() -> None:
     assert idempotent(client, 8, 0) == 0
     assert idempotent(client, 7, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     stage.wait(2 * HOUR)
-    # Accepted, because an expired producer is unknown and may start at any sequence number.
+    # The batch is accepted: an expired producer is unknown, and may start at any sequence number.
     assert idempotent(client, 7, 5) == 0
     assert idempotent(client, 8, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

@@ -241,8 +241,8 @@ def test_attempts_to_write_the_first_batch_are_remembered(
 ) -> None:
     """The broker remembers attempts to write the first batch of a transaction.
 
-    It remembers the lowest sequence number, and whether the batch must start at sequence number 0, as in a
-    KIP-890 transaction (Kafka's VerificationStateEntry).
+    For such attempts the broker remembers the lowest sequence number, and whether the batch must start at
+    sequence number 0, as in a KIP-890 transaction (Kafka's VerificationStateEntry).
     """
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)
@@ -325,10 +325,7 @@ def test_offsets_need_an_ongoing_transaction_with_the_group(
 
 
 def test_later_offset_commits_are_not_verified_again(client: Client, producer: TransactionalProducer) -> None:
-    """The coordinator verifies only a transaction's first offset commit for each group.
-
-    Kafka 4.3.1 does the same.
-    """
+    """As in Kafka 4.3.1, the coordinator verifies only a transaction's first offset commit for each group."""
     producer.name = "other"
     assert producer.commit(5) == [E.INVALID_PRODUCER_ID_MAPPING]
     producer.name = "x"

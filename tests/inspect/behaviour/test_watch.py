@@ -196,7 +196,7 @@ def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
 def test_a_client_id_cannot_inject_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """A line break in a client id must not forge an output line.
 
-    An escape sequence in it must not reach the terminal.
+    An escape sequence in a client id must not reach the terminal.
     """
     exchange_printer = printer()
     name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"

@@ -120,7 +120,7 @@ def test_new_partitions_noticed_in_the_assign_callback_cause_an_eager_rejoin_wit
 def test_heartbeats_continue_while_the_application_does_not_poll() -> None:
     """Heartbeats continue while the application neither polls nor commits.
 
-    The timer of the main loop sends them.
+    The timer of the main loop sends the heartbeats.
     """
     stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
     a = stage.add_member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)

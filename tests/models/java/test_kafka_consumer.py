@@ -78,7 +78,8 @@ def test_unsubscribe_of_assigned_partitions_calls_no_listener_and_sends_nothing(
     sent = len(consumer.said)
     consumer.do(c.UnsubscribeCalled())
     assert consumer.said[sent:] == []
-    consumer.do(c.SubscribeCalled(("t",)))  # Allowed, because no partition is assigned by hand any more.
+    # The call is allowed, because no partition is assigned by hand any more.
+    consumer.do(c.SubscribeCalled(("t",)))
     assert errors_of(consumer) == []
 
 

@@ -16,7 +16,7 @@ FETCH, LIST, METADATA, COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 
 
 
 def test_without_a_version_the_newest_requests_are_sent() -> None:
-    # Recorded from the original client with Kafka 4.3.1.
+    # The original client sent these versions to Kafka 4.3.1.
     assert sarama.VERSIONS == {
         FETCH: 12,
         LIST: 6,

@@ -48,7 +48,7 @@ def lines_without_heartbeats(member: StageMember) -> list[str]:
 
 
 def test_the_first_cycle_sends_the_requests_of_sarama_cluster() -> None:
-    # Recorded from the original client (sarama 1.17.0, Version V0_11_0_0) with Kafka 4.3.1.
+    # The original client (sarama 1.17.0, Version V0_11_0_0) sent these requests to Kafka 4.3.1.
     _, a = stage_with_member()
     assert lines_without_heartbeats(a) == [
         "Metadata v1 all",

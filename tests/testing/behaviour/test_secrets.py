@@ -140,7 +140,7 @@ def renderings(client: Any, error: BaseException) -> str:
 def frames(error: BaseException) -> list[str]:
     """Return the local variables in kproto's traceback frames.
 
-    Their form is that of `rich` and `pytest --showlocals`.
+    The variables have the form in which `rich` and `pytest --showlocals` print them.
     """
     lines: list[str] = []
     waiting: list[traceback.TracebackException | None] = [

@@ -20,7 +20,7 @@ from kproto.testing.world import Consumer, World, tp
 def test_the_replay_of_a_random_schedule_is_identical(models: tuple[str, ...], tmp_path: Path) -> None:
     """The replay of a random schedule is identical.
 
-    This includes the durations of callbacks and of the members' work.
+    The durations of callbacks and of the members' work are identical, too.
     """
     world = play(2, steps=10, trace=True, models=models)
     world.save(tmp_path / "story.jsonl")

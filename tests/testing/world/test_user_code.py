@@ -74,7 +74,7 @@ def world_of(model: Model | None) -> tuple[World, Consumer | ModelClient]:
 def test_a_coroutine_function_is_rejected(name: str) -> None:
     """A coroutine function is rejected, because it would never run.
 
-    An invariant would hold, and `until` would be true immediately.
+    The coroutine that it returns counts as true: an invariant would hold, and `until` would return at once.
     """
     act, option = CALLS[name]
     with pytest.raises(ConfigError, match=rf"^{option}=.*nothing awaits its result"):

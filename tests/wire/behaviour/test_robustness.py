@@ -1,8 +1,8 @@
 """`decode` raises only DecodeError on any bytes, and `encode` only EncodeError on any values.
 
-Both terminate, and allocate no memory that the input does not justify. No encoder drops a part of its input.
-The inputs are made from the messages of `samples.py`, in which every field is set. The profile determines the
-number of tested versions, bytes and replaced values (`EFFORT`).
+`decode` and `encode` terminate, and allocate no memory that the input does not justify. No encoder drops a
+part of its input. The inputs are made from the messages of `samples.py`, in which every field is set. The
+profile determines the number of tested versions, bytes and replaced values (`EFFORT`).
 """
 
 from __future__ import annotations

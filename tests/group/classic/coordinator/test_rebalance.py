@@ -112,7 +112,8 @@ def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
 def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_end() -> None:
     """A group whose members leave during the initial delay is Empty in generation 1.
 
-    It is Empty at the end of the delay, and the next member starts generation 2, as in Kafka 4.3.1.
+    The group becomes Empty at the end of the delay, and the next member starts generation 2, as in Kafka
+    4.3.1.
     """
     stage = Stage()
     member, answer = stage.add_member()

@@ -489,7 +489,8 @@ def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assig
 ) -> None:
     """Partitions that a static member revoked before its removal are assigned again.
 
-    The coordinator accepts the member without a rebalance, and the group's assignment may still contain them.
+    The coordinator accepts the member without a rebalance, and the group's assignment may still contain the
+    revoked partitions.
     """
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
     solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()
@@ -718,7 +719,7 @@ def test_a_poll_restarts_the_poll_interval() -> None:
 def test_the_poll_interval_does_not_run_inside_poll() -> None:
     """The time in which the application waits in poll does not count towards max.poll.interval.ms.
 
-    librdkafka does the same in rd_kafka_app_poll_start.
+    librdkafka implements this rule in rd_kafka_app_poll_start.
     """
     solo = Solo(session_timeout_ms=POLL * 30).stable()
     solo.apply(PollEntered())

@@ -555,7 +555,7 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
     """The next subscription contains the generation of a failed SyncGroup, as in Java.
 
-    It also contains the owned partitions.
+    The next subscription also contains the owned partitions.
     """
     solo = Solo(COOPERATIVE).stable(generation=4)
     solo.apply(RejoinRequested("because"))

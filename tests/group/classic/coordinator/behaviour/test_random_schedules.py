@@ -160,7 +160,7 @@ class Coordination(RuleBasedStateMachine):
     def behave(self, count: int) -> None:
         """Let the first clients behave correctly until their group is Stable.
 
-        Random steps rarely reach this state.
+        Random steps alone rarely lead to a Stable group.
         """
         for _ in range(3):
             for client in self.clients[:count]:

@@ -177,7 +177,7 @@ def repeated_joins_have_no_backoff(patch: Patch) -> None:
 def every_assignment_is_final(patch: Patch) -> None:
     """A mutant: every assignment resets the number of repeated joins.
 
-    A cooperative member that rejoins right after each assignment then never backs off.
+    With this mutant, a cooperative member that rejoins right after each assignment never backs off.
     """
 
     def adopt(who: Member, *more: Any) -> None:
@@ -262,7 +262,7 @@ def the_session_timeout_does_nothing(patch: Patch) -> None:
 def a_join_request_prolongs_the_session(patch: Patch) -> None:
     """A mutant: every JoinGroup prolongs the session.
 
-    A member then keeps its partitions forever while its joins fail.
+    With this mutant, a member keeps its partitions forever while its joins fail.
     """
 
     def send_join(who: Member, out: Any) -> None:
