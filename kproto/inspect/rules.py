@@ -85,7 +85,7 @@ def tests() -> Mapping[str, list[RuleTest]]:
 
 
 def _functions_and_classes(scope: ast.Module | ast.ClassDef) -> Iterator[_Definition]:
-    """Yield the functions and classes of a module, and those of its classes."""
+    """Yield the functions and classes of a module or class, including those inside its classes."""
     for node in scope.body:
         if isinstance(node, _Definition):
             yield node

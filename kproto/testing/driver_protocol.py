@@ -22,8 +22,9 @@ DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"
 
 
 class Commands:
-    """The commands in the lines of a stream, which a separate thread reads. The end of the stream is the
-    command `close`.
+    """The commands of a stream, one per line. A separate thread reads them.
+
+    The end of the stream counts as the command `close`.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -50,7 +51,7 @@ class Commands:
 
     @property
     def waiting(self) -> bool:
-        """Whether a command has been read and not returned yet."""
+        """Whether a command has been read that `next` has not returned yet."""
         return not self._lines.empty()
 
     def next(self, seconds: float = 0) -> str | None:

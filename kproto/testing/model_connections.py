@@ -194,7 +194,7 @@ class ModelConnections:
         self._events += [RequestFailed(action.request, why) for action, _ in connection.waiting]
 
     def _fail_late_requests(self) -> None:
-        """Fail requests that are past their deadline and close their connections."""
+        """Fail the requests that are past their deadline, and close the connections of these requests."""
         now = Sockets.now()
         for connection in list(self._by_key.values()):
             late = [request for request in connection.open if request.due is not None and request.due <= now]

@@ -3,10 +3,10 @@
     async with WatchProxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
         ...                                    # clients use proxy.bootstrap
 
-`tell` is called with each `Exchange` when it is complete, and `on_disconnected` with the number of a
-connection and the time (`now_ms`) when the client or the broker ends it. The proxy opens a listener for every
-broker in a response, and replaces the broker's address in the response by the listener's address. So all
-traffic goes through the proxy. No other bytes are changed.
+`tell` is called with each complete `Exchange`. When the client or the broker ends a connection,
+`on_disconnected` is called with the number of the connection and the time (`now_ms`). The proxy opens a
+listener for every broker in a response, and replaces the broker's address in the response by the listener's
+address. So all traffic goes through the proxy. No other bytes are changed.
 """
 
 from __future__ import annotations

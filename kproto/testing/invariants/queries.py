@@ -100,7 +100,7 @@ def readable(world: World, partition: TopicPartition, offset: int) -> int:
 
 
 def first_undelivered(world: World, partition: TopicPartition, delivered: set[int], end: int) -> int | None:
-    """Return the first record before `end` that is not in `delivered`, or None if there is none."""
+    """Return the offset of the first record before `end` that is not in `delivered`, or None."""
     if world.partition(partition) is None:
         return None
     for offset in range(world.log(partition).start_offset, end):

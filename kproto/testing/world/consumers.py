@@ -250,7 +250,7 @@ class Consumer(EngineClient):
 
     @journaled
     def poll(self) -> None:
-        """Poll once without waiting, for the buffered records."""
+        """Poll once without waiting. The application gets only records that are buffered."""
         if self.in_callback is None and not self.polling and not self.engine.closed and self.alive:
             self._begin_poll(0)
 
@@ -434,7 +434,7 @@ class Consumer(EngineClient):
     @checked(partitions=PARTITION)
     @journaled
     def seek_to(self, where: str | int, *partitions: TopicPartition) -> None:
-        """Seek to "earliest", "latest", "committed" or a timestamp in ms, in all partitions by default."""
+        """Seek to "earliest", "latest", "committed" or a timestamp in ms, by default in all partitions."""
         self.do(ev.SeekTo(frozenset(partitions), where))
         for partition in partitions or tuple(self.positions):
             self.positions.pop(partition, None)
