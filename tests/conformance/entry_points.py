@@ -3,7 +3,7 @@
 An entry point in this process is a function of the bootstrap address and the options, and raises the error. A
 command runs as a separate process: it is a function of the address, a client.properties file and a folder,
 and returns the lines printed. Some entry points continue after the error. They stay open for a while, to see
-whether they repeat it.
+whether they repeat the error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The job that the crash test kills repeatedly.
 
-The job runs batches, and streams to files, to a stateful query and to Kafka.
+The job runs batch queries and streams. One stream writes files, one counts records, and two write to Kafka.
 
     python spark_crash_job.py MASTER BOOTSTRAP TOPIC FOLDER
 

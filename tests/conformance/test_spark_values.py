@@ -1,4 +1,4 @@
-"""Values as columns in Spark itself: the rows of from_json, and a registry's Avro in a stream."""
+"""Record values as columns in Spark itself: JSON as from_json reads it, and Avro with a schema registry."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Signed OAUTHBEARER tokens on a real Kafka and on the embedded broker.
 
-The real Kafka checks the tokens by its OAuthBearerValidatorCallbackHandler.
+The real Kafka validates the tokens with its OAuthBearerValidatorCallbackHandler.
 
 A real Kafka and the embedded broker have the same settings and keys. Each test sends both the same raw
 requests with the same tokens, and compares the responses.

@@ -1,4 +1,4 @@
-"""Each story follows each parameter that it takes, and rejects the others with the reason."""
+"""Each scenario follows each parameter that it takes, and rejects the others with the reason."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
 
 
 def taken() -> Iterator[Any]:
-    """Yield each story with each parameter that it takes. The quick tests change one parameter of a story."""
+    """Yield each scenario with each parameter that it takes; in the quick tests with one of them."""
     for number, story in enumerate(scenarios()):
         for place, name in enumerate(story.takes):
             is_quick = story.id not in SLOW and place == number % len(story.takes)

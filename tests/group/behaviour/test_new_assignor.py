@@ -1,4 +1,4 @@
-"""An assignor that is only registered in `ASSIGNORS` is known to all parts that list assignors."""
+"""A new assignor needs only an entry in `ASSIGNORS` to be known wherever assignors are listed."""
 
 from __future__ import annotations
 

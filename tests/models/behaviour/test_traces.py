@@ -326,7 +326,7 @@ def closes_in_a_backoff(client: str) -> list[StageMember]:
 
 
 def a_close_of_a_removed_member(client: str) -> list[StageMember]:
-    """Close after a heartbeat says that the coordinator does not know the member, and no poll follows."""
+    """Close without a poll after a heartbeat response says that the coordinator does not know the member."""
     stage, a = start_joined(client, auto_commit=True, auto_commit_ms=60_000)
     a.run_command("poll off")
     a.inject("Heartbeat", 25)
