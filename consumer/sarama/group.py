@@ -126,8 +126,8 @@ class AsyncConsumerGroup(AsyncBlock):
 
         The docstring of the module `consumer.sarama.group` has the rules of sessions.
 
-        Raises IllegalState if the group was closed, the exceptions of setup and cleanup, and errors that
-        prevent this member from joining the group.
+        Raises the exceptions of setup and cleanup, the errors that prevent this member from joining the
+        group, and IllegalState if the group was closed.
         """
         names = frozenset(check.subscribed_topics("topics", topics))
         check_handler(handler)

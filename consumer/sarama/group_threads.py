@@ -57,7 +57,7 @@ class ThreadClaim:
         return self._claim.ended
 
     def messages(self) -> Iterator[ConsumerRecord]:
-        """Return an iterator over the claim's records, under sarama's name."""
+        """Return an iterator over the claim's records. The method has sarama's name."""
         return iter(self)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:

@@ -36,7 +36,7 @@ class Source(Protocol[R]):
 
 
 class LoopThread(Generic[T]):
-    """Runs an event loop in a thread until `close`.
+    """Runs an event loop in a thread until `close` is called.
 
     The function `make` creates `client` in the loop. The constructor raises the exceptions of `make`.
 

@@ -199,7 +199,8 @@ class QueueProducer(Block):
         if self._start_closing():
             try:
                 threading.Thread(target=self._finish, name="kproto-close").start()
-            except RuntimeError:  # The system cannot start another thread, so this call waits for the end.
+            # The system cannot start another thread, so this call itself waits for the last results.
+            except RuntimeError:
                 self._finish()
 
     def close(self, timeout: float | None = None) -> None:

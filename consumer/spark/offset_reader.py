@@ -179,7 +179,7 @@ class OffsetReader:
     # ---- offsets
 
     def view(self, expected: Collection[str] | None = None, *, strict: bool = True) -> View:
-        """Return the current ends of all logs that the query reads, with the arguments of `partitions`."""
+        """Return the current ends of all logs that the query reads. See `partitions` for the arguments."""
         partitions, ids = self.partitions(expected, strict=strict)
         try:
             return self.view_of(partitions, ids)

@@ -48,8 +48,9 @@ from .slices import Slice
 
 T = TypeVar("T")
 
-# The size limit of one fetch, 16 MiB. Kafka's consumers use 1 MiB, for each of many partitions. A slice reads
-# one partition at a time, and larger responses need fewer round trips.
+# The size limit of one fetch, 16 MiB. The default of Kafka's consumers is 1 MiB for each partition, because
+# one fetch may contain many partitions. A slice reads only one partition, and larger responses need fewer
+# round trips.
 FETCH_BYTES = 16 * 1024 * 1024
 
 # The assumed size of a record in bytes, until records have been read. Near the end of a slice it limits the

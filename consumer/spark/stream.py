@@ -212,8 +212,8 @@ class Planner:
     def _view_and_starts(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
         """Return the view of the logs, and the first position of each new, re-created or truncated partition.
 
-        The metadata and the offsets are requested again if a topic was deleted after the metadata and before
-        the offsets were requested.
+        Both the metadata and the offsets are requested again if a topic was deleted between these two
+        requests.
         """
         for retries_left in reversed(range(METADATA_TRIES)):
             try:

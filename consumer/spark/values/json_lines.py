@@ -44,7 +44,7 @@ def column_type(column_format: ColumnFormat) -> str:
     if not (column_format.schema or "").strip():
         shape = "columns in DDL, such as id BIGINT, name STRING"
         raise ConfigError(
-            column_format.option("schema"), column_format.schema, f"json needs a schema: {shape}"
+            column_format.option("schema"), column_format.schema, f"json needs a schema; set it to {shape}"
         )
     _check_ddl(column_format.option("schema"), column_format.schema or "")
     return f"STRUCT<{column_format.schema}>"
@@ -387,7 +387,7 @@ _BITS = {spark.ByteType: 7, spark.ShortType: 15, spark.IntegerType: 31, spark.Lo
 
 
 def _msgspec_type(kind: spark.DataType) -> Any:
-    """Return the msgspec type for a column's type. It accepts all that Arrow accepts, and little more."""
+    """Return the msgspec type of a column. It accepts every value that Arrow accepts, and few more."""
     if isinstance(kind, spark.StructType):
         names = {f"f{number}": field.name for number, field in enumerate(kind.fields)}
         fields = [

@@ -16,7 +16,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def run(story: Callable[[AsyncProducer, Any], Coroutine[Any, Any, None]]) -> None:
-    """Run a story with a producer and its runtime, and kill the producer at the end."""
+    """Call `story` with a producer and its runtime, and kill the producer when `story` has returned."""
 
     async def main() -> None:
         producer = AsyncProducer(NOWHERE, max_block_ms=50)

@@ -16,7 +16,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def run(story: Callable[[AsyncConsumer, Any], Coroutine[Any, Any, None]]) -> None:
-    """Run a story with a consumer and its runtime, and kill the consumer at the end."""
+    """Call `story` with a consumer and its runtime, and kill the consumer when `story` has returned."""
 
     async def main() -> None:
         reader = AsyncConsumer(NOWHERE, group_id="g")

@@ -1,6 +1,6 @@
 """Simulated clusters whose brokers send error codes and wrong numbers.
 
-Applications check that their clients recover.
+The applications in this module check that their clients recover.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class LyingCluster(World):
         self.lies = Random(seed)
         self.rate = self.lies.choice([0.05, 0.3, 0.8])  # The probability that a response is wrong.
         self.is_lying = True
-        self.told: Counter[str] = Counter()  # The lies that were told, by the name of their function.
+        self.told: Counter[str] = Counter()  # The number of lies that were told by each function.
         self.earlier: dict[tuple[int, int], list[bytes]] = {}
 
     def _reply(self, wire: Wire, body: bytes) -> None:

@@ -44,7 +44,9 @@ def options(group: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def read_and_skip(consumer: Consumer[Any, Any], *, limit: int = 500) -> tuple[list[Any], list[int]]:
-    """Read all records, and skip those that cannot be read. Return the values, and the skipped ones."""
+    """Read all records, and skip those that cannot be read. Return the values of the records that were read,
+    and of those that were skipped.
+    """
     values: list[Any] = []
     skipped: list[int] = []
     end = time.monotonic() + SECONDS

@@ -184,7 +184,7 @@ def reading(kafka: SecuredKafka, topic: str, **options: Any) -> Consumer:
 
 
 def record_polls(reader: Consumer) -> list[int]:
-    """Return a list that gets the id of the polling thread at each poll of the sockets."""
+    """Return a list. At each poll of the sockets, the id of the polling thread is added to it."""
     thread_ids: list[int] = []
     poll = reader._runtime.sockets.poll
 

@@ -1,4 +1,4 @@
-"""The operations of producers that reject a call, and what they pass to the engine."""
+"""The operations of producers: the calls that they reject, and what they pass to the engine."""
 
 from __future__ import annotations
 

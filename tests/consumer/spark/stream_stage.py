@@ -35,7 +35,7 @@ class Run:
         return None if json.dumps(end) == json.dumps(self.at) else json.loads(json.dumps(end))
 
     def batch(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> dict[str, list[int]] | None:
-        """Plan and read the next batch. Return the offsets of each partition, or None without a batch."""
+        """Plan and read the next batch. Return the offsets of each partition, or None if none follows."""
         end = self.poll(limit, later=later)
         if end is None:
             return None

@@ -41,7 +41,7 @@ def decoded(
 ) -> list[dict[str, Any]]:
     """Return the rows of a batch with these values or keys.
 
-    `formats` replaces the formats in the options. `headers` are those of each record.
+    `formats` replaces the formats in the options. `headers` has the headers of each record.
     """
     rows = [
         Record(n, 0, value if column == "key" else b"", value, tuple(headers[n]) if headers else ())

@@ -178,8 +178,8 @@ def test_columns_return_records_before_a_corrupt_batch_and_then_the_error() -> N
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_unreadable_marker_is_raised_after_the_records_before_it(columns: bool) -> None:
-    """An unreadable transaction marker raises an error after the records before it. Regression: it counted as
-    a commit, and the producer's next records were skipped.
+    """An unreadable transaction marker raises an error after the records before it. Regression: the marker
+    was taken for that of a commit, and the producer's next records were skipped.
     """
     transactional: dict[str, Any] = {"producer_id": 7, "is_transactional": True}
     data = (

@@ -99,7 +99,7 @@ def test_a_maximum_version_lowers_the_version() -> None:
 
 
 def list_versions(ready_connection: Connection, request: bytes, *ranges: tuple[int, int, int]) -> bytes:
-    """Answer a repeated ApiVersions request, and return the bytes that the connection writes then."""
+    """Answer a repeated ApiVersions request, and return the bytes that the connection then writes."""
     [(correlation, version, repeated)] = sent(request)
     assert isinstance(repeated, ApiVersionsRequest)
     body = encode_response(versions((18, 0, 4), *ranges), version, correlation)

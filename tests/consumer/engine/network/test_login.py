@@ -83,7 +83,8 @@ def test_a_token_is_requested_when_it_is_needed() -> None:
 def test_a_rejected_login_says_why(options: Any, words: str | None) -> None:
     stage = LoginStage(**options)
     call = stage.ask()
-    if words is None:  # A broker older than SaslAuthenticate closes the connection without an error message.
+    # A broker that does not support SaslAuthenticate closes the connection without an error message.
+    if words is None:
         assert isinstance(call.error, ConnectionFailed)
         assert "wrong password?" in str(call.error)
     else:

@@ -191,7 +191,7 @@ def test_the_offsets_of_all_partitions_are_requested_if_new_ones_have_another_po
     world = world_with_records(partitions=2)
     a = world.consumer(group_id="g", auto_offset_reset="earliest", on_new_partition=policy)
     a.assign({T0: 0})
-    world.run(1_000)  # The client knows the topic's partitions then.
+    world.run(1_000)  # After this time the client knows the partitions of the topic.
     a.assign({})
     a.assign({T0: None})
     assert world.run(until=lambda: bool(world.requests_of(a, OffsetFetchRequest)))

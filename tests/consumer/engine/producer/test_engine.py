@@ -179,7 +179,7 @@ def test_broken_connections_cause_no_loss_reordering_or_duplicates() -> None:
 def test_a_lost_response_causes_no_duplicate() -> None:
     """A batch whose response is lost is retried, and stored once.
 
-    The broker recognizes its sequence number (KIP-98).
+    The broker recognizes the sequence number of the batch (KIP-98).
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0)
