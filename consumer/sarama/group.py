@@ -134,7 +134,7 @@ class AsyncConsumerGroup(AsyncBlock):
         if self._closing:
             raise IllegalState("this group was closed; make a new one")
         if not self._idle.is_set():
-            raise IllegalState("consume() is already running; wait for its end first")
+            raise IllegalState("consume() is already running; wait until it has returned")
         self._idle.clear()
         self._handler, self._session_ends, self._cleanup_error = handler, False, None
         keeps_partitions = True  # if its topics change

@@ -123,7 +123,7 @@ class LoopThread(Generic[T]):
     def _start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # It means that another thread has closed the loop.
+        except RuntimeError:  # RuntimeError: another thread has closed the loop.
             work.close()
             raise CancelledError from None
 

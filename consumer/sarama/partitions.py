@@ -143,7 +143,7 @@ class AsyncPartitionConsumers(AsyncBlock):
         checked = topic_partition(topic, partition)
         named = isinstance(offset, str) and offset in (OLDEST, NEWEST)
         if not named and (type(offset) is not int or offset < 0):
-            raise ConfigError("offset", offset, "an offset of at least 0, OLDEST or NEWEST")
+            raise ConfigError("offset", offset, "allowed: an offset of at least 0, OLDEST or NEWEST")
         self._check_open()
         if checked in self._open or checked in self._opening:
             raise IllegalState(f"{checked} is being consumed already; close() that consumer first")

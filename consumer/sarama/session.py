@@ -132,7 +132,7 @@ class Session:
         try:
             topic, partition, offset = record.topic, record.partition, record.offset
         except AttributeError:
-            raise ConfigError("record", record, "a record that a claim returned") from None
+            raise ConfigError("record", record, "pass a record that a claim returned") from None
         self.mark_offset(topic, partition, offset + 1, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:

@@ -97,7 +97,7 @@ def test_an_invalid_producer_option_is_named_with_the_allowed_values(
 
 
 def test_defaults_are_adapted_to_related_options() -> None:
-    """Defaults of options follow related options.
+    """The defaults of some options depend on other options.
 
     A small buffer_memory reduces the default batch_size, and a long request_timeout_ms raises the default
     delivery_timeout_ms.

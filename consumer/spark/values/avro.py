@@ -76,7 +76,7 @@ def _reader(column_format: ColumnFormat) -> AvroNode:
             f"avro needs a schema; set it to JSON or the path of a file with JSON, or set {REGISTRY_URL}",
         )
     if column_format.subject is None:
-        why = f"the query may read several topics: set the subject, or {option}"
+        why = f"the query may read several topics; set the subject, or {option}"
         raise ConfigError(column_format.option("subject"), None, why)
     latest = column_format.with_latest_schema().latest
     assert latest is not None

@@ -387,7 +387,7 @@ _BITS = {spark.ByteType: 7, spark.ShortType: 15, spark.IntegerType: 31, spark.Lo
 
 
 def _msgspec_type(kind: spark.DataType) -> Any:
-    """Return the msgspec type of a column. It accepts every value that Arrow accepts, and few more."""
+    """Return the msgspec type of a column. It accepts every value that Arrow accepts, and few others."""
     if isinstance(kind, spark.StructType):
         names = {f"f{number}": field.name for number, field in enumerate(kind.fields)}
         fields = [

@@ -69,7 +69,7 @@ def message(column_format: ColumnFormat) -> Any:
         raise ConfigError(
             column_format.option("subject"),
             None,
-            f"the query may read several topics: set the subject, or {option}",
+            f"the query may read several topics; set the subject, or {option}",
         )
     else:
         files = _registered(column_format, column_format.with_latest_schema().latest)

@@ -1,4 +1,4 @@
-"""The sends of an asyncio producer: their times, and how they let other tasks run."""
+"""`send` of an asyncio producer: the timestamps of records, and how `send` lets other tasks run."""
 
 from __future__ import annotations
 

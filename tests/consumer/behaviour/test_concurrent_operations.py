@@ -286,7 +286,8 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
     first, second = a.commit({T0: 2}), a.commit({tp("u", 0): 5})
     world.run(3_000)
     assert isinstance(a.done[first][1], UnknownTopic)
-    # Offset 2 of the deleted topic is not committed. If the topic was re-created, its start offset is.
+    # Offset 2 of the deleted topic is not committed. If the topic was re-created, the start offset of the new
+    # topic is committed.
     assert world.committed("g", T0) == (0 if anew else None)
     assert a.done[second][1] is None
     assert world.committed("g", tp("u", 0)) == 5

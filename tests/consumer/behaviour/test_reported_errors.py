@@ -1,4 +1,4 @@
-"""Errors of fetches and commits are raised or reported, once (M25, M60, M173)."""
+"""Each error of a fetch or a commit is raised or reported once (M25, M60, M173)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def rounds_to_all_records(world: World, consumer: Consumer) -> float:
 
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_partitions_with_unknown_leaders_are_looked_up_together(brokers: int) -> None:
-    """No partition waits for a backoff when the metadata has arrived."""
+    """After the metadata has arrived, no partition waits for a backoff."""
     world = world_with_latency(brokers)
     consumer = world.consumer(auto_offset_reset="earliest")
     consumer.assign(dict.fromkeys(PARTITIONS))

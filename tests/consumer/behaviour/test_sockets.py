@@ -847,7 +847,7 @@ def test_a_large_response_in_progress_is_reported_in_asyncio(tls: bool) -> None:
 def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
     """Serve a connection as a proxy of 127.0.0.2, but stall the first fetch connection.
 
-    The first connection that sends a Fetch receives no response to this Fetch and to later requests.
+    The first connection that sends a Fetch receives no response to this Fetch or to later requests.
     """
 
     def script(sock: socket.socket) -> None:

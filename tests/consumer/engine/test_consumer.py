@@ -103,7 +103,7 @@ def test_a_poll_returns_at_most_its_limit() -> None:
 
 def test_partitions_added_after_a_second_subscription_are_assigned() -> None:
     """Partitions that are added after a second subscription are assigned. Regression (chaos seed 134):
-    unsubscribing stopped the metadata refresh for good.
+    unsubscribing stopped the metadata refresh permanently.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)

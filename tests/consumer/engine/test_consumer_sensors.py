@@ -198,7 +198,7 @@ def test_connections_and_requests_of_each_broker_are_counted() -> None:
     before = metrics(world, a).value("request-total") or 0
     world.tamper = tamper
     world.run(10_000)
-    # Requests in flight at either end of the 10 s are counted on one side only.
+    # A request in flight at the start or the end of the 10 s is in only one of the two counts.
     assert abs((metrics(world, a).value("request-total") or 0) - before - len(sent)) <= 2
     assert sum(isinstance(request, FetchRequest) for request in sent) > 10
     assert metrics(world, a).value("connection-count") == 3

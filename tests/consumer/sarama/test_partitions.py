@@ -305,7 +305,7 @@ def test_concurrent_calls_do_not_start_a_partition_twice(server: Server) -> None
 
 
 def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """A repeated error of a partition is reported once, even if another partition has records in between."""
+    """A repeated error of a partition is reported once, even if another partition has records meanwhile."""
     with PartitionConsumers(server.bootstrap, **FAST, retry_backoff_max_ms=100) as consumers:
         first, second = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
         server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)

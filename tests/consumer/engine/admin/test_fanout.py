@@ -69,7 +69,7 @@ def fan(items: Sequence[Any], router: Router[Any] | None = None, **options: Any)
 
 
 def asked(plan: Plan[Any], *, calls: list[Call] | None = None) -> list[Ask]:
-    """Continue a plan, and return its next requests; each pause is over at once."""
+    """Continue a plan, and return its next requests. The pauses of the plan end immediately."""
     requests: Any = plan.send(calls) if calls is not None else next(plan)
     while isinstance(requests, Rest):
         requests = plan.send([])

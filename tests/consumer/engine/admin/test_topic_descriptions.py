@@ -116,5 +116,6 @@ def test_eligible_leaders_are_read_page_by_page(last: int | None) -> None:
 
 def test_a_request_in_version_0_lists_all_topics_with_an_empty_list() -> None:
     [ask] = next(plans.list_topics(view_of(1), clock, include_internal=False))  # type: ignore[misc]
+
     assert ask.request.build(0) == MetadataRequest(topics=[], allow_auto_topic_creation=True)  # type: ignore[union-attr]
     assert ask.request.build(4).topics is None  # type: ignore[union-attr]

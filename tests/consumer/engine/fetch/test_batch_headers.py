@@ -1,4 +1,4 @@
-"""The offsets of a malformed batch, which an error about it names."""
+"""Errors about a malformed batch name the offsets of the batch."""
 
 from __future__ import annotations
 

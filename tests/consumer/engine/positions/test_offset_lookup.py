@@ -216,7 +216,7 @@ def test_java_requests_committed_offsets_by_the_names_of_topics(policy: str, ver
     world = world_with_records()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", policy=policy)
     a.assign({T0: 0})
-    world.run(1_000)  # The client knows the topic's id then.
+    world.run(1_000)  # After this time the client knows the id of the topic.
     a.assign({})
     a.assign({T0: None})
     world.run(1_000)

@@ -119,7 +119,8 @@ def test_the_reports_of_64_reasons_are_remembered() -> None:
         world.tamper = reject(ErrorCode.POLICY_VIOLATION, error_message=f"reason {number}")
         batch = producer.must_send("t", "x")
         assert world.run(until=lambda batch=batch: batch.done)
-    # Reason 0 is reported again, because it was forgotten for reason 64. Reason 64 is not.
+    # Reason 64 replaced reason 0 among the remembered reasons. Therefore reason 0 is reported again, and
+    # reason 64 is not.
     assert len(producer.changes) == 66
     assert "reason 0" in producer.changes[-1].reason
 

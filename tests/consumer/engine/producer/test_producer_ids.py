@@ -91,7 +91,7 @@ def test_after_errors_a_producer_id_is_requested_at_growing_intervals() -> None:
 
 
 def test_a_broker_without_producer_ids_fails_the_records() -> None:
-    """A broker before Kafka 0.11 has no InitProducerId."""
+    """A broker before Kafka 0.11 does not support InitProducerId."""
     world = World({"t": 1}, highest={"InitProducerId": -1})
     producer = world.producer(linger_ms=0)
     batch = producer.must_send("t", "x")

@@ -221,7 +221,7 @@ def test_a_fenced_producer_fails_for_good(code: int, request_: type) -> None:
 
 
 def test_a_broker_without_producer_ids_fails_the_producer() -> None:
-    """A broker before Kafka 0.11 has no transactions."""
+    """A broker before Kafka 0.11 does not support transactions."""
     world = World({"t": 1}, highest={"InitProducerId": -1})
     producer = world.producer(transactional_id="x")
     transactions = producer.engine.transactions
@@ -323,7 +323,7 @@ def test_a_request_is_retried_at_growing_intervals(request_: type) -> None:
     assert 70 <= waits[0] <= 140
     assert waits[0] < waits[1] < waits[2] < waits[3]
     assert all(700 <= wait <= 1_300 for wait in waits[4:])
-    # A success ends the growth: the next transaction begins with the first interval.
+    # After a success, the next transaction begins with the first interval again.
     times.clear()
     play.refusals[EndTxnRequest] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     play.begin()
