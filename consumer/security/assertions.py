@@ -138,27 +138,29 @@ class JwtBearerEndpoint:
 
 def assertion_of(values: Mapping[str, Any]) -> Assertion:
     """Return the assertion that options describe. Raises ConfigError, MissingExtra."""
-    given = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
-    if "file" in given and len(given) > 1:
-        other = next(name for name in given if name != "file")
-        raise ConfigError(f"{PREFIX}{other}", HIDDEN, f"not together with {PREFIX}file")
-    if "file" not in given and "private_key_file" not in given:
+    options = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
+    if "file" in options and len(options) > 1:
+        unused = next(name for name in options if name != "file")
+        raise ConfigError(f"{PREFIX}{unused}", HIDDEN, f"not together with {PREFIX}file")
+    if "file" not in options and "private_key_file" not in options:
         allowed = f"the path of a key in PEM, or {PREFIX}file with an assertion"
         raise ConfigError(f"{PREFIX}private_key_file", None, allowed)
     for name in ("file", "private_key_file", "template_file"):
-        if "\n" in given.get(name, ""):
+        if "\n" in options.get(name, ""):
             raise ConfigError(f"{PREFIX}{name}", HIDDEN, "the path of a file, not its content")
-    passphrase = given.get("private_key_passphrase")
+    passphrase = options.get("private_key_passphrase")
     assertion = Assertion(
-        file=given.get("file"),
-        key_file=given.get("private_key_file"),
+        file=options.get("file"),
+        key_file=options.get("private_key_file"),
         passphrase=None if passphrase is None else Secret(passphrase),
-        algorithm=given.get("algorithm", "RS256"),
-        claims={name: given[f"claim_{name}"] for name in ("aud", "iss", "sub") if f"claim_{name}" in given},
-        template_file=given.get("template_file"),
-        exp_seconds=given.get("claim_exp_seconds", 300),
-        nbf_seconds=given.get("claim_nbf_seconds", 60),
-        jti=given.get("claim_jti_include", False),
+        algorithm=options.get("algorithm", "RS256"),
+        claims={
+            name: options[f"claim_{name}"] for name in ("aud", "iss", "sub") if f"claim_{name}" in options
+        },
+        template_file=options.get("template_file"),
+        exp_seconds=options.get("claim_exp_seconds", 300),
+        nbf_seconds=options.get("claim_nbf_seconds", 60),
+        jti=options.get("claim_jti_include", False),
     )
     try:
         assertion.create()

@@ -232,8 +232,8 @@ def spread(
         # Whenever each broker has had a first replica, the other replicas are shifted by one more broker. So
         # the load of a failed broker moves to several brokers.
         shift = number // count % max(count - 1, 1)
-        others = ordered[number % count + 1 :] + ordered[: number % count]
-        candidates = [ordered[number % count], *others[shift:], *others[:shift]]
+        followers = ordered[number % count + 1 :] + ordered[: number % count]
+        candidates = [ordered[number % count], *followers[shift:], *followers[:shift]]
         chosen: list[int] = []
         used: set[str | None] = set()
         for node in candidates:

@@ -38,13 +38,13 @@ def test_entities_have_one_or_two_types_and_defaults(shell: Shell) -> None:
     assert shell("quotas alter --ip ::1 --set connection_creation_rate=5 --execute") == [
         "Completed updating config for ip ::1."
     ]
-    both = "Quota configs for user-principal 'bob', client-id 'app' are consumer_byte_rate=1000.0"
+    user_and_client = "Quota configs for user-principal 'bob', client-id 'app' are consumer_byte_rate=1000.0"
     default = "Quota configs for the default client-id are consumer_byte_rate=1000.0"
     address = "Quota configs for ip '::1' are connection_creation_rate=5.0"
-    assert shell("quotas list users clients") == [both]
+    assert shell("quotas list users clients") == [user_and_client]
     assert shell("quotas list clients") == shell("quotas describe --client-defaults") == [default]
     assert shell("quotas list ips") == [address]
-    assert {both, default, address} <= set(shell("quotas list"))
+    assert {user_and_client, default, address} <= set(shell("quotas list"))
     assert shell("quotas describe --client app") == []
 
 

@@ -96,8 +96,8 @@ def test_a_rack_is_no_reason_if_the_owner_has_none_of_the_replicas() -> None:
     assert reasons(far) == {"no member owned it"}
     without = group("range", member("m1", rack="a"), member("m2", rack="b"), partitions=2)
     assert reasons(without) == {"no member owned it"}
-    both = [member("m1", {"t": [1]}, rack="a"), member("m2", {"t": [0]}, rack="a")]
-    same = group("range", *both, partitions=2, racks=[["a"], ["a"]])
+    members = [member("m1", {"t": [1]}, rack="a"), member("m2", {"t": [0]}, rack="a")]
+    same = group("range", *members, partitions=2, racks=[["a"], ["a"]])
     assert reasons(same) == {"range ignores previous owners; the order of the members decides"}
 
 

@@ -19,8 +19,8 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send() -> None:
                 delivery = await producer.send("t", b"x")
                 sent.append((before, time.time_ns() // 1_000_000))
                 await asyncio.sleep(0.02)
-            given = await producer.send("t", b"x", timestamp=5)
-            assert given._batch is delivery._batch
+            timed = await producer.send("t", b"x", timestamp=5)
+            assert timed._batch is delivery._batch
             *times, last = delivery._batch._times()
             assert last == 5
             assert all(before <= at <= after for at, (before, after) in zip(times, sent, strict=True))

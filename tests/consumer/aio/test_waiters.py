@@ -55,14 +55,14 @@ def test_a_wait_ends_at_its_deadline_and_is_forgotten() -> None:
 
 def test_a_cancelled_wait_is_forgotten_and_later_changes_reach_the_others() -> None:
     async def story(waiters: TaskWaiters) -> None:
-        cancelled, other = (asyncio.create_task(waiters.wait(0, clock.now() + SOON)) for _ in range(2))
+        cancelled, waiting = (asyncio.create_task(waiters.wait(0, clock.now() + SOON)) for _ in range(2))
         await asyncio.sleep(0)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         assert len(waiters._futures) == 1
         waiters.notify()
-        assert await other
+        assert await waiting
 
     run(story)
 

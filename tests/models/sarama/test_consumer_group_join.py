@@ -247,8 +247,8 @@ def test_a_topic_of_another_member_that_does_not_exist_fails_the_leaders_join() 
     a = stage.add_member("A", sarama, **USUAL)
     a.run_command("subscribe t")
     assert stage.run(until=lambda: a.has_printed("assigned"))
-    other = stage.add_member("J", java, reset="earliest", assignors=["range"], session_ms=6_000)
-    other.run_command("subscribe t nope")
+    java_member = stage.add_member("J", java, reset="earliest", assignors=["range"], session_ms=6_000)
+    java_member.run_command("subscribe t nope")
     assert stage.run(5_000, until=lambda: a.has_printed("error KError(3)"))
     assert len(requests_of(a, "Sync")) == 1
 

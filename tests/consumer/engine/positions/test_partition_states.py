@@ -282,14 +282,14 @@ def test_a_re_created_topic_has_no_offsets_yet() -> None:
 def test_a_back_off_makes_the_partition_dirty_at_its_end() -> None:
     home, state = fetching()
     state.back_off_until(100)
-    other = home.add(T1)
-    other.back_off_until(90)
+    second = home.add(T1)
+    second.back_off_until(90)
     home.dirty.clear()
     assert home.due() == 90
     home.mark_due_dirty(99)
-    assert home.dirty == {T1: other}
+    assert home.dirty == {T1: second}
     home.mark_due_dirty(100)
-    assert home.dirty == {T1: other, T0: state}
+    assert home.dirty == {T1: second, T0: state}
     assert home.due() is None
 
 
@@ -320,17 +320,17 @@ def test_a_partition_that_was_assigned_again_is_not_made_dirty_by_its_old_state(
 
 def test_commits_may_be_limited_to_partitions_and_to_committed_ones() -> None:
     home, state = fetching()
-    other = home.add(T1)
-    other.set_position(2)
-    assert home.to_commit() == {T0: state, T1: other}
-    assert home.to_commit([T1, tp("t", 9)]) == {T1: other}
-    assert home.processed_at_all() == {T0: state, T1: other}
+    second = home.add(T1)
+    second.set_position(2)
+    assert home.to_commit() == {T0: state, T1: second}
+    assert home.to_commit([T1, tp("t", 9)]) == {T1: second}
+    assert home.processed_at_all() == {T0: state, T1: second}
     assert home.committed_before() == {}
-    other.on_committed(2)
-    assert home.committed_before() == {T1: other}
-    other.start_uncommitted = True
+    second.on_committed(2)
+    assert home.committed_before() == {T1: second}
+    second.start_uncommitted = True
     assert home.committed_before() == {}
-    other.await_committed_offset()
+    second.await_committed_offset()
     assert home.processed_at_all() == {T0: state}
 
 
