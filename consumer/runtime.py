@@ -99,7 +99,7 @@ class Waiters(Protocol):
 
 
 class RunningCallback(msgspec.Struct, frozen=True):
-    """A callback of the application that runs now.
+    """A callback of the application that is running.
 
     If `calls` is false, the callback must not call methods that change the state of the client.
     """

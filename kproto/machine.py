@@ -184,7 +184,7 @@ def draw_edges(edges: Edges[Any]) -> Drawing:
 
 
 def draw(table: Table[Any, Any]) -> Drawing:
-    """Return the data of a picture of the table; states and kinds of events have the table's order."""
+    """Return the data for drawing the table. States and kinds of events are in the table's order."""
     causes: dict[tuple[str, str], dict[str, None]] = {}
     rows: list[tuple[str, str, tuple[DrawnCell, ...]]] = []
     for kind in table.kinds:

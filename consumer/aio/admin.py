@@ -862,7 +862,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Remove a voter from the metadata quorum (KIP-853, Kafka 3.9 and later).
 
-        The arguments are those of `add_raft_voter`. Java: Admin.removeRaftVoter.
+        The arguments are those of `add_raft_voter`, without the endpoints. Java: Admin.removeRaftVoter.
         """
         plan = quorum_plans.remove_raft_voter(
             self.view,
@@ -1234,5 +1234,5 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. For another library's method, the error names this library's method."""
+            """Raise AttributeError. For another library's method, the error names what to use instead."""
             raise unknown_method(self, "admin client", name)

@@ -702,7 +702,7 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Remove a voter from the metadata quorum (KIP-853, Kafka 3.9 and later).
 
-        The arguments are those of `add_raft_voter`. Java: Admin.removeRaftVoter.
+        The arguments are those of `add_raft_voter`, without the endpoints. Java: Admin.removeRaftVoter.
         """
         run_to_end(
             self._operations.remove_raft_voter(voter_id, directory_id, cluster_id=cluster_id, timeout=timeout)
@@ -987,5 +987,5 @@ class Admin(BoundToProcess, Block):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. For another library's method, the error names this library's method."""
+            """Raise AttributeError. For another library's method, the error names what to use instead."""
             raise unknown_method(self, "admin client", name)

@@ -15,10 +15,10 @@ import sys
 # Minimum number of bytes for which a thread that reads a very long response wakes up. (Reads were not faster
 # with 64 KiB or with 1 MiB.)
 MIN_WAKEUP_BYTES = 256 * 1024
-# A response is very long if more than this number of bytes is missing: the thread then only wakes up for
-# MIN_WAKEUP_BYTES.
+# A response is very long if more than this number of bytes has not arrived yet. The thread then wakes up only
+# when MIN_WAKEUP_BYTES have arrived.
 VERY_LONG = 4 * 1024 * 1024
-# A response is long if more than this number of bytes is missing: one read then requests all of them.
+# A response is long if more than this number of bytes has not arrived yet. One read then requests all bytes.
 LONG = 128 * 1024
 # Maximum time (ms) for which a read of a long response waits. Meanwhile, other connections are not read.
 _WAIT_MS = 5

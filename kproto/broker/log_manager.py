@@ -85,7 +85,7 @@ class LogManager:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
-        """Yield each partition and its configs, for the topics with "compact" or for all other topics."""
+        """Yield partitions and their configs: of the topics that are compacted, or of all other topics."""
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

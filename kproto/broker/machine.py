@@ -14,8 +14,8 @@ Rules:
   responses delays only its own requests.
 * A request with many elements is divided (`LargeRequest`). Its next piece is due immediately, and each `Tick`
   serves one piece of one request. So other connections are served between the pieces.
-* A request is either answered, or its connection is closed with `Disconnect` and a reason. Other connections
-  are not affected.
+* Each request is answered, or its connection is closed with `Disconnect` and a reason; only a Produce with
+  acks=0 that succeeds gets neither. Other connections are not affected.
 * The group coordinator is a `kproto.group.protocol.GroupCoordinator`, and the transaction coordinator is that
   of `kproto.transactions`. Each step of a coordinator is reported as a `GroupCoordinatorStep` or a
   `TransactionCoordinatorStep`.

@@ -15,9 +15,8 @@ Rules:
 4. A standstill belongs to the generation of the ownership that ended it. If the ownership before
   the standstill has the same generation but another member, there was no rebalance between the two
   ownerships: one member replaced another, as a returning static member does. See `replacements`.
-5. An event `generation` has the cause of a generation as its reason. The coordinator reports the cause, or a
-  proxy infers it. If a generation has no event `generation`, `cause` infers the cause from the members'
-  events.
+5. The reason of a `generation` event is the cause of the generation, which the coordinator reports or a proxy
+  infers. If a generation has no such event, the function `cause` infers its cause from the members' events.
 """
 
 from __future__ import annotations

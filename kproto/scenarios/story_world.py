@@ -75,7 +75,9 @@ class StoryWorld(World):
         if parameters.members is not None and members is not None:
             if parameters.members < members:
                 raise ConfigError(
-                    "members", parameters.members, f"at least {members}, which the scenario starts by name"
+                    "members",
+                    parameters.members,
+                    f"at least {members}: the scenario starts that many members by name",
                 )
             self.replaced["members"] = [members]
             self._missing = parameters.members - members

@@ -167,7 +167,7 @@ class Side:
 
 
 def describe_batch(batch: Any) -> str:
-    """Return a batch as one line of text, without random values and times of markers."""
+    """Return a batch as one line of text, without random values and without the times of markers."""
     records = batch.records()
     kind = "marker" if batch.is_control else "transaction" if batch.is_transactional else "plain"
     inside = [f"{record.offset}" for record in records]

@@ -350,7 +350,7 @@ def test_a_group_of_three_grows_and_shrinks_without_losing_records(
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, strategy: str) -> None:
-    """Members join and leave one by one. No two members own a partition at the same time."""
+    """Members join and leave one by one. No partition is owned by two members at the same time."""
     everyone: list[MemberThread] = []
 
     def join() -> MemberThread:

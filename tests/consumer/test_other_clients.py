@@ -191,7 +191,7 @@ def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'Consumer' object has no attribute 'polll'") as caught:
         _ = consumer.polll  # type: ignore[attr-defined]
 
-    # For an error with a name and an object, Python adds "Did you mean".
+    # If an error has the attributes `name` and `obj`, Python adds "Did you mean" to the traceback.
     assert (caught.value.name, caught.value.obj) == ("polll", consumer)
     assert not hasattr(consumer, "_started_by_nobody")
 

@@ -15,7 +15,7 @@ COUNT = 200
 
 @pytest.mark.parametrize("size", [900 << 10, 5 << 20])
 def test_an_uncompressed_batch_fits_behind_one_that_has_grown_more_than_expected(size: int) -> None:
-    """Zeros become much smaller by compression, so the arena reserves too little memory for them at first."""
+    """Zeros compress very well, so the arena reserves too little memory for them at first."""
     arenas._shelf.clear()
     values = [bytes(size // COUNT), b"v" * 1500, bytes(size // COUNT), b"w" * 1500]
     data = b"".join(

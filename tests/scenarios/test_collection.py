@@ -286,7 +286,10 @@ def test_a_page_that_cannot_be_written_is_an_error(
         ("S1 --svg x.svg", "--svg='x.svg' is not allowed; allowed only for a single story"),
         ("S9-1", "did you mean S"),
         ("S1-23 --polls 3", "--polls='3' is not allowed; S1-23 takes --client, --session-timeout"),
-        ("S2-36 --members 1", "--members=1 is not allowed; at least 2, which the scenario starts by name"),
+        (
+            "S2-36 --members 1",
+            "--members=1 is not allowed; at least 2: the scenario starts that many members by name",
+        ),
         ("S1-1 --assignor sticky", "--assignor='sticky' is not allowed; allowed: range, roundrobin"),
         ("S1-2 --client kafka-go --static", "kafka-go does not support static members"),
         ("S2-31 --heartbeat 10s", "--heartbeat=10000 is not allowed; less than the session timeout"),

@@ -102,7 +102,8 @@ def test_an_invalid_version_is_rejected(version: str) -> None:
 def test_each_release_has_its_own_artifacts(
     version: str, artifacts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The artifacts depend on the release: some lack Scala 2.13, kafka-tools, or a ZooKeeper for Java 17."""
+    """The artifacts depend on the release: some releases have no build for Scala 2.13, no kafka-tools, or no
+    ZooKeeper that runs on Java 17."""
     monkeypatch.setattr(brokers, "maven_jars", lambda name, wanted, folder: f"{name} {' '.join(wanted)}")
     folder, *wanted = kafka_jars(version).split()
     assert folder == f"kafka-{version}"

@@ -48,7 +48,7 @@ CALLS_OF_A_STEP = 500_000
 # A response may have this number of bytes, plus SIZE_PER_BYTE for each byte of the request. It may contain
 # repeated results, and everything that the broker has once: its configs, topics, records and groups.
 SIZE_OF_A_RESPONSE = MAX_REPEATED + 200_000
-# ElectLeaders returns an error message of 50 bytes for a partition of 6 bytes.
+# For a partition that takes 6 bytes in the request, ElectLeaders returns an error message of 50 bytes.
 SIZE_PER_BYTE = 12
 
 

@@ -1,4 +1,4 @@
-"""A message with fields of every kind and random values, decoded as by protobuf's own library."""
+"""A message with fields of every kind and random values, and what protobuf's own library decodes from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One consumer of Java and responses that the test chooses, one request at a time."""
+"""One Java consumer, which receives the responses that the test chooses, one request at a time."""
 
 from __future__ import annotations
 

@@ -553,7 +553,8 @@ def test_without_kip_890_offsets_have_topic_names() -> None:
 
 
 def test_an_unknown_topic_id_of_offsets_aborts_and_refreshes_the_metadata() -> None:
-    """The producer's metadata may be older than the topic. The next transaction has the new topic id."""
+    """The topic may have been recreated since the producer's last metadata. The next transaction uses the new
+    topic id."""
     play = TransactionWorld(second=True)
     play.begin()
     play.producer.must_send("t", "a", partition=0)

@@ -378,7 +378,7 @@ class Stage:
             self.wait(self.coordinator.settings.group_initial_rebalance_delay_ms)
 
     def create_generation(self, *newcomers: Mapping[str, Any]) -> list[str]:
-        """Create a group of these members (options of `join`) and start its first generation."""
+        """Create a group, and start its first generation. Each member is given as the options of `join`."""
         added = [self.add_member(**options) for options in (newcomers or ({},))]
         self.await_generation()
         assert all(answer.code is ErrorCode.NONE for _, answer in added)
