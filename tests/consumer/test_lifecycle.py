@@ -530,7 +530,7 @@ def test_another_event_loop_is_rejected(broker: str) -> None:
     asyncio.run(use())
     with pytest.raises(IllegalState, match="belongs to another event loop"):
         asyncio.run(use())
-    with pytest.raises(IllegalState, match="needs the running event loop"):
+    with pytest.raises(IllegalState, match="needs a running event loop"):
         consumer.assign([P0])
     consumer.kill()
 

@@ -924,7 +924,7 @@ def test_an_asyncio_producer_rejects_calls_from_another_loop(broker: str) -> Non
         with pytest.raises(IllegalState, match="belongs to another event loop"):
             await act()
 
-    with pytest.raises(IllegalState, match="needs the running event loop"):
+    with pytest.raises(IllegalState, match="needs a running event loop"):
         AsyncProducer(broker)
     producer = asyncio.run(create())
     for act in (lambda: producer.send("t", b"y"), producer.flush, producer.close):

@@ -40,9 +40,9 @@ def test_a_partition_that_has_used_all_epochs_gets_a_new_producer_id() -> None:
     assert len(world.requests_of(producer, InitProducerIdRequest)) == 2
     assert values_of(world, "t", 0) == ["0", "1", "2"]
     # The epochs of another partition are counted separately.
-    queue = producer.engine.records.queues[tp("t", 1)]
+    second_queue = producer.engine.records.queues[tp("t", 1)]
     assert delivered(world, producer, "x", partition=1) == second
-    queue.needs_new_epoch = True
+    second_queue.needs_new_epoch = True
     assert delivered(world, producer, "y", partition=1) == second._replace(epoch=1)
     assert queue.identity == second
 
