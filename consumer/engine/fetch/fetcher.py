@@ -370,6 +370,8 @@ class Fetcher:
         self.sensors.record_arrived(arrived, core.now)
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
+        if not has_records and quiet_until > core.now:
+            return  # A broker that throttles the client omits the records that it has (KIP-219).
         if not has_records and session is broker.session:
             # The response has no records at all. The broker therefore has no more records of any partition,
             # whatever earlier high watermarks say.

@@ -86,3 +86,32 @@ def test_a_successful_fetch_resets_the_backoff_of_its_broker() -> None:
     times.clear()
     assert world.run(until=lambda: len(times) == 2)
     assert times[1] - times[0] < 200
+
+
+def test_empty_responses_of_a_broker_that_throttles_are_no_failure() -> None:
+    """A broker with a quota responds without records, and asks the client to wait (KIP-219)."""
+    world = World({"t": 1})
+    for number in range(20):
+        world.write("t", 0, f"{number:0100}")
+    fetches = 0
+
+    def throttle(client: Client, request: Any, version: int) -> FetchResponse | None:
+        nonlocal fetches
+        if not isinstance(request, FetchRequest):
+            return None
+        fetches += 1
+        if fetches <= 2 or world.now - begin > 30_000:
+            return None
+        return FetchResponse(
+            throttle_time_ms=2_000, error_code=0, session_id=request.session_id, responses=[]
+        )
+
+    begin = world.now
+    world.tamper = throttle
+    a = world.consumer(max_partition_fetch_bytes=200)
+    a.assign({T0: 0})
+    world.run(30_000)
+    assert 10 <= fetches <= 20
+    assert 1 <= len(a.records) < 20
+    assert a.changes_of("refused") == []
+    assert world.run(10_000, until=lambda: len(a.records) == 20)
