@@ -98,19 +98,20 @@ class InitialCommits:
         }
         if not states:
             return
-        epochs = {partition: state.epoch for partition, state in states.items()}
+        offsets = {partition: (state.position, state.leader_epoch, "") for partition, state in states.items()}
         self._in_flight = True
 
         def on_committed(error: KprotoError | None) -> None:
             self._in_flight = False
+            # The commit is outdated for a partition that was sought, or that waits with a new start offset.
+            # The epoch does not show this: the partition also gets a new epoch if its buffer is dropped.
             current = [
                 state
                 for partition, state in states.items()
-                if state.epoch == epochs[partition] and not state.released
+                if state.start_uncommitted and partition not in self._waiting and not state.released
             ]
             self._on_committed(current, error)
 
-        offsets = {partition: (state.position, state.leader_epoch, "") for partition, state in states.items()}
         needs_check, self._needs_check = self._needs_check or self._failures > 0, False
         self._commit(offsets, on_committed, needs_check)
 

@@ -387,6 +387,24 @@ def test_after_a_seek_records_are_returned_if_the_initial_commit_gets_no_respons
 
 
 @pytest.mark.rule("M206")
+def test_a_partition_whose_buffer_is_dropped_during_its_initial_commit_is_read() -> None:
+    """A pause drops buffered records above fetch_max_bytes. The initial commit remains valid."""
+    world = World({"t": 1}, brokers=2, latency=(5, 5))
+    for number in range(20):
+        world.write("t", 0, f"{number:0100}")
+    a = member_at(world, ListOffsetsRequest, session_timeout_ms=30_000, fetch_max_bytes=300)
+    world.fault("delay", a, world.cluster.group_coordinator_of("g"), ms=1_000, lasts=1_500)
+    state = a.engine.core.partitions.states[tp("t", 0)]
+    assert world.run(500, until=lambda: bool(state.fetches))
+    a.pause(tp("t", 0))
+    world.run(500)
+    assert not state.fetches
+    assert not offsets_sent(world, a)
+    a.resume(tp("t", 0))
+    assert world.run(10_000, until=lambda: len(a.records) == 20)
+
+
+@pytest.mark.rule("M206")
 def test_a_delayed_initial_commit_is_dropped_after_a_seek() -> None:
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
