@@ -34,7 +34,7 @@ from kproto.records.arrow_arrays import from_numpy, to_numpy, validity
 from kproto.records.builder import UnnumberedBatch
 from kproto.records.column_encoder import unnumbered
 
-from .options import ProducerOptions
+from .producer_options import ProducerOptions
 from .validation import MAX_PARTITION
 
 Int64s = NDArray[np.int64]

@@ -5,13 +5,22 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.validation import any_text, encodable_text, one_of, whole_number
 
 Check = Callable[[str, Any], object]
+
+
+class Option(NamedTuple):
+    """One option: a row of the tables `CONSUMER` and `PRODUCER`."""
+
+    section: str  # The section in docs/reference/client-options.md.
+    check: Check
+    description: str
+
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
 # The pattern of instance ids: that of topic names, as in Java (Topic.validate).

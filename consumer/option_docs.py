@@ -12,15 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from .options import (
-    CONSUMER,
-    PRODUCER,
-    ConsumerConfig,
-    ConsumerOptions,
-    Option,
-    ProducerConfig,
-    ProducerOptions,
-)
+from .consumer_options import CONSUMER, ConsumerConfig, ConsumerOptions
+from .option_checks import Option
+from .producer_options import PRODUCER, ProducerConfig, ProducerOptions
 from .security.option_names import SECURITY, SecurityConfig
 
 C = TypeVar("C", bound=type)

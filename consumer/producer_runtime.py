@@ -24,7 +24,8 @@ from .engine import events as ev
 from .engine.producer.batches import ProducerBatch
 from .engine.producer.engine import ProducerEngine
 from .logs import log
-from .options import ProducerConfig, producer_options
+from .options import producer_options
+from .producer_options import ProducerConfig
 from .records import EventCallback, GroupChange
 from .runtime import Waiters
 

@@ -35,7 +35,6 @@ LONG_FILES = {
     "consumer/engine/producer/accumulator.py": _MACHINE,
     "consumer/engine/producer/engine.py": _MACHINE,
     "consumer/engine/producer/transactions.py": _MACHINE,
-    "consumer/options.py": "three parts of the same table: types, defaults, and checks with descriptions",
     "consumer/sarama/group.py": _CLASS,
     "kproto/broker/machine.py": _MACHINE,
     "kproto/broker/server.py": "one class, `Server`, with all methods that a test calls",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Generic, Never, NoReturn, Self, TypeVar, Unpac
 from kproto.group.subscription import TopicPartition
 from kproto.records.batch import preload_crc32c
 
+from ..consumer_options import ConsumerConfig
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
 from ..engine.metrics import Metrics
@@ -30,7 +31,6 @@ from ..lifecycle import BoundToProcess
 from ..listener import RebalanceListener
 from ..operations.consumer import CLOSE_TIMEOUT, ConsumerOperations
 from ..option_docs import consumer_docs, with_options
-from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from ..serializers import K, V

@@ -31,8 +31,8 @@ from ..lifecycle import BoundToProcess
 from ..operations.producer import ProducerOperations
 from ..operations.send_hooks import send_hooks
 from ..option_docs import producer_docs, with_options
-from ..options import ProducerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
+from ..producer_options import ProducerConfig
 from ..records import EventCallback, GroupMetadata
 from ..serializers import SentK, SentV
 from ..validation import (

@@ -22,7 +22,7 @@ from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
 from ..engine.producer.engine import step
 from ..logs import log
 from ..operations.producer import CLOSED
-from ..options import ProducerConfig
+from ..producer_options import ProducerConfig
 from ..producer_runtime import ProducerRuntime
 from ..runtime import NO_CLAIM
 from .runtime import abandon

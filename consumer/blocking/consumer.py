@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Self, TypeVar, 
 
 from kproto.group.subscription import TopicPartition
 
+from ..consumer_options import ConsumerConfig
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
 from ..engine.metrics import Metrics
@@ -29,7 +30,6 @@ from ..lifecycle import BoundToProcess
 from ..listener import RebalanceListener
 from ..operations.consumer import CLOSE_TIMEOUT, ConsumerOperations
 from ..option_docs import consumer_docs, with_options
-from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from ..runtime import run_to_end

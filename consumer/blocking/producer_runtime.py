@@ -28,7 +28,7 @@ from ..engine.producer.batches import current_place
 from ..engine.producer.engine import step
 from ..logs import log
 from ..operations.producer import ProducerOperations
-from ..options import ProducerConfig
+from ..producer_options import ProducerConfig
 from ..producer_runtime import EXIT_SECONDS, ProducerRuntime
 from ..runtime import run_to_end
 from ..validation import MAX_TIMEOUT_S

@@ -33,7 +33,7 @@ from kproto.errors import ConfigError, IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.patterns import compiled
 
-from ..options import ConsumerOptions
+from ..consumer_options import ConsumerOptions
 from . import events as ev
 from .admin.runner import PlanRunner
 from .consumer_sensors import RECORD_INTERVAL_MS, CallSensors

@@ -21,7 +21,7 @@ import msgspec
 
 from kproto.group.subscription import TopicPartition
 
-from ..options import ConsumerOptions
+from ..consumer_options import ConsumerOptions
 from ..records import DeliveryStatus
 from .core import ClientCore
 from .fetch.fetcher import Fetcher

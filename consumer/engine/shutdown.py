@@ -15,7 +15,7 @@ from typing import Any
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
-from ..options import ConsumerOptions
+from ..consumer_options import ConsumerOptions
 from . import events as ev
 from .admin.runner import PlanRunner
 from .core import ClientCore

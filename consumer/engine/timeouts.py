@@ -1,7 +1,8 @@
 """Backoff, report intervals, and every fixed timeout of the engine.
 
 Timeouts that are not fixed are options, such as `retry_backoff_ms`, with their defaults in
-`consumer.options`. The defaults in this module apply to clients without such an option.
+`consumer.consumer_options` and `consumer.producer_options`. The defaults in this module apply to clients
+without such an option.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from kproto.group.subscription import TopicPartition
 
 from .. import validation as check
 from ..clock import now
+from ..consumer_options import ConsumerConfig
 from ..context_managers import log_close_error
 from ..engine import events as ev
 from ..engine.admin import cluster as cluster_plans
@@ -33,7 +34,6 @@ from ..engine.requests import CommittedOffset, Offset, triples
 from ..errors import without_traceback
 from ..listener import RebalanceListener
 from ..logs import log
-from ..options import ConsumerConfig
 from ..records import ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from ..runtime import Driver, Runtime
 from .polls import PollOperations, check_group

@@ -16,7 +16,7 @@ from typing import Any
 from kproto.errors import DeserializationError
 from kproto.group.subscription import TopicPartition
 
-from ..options import ConsumerOptions
+from ..consumer_options import ConsumerOptions
 from ..records import ConsumerRecord
 from ..serializers import close_coroutine, describe, function_of
 

@@ -32,6 +32,7 @@ from kproto.group.subscription import TopicPartition
 from .. import validation as check
 from ..addresses import addresses
 from ..clock import now, wall
+from ..consumer_options import ConsumerConfig, ConsumerOptions
 from ..dialers import check_dialer
 from ..engine import events as ev
 from ..engine.consumer import ConsumerEngine, next_deadline, step
@@ -40,7 +41,7 @@ from ..errors import without_traceback
 from ..interceptors import call_interceptor, nothing
 from ..listener import RebalanceListener
 from ..logs import log
-from ..options import ConsumerConfig, ConsumerOptions, consumer_options
+from ..options import consumer_options
 from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupChange
 from ..runtime import Driver, Runtime
 from .deserialization import record_deserializer

@@ -55,10 +55,10 @@ from kproto.group.subscription import TopicPartition
 
 from .. import validation as check
 from ..aio.consumer import AsyncConsumer
+from ..consumer_options import ConsumerConfig
 from ..context_managers import AsyncBlock
 from ..listener import RebalanceListener
 from ..logs import log
-from ..options import ConsumerConfig
 from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
 from .channel import Channel, ErrorThrottle

@@ -15,8 +15,8 @@ from typing import Any, Unpack
 
 from kproto.group.subscription import TopicPartition
 
+from ..consumer_options import ConsumerConfig
 from ..context_managers import Block
-from ..options import ConsumerConfig
 from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
 from ..validation import seconds

@@ -39,9 +39,9 @@ from kproto.errors import (
 from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
+from ..consumer_options import ConsumerConfig
 from ..context_managers import AsyncBlock
 from ..logs import log
-from ..options import ConsumerConfig
 from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
 from ..validation import seconds, topic_partition

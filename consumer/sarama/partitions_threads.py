@@ -12,8 +12,8 @@ from typing import Unpack
 
 from kproto.group.subscription import TopicPartition
 
+from ..consumer_options import ConsumerConfig
 from ..context_managers import Block
-from ..options import ConsumerConfig
 from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
 from ..validation import seconds

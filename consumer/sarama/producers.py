@@ -36,8 +36,8 @@ from ..aio.producer import AsyncProducer
 from ..context_managers import AsyncBlock
 from ..delivery import Delivery
 from ..logs import log
-from ..options import ProducerConfig
 from ..other_clients import hide_secrets
+from ..producer_options import ProducerConfig
 from .channel import Channel
 from .messages import (
     MAX_UNREAD,

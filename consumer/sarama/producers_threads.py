@@ -22,8 +22,8 @@ from ..blocking.producer import Producer
 from ..context_managers import Block
 from ..delivery import Delivery
 from ..logs import log
-from ..options import ProducerConfig
 from ..other_clients import hide_secrets
+from ..producer_options import ProducerConfig
 from .messages import (
     MAX_UNREAD,
     MessageFailures,

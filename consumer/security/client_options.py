@@ -13,8 +13,9 @@ from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.members import check_protocol
 
+from ..consumer_options import ConsumerOptions
 from ..logs import log
-from ..options import ConsumerOptions, ProducerOptions
+from ..producer_options import ProducerOptions
 from .option_names import PREFIXES, mask_secret
 
 # The options of each client, with their types. Their names have dots, as in a properties file.

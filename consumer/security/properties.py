@@ -28,7 +28,8 @@ from .secret import HIDDEN
 from .stores import is_pkcs12
 
 if TYPE_CHECKING:
-    from ..options import ConsumerConfig, ProducerConfig
+    from ..consumer_options import ConsumerConfig
+    from ..producer_options import ProducerConfig
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -43,7 +43,7 @@ from kproto.group.subscription import TopicPartition
 
 from ..blocking.producer import Producer
 from ..engine.requests import CommittedOffset
-from ..options import ProducerConfig
+from ..producer_options import ProducerConfig
 from .arrow import RecordBatch
 from .offset_reader import connect
 from .options import Options

@@ -34,7 +34,8 @@ from kproto.errors import BrokerError, ConfigError, NotDelivered, RequestTimedOu
 
 from ..blocking.producer import Producer
 from ..delivery import Delivery
-from ..options import ProducerConfig, producer_options
+from ..options import producer_options
+from ..producer_options import ProducerConfig
 from .arrow import RecordBatch
 from .options import Options
 from .schema import HEADERS

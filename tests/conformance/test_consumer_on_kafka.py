@@ -26,7 +26,7 @@ from consumer import (
     TopicPartition,
 )
 from consumer.engine.network.client import MAIN, MORE
-from consumer.options import ProducerConfig
+from consumer.producer_options import ProducerConfig
 from kproto.errors import CommitFailed, ConfigError, ConnectionFailed, IllegalState, UnknownTopic
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription

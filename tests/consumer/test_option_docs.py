@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
+from consumer.consumer_options import CONSUMER, ConsumerConfig, ConsumerOptions
 from consumer.option_docs import consumer_docs, option_tables, producer_docs, security_docs
-from consumer.options import (
-    CONSUMER,
-    PRODUCER,
-    ConsumerConfig,
-    ConsumerOptions,
-    ProducerConfig,
-    ProducerOptions,
-)
+from consumer.producer_options import PRODUCER, ProducerConfig, ProducerOptions
 from consumer.security.option_names import SecurityConfig
 from docs.hooks import with_option_tables
 

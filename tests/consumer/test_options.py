@@ -12,15 +12,10 @@ import pytest
 from consumer import Admin, AsyncProducer, Consumer, Producer, TopicPartition
 from consumer import validation as check
 from consumer.addresses import addresses
+from consumer.consumer_options import ConsumerConfig, ConsumerOptions
 from consumer.option_checks import duration_ms
-from consumer.options import (
-    ConsumerConfig,
-    ConsumerOptions,
-    ProducerConfig,
-    ProducerOptions,
-    consumer_options,
-    producer_options,
-)
+from consumer.options import consumer_options, producer_options
+from consumer.producer_options import ProducerConfig, ProducerOptions
 from consumer.security import Security
 from consumer.security.option_names import NAMES
 from kproto.broker.server import running

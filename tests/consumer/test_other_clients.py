@@ -28,11 +28,12 @@ from consumer import (
     Producer,
     TopicPartition,
 )
+from consumer.consumer_options import ConsumerConfig
 from consumer.engine.metadata.cluster import ClusterView
 from consumer.engine.metrics import Metrics
-from consumer.options import ConsumerConfig, ProducerConfig
 from consumer.other_clients import METHODS, unknown_method
 from consumer.other_options import OPTIONS
+from consumer.producer_options import ProducerConfig
 from consumer.security.option_names import SecurityConfig
 from kproto.errors import ConfigError
 from kproto.lazy_imports import OTHER_CLASSES

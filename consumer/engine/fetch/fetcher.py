@@ -33,8 +33,8 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kproto.wire.message import Message
 
+from ...consumer_options import ConsumerOptions
 from ...errors import broker_error
-from ...options import ConsumerOptions
 from ..consumer_sensors import FetchSensors
 from ..core import ClientCore
 from ..error_actions import FETCH, ErrorAction, action_for

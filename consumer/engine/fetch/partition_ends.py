@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from ...options import ConsumerOptions
+from ...consumer_options import ConsumerOptions
 from ..core import ClientCore
 from ..positions.partition_states import FetchState, PartitionState
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from kproto.errors import BrokerError, CommitFailed, Fenced, KprotoError, Retriable
 from kproto.group.subscription import TopicPartition
 
-from ...options import ConsumerOptions
+from ...consumer_options import ConsumerOptions
 from ..core import ClientCore
 from ..positions.partition_states import PartitionState
 from .initial_commits import OnCommitted

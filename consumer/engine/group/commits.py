@@ -43,8 +43,8 @@ from kproto.messages.metadata import MetadataResponse
 from kproto.messages.offset_commit import OffsetCommitResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
 
+from ...consumer_options import ConsumerOptions
 from ...errors import broker_error
-from ...options import ConsumerOptions
 from ..consumer_metrics import COMMIT
 from ..core import ClientCore
 from ..error_actions import OFFSET_COMMIT, OFFSET_FETCH, ErrorAction, action_for

@@ -20,8 +20,8 @@ from kproto.error_codes import describe
 from kproto.errors import KprotoError
 from kproto.messages.find_coordinator import FindCoordinatorResponse
 
+from ...consumer_options import ConsumerOptions
 from ...errors import broker_error
-from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..error_actions import FIND_COORDINATOR, ErrorAction, action_for
 from ..metadata.cluster import BrokerAddress

@@ -30,7 +30,7 @@ from kproto.errors import AuthenticationFailed, BrokerError, ConnectionFailed, K
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_fetch import OffsetFetchResponse
 
-from ...options import ConsumerOptions
+from ...consumer_options import ConsumerOptions
 from ..core import ClientCore
 from ..network.call import Call
 from ..positions.partition_states import PartitionState

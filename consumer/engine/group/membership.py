@@ -34,8 +34,8 @@ from kproto.group.members import create_member
 from kproto.group.protocol import ClientMember, Identity, MemberConfig, Purpose, RevokePurpose
 from kproto.group.subscription import TopicPartition
 
+from ...consumer_options import ConsumerOptions
 from ...errors import broker_error, with_advice
-from ...options import ConsumerOptions
 from ..consumer_sensors import GroupSensors
 from ..core import ClientCore
 from ..events import CallListener

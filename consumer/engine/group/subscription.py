@@ -14,7 +14,7 @@ from collections.abc import Callable
 from kproto.group import protocol
 from kproto.patterns import compiled
 
-from ...options import ConsumerOptions
+from ...consumer_options import ConsumerOptions
 from ..core import ClientCore
 from ..metadata.updater import MetadataUpdater
 

@@ -27,9 +27,9 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.list_offsets import ListOffsetsResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
 
+from ...consumer_options import ConsumerOptions
 from ...errors import broker_error
 from ...option_checks import duration_ms
-from ...options import ConsumerOptions
 from ..core import ClientCore, Then
 from ..error_actions import (
     LIST_OFFSETS,

@@ -26,7 +26,7 @@ from uuid import UUID
 from kproto.error_codes import ErrorCode, describe
 from kproto.group.subscription import TopicPartition
 
-from ...options import ConsumerOptions
+from ...consumer_options import ConsumerOptions
 from ..core import ClientCore
 from ..metadata.cluster import is_local, local_id
 from .offset_lookup import OffsetLookup

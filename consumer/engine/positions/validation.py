@@ -29,7 +29,7 @@ from kproto.messages.offset_for_leader_epoch import (
 )
 from kproto.wire.message import Message
 
-from ...options import ConsumerOptions
+from ...consumer_options import ConsumerOptions
 from ..core import ClientCore
 from ..error_actions import EPOCHS, ErrorAction, action_for
 from ..metadata.updater import MetadataUpdater

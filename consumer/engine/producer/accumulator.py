@@ -36,7 +36,7 @@ from kproto.records.builder import UnnumberedBatch
 
 from ...delivery import Delivery
 from ...errors import broker_error
-from ...options import ProducerOptions
+from ...producer_options import ProducerOptions
 from ...validation import topic_name
 from ..timeouts import SENDER_WAKEUP_MS, STALLED_PARTITION_MS
 from .batches import (

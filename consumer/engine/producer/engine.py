@@ -37,7 +37,7 @@ from kproto.wire.message import Message
 
 from ...delivery import Delivery
 from ...errors import broker_error
-from ...options import ProducerOptions
+from ...producer_options import ProducerOptions
 from ..admin.plan import PATIENCE
 from ..core import ClientCore
 from ..error_actions import METADATA, ErrorAction, action_for

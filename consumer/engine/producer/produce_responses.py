@@ -22,7 +22,7 @@ from kproto.errors import AuthenticationFailed, BrokerError, EncodeError, Kproto
 from kproto.messages.produce import PartitionProduceResponse
 
 from ...errors import broker_error
-from ...options import ProducerOptions
+from ...producer_options import ProducerOptions
 from ..core import ClientCore
 from ..error_actions import PRODUCE, ErrorAction, action_for
 from ..events import CallBack

@@ -17,7 +17,7 @@ from kproto.errors import KprotoError, UnsupportedVersion
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from ...errors import broker_error
-from ...options import ProducerOptions
+from ...producer_options import ProducerOptions
 from ..core import ClientCore
 from ..error_actions import INIT_PRODUCER_ID, ErrorAction, action_for
 from ..network.call import Call

@@ -24,7 +24,7 @@ import heapq
 from collections.abc import Iterator
 from itertools import count
 
-from ...options import ProducerOptions
+from ...producer_options import ProducerOptions
 from ..core import ClientCore
 from ..metadata.updater import MetadataUpdater
 from ..network.client import MAIN, MORE

@@ -42,7 +42,7 @@ from kproto.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kproto.wire.message import Message
 
 from ...errors import broker_error, without_traceback
-from ...options import ProducerOptions
+from ...producer_options import ProducerOptions
 from ...records import GroupMetadata
 from ..core import ClientCore
 from ..error_actions import (
