@@ -233,17 +233,18 @@ class FetchSensors:
             topics[partition.topic] = topics.get(partition.topic, 0) + number
             if size:
                 returned_bytes[partition.topic] = returned_bytes.get(partition.topic, 0) + size
+            partition_lags, partition_leads = state.take_lags(), state.take_leads()
+            lags.extend(partition_lags)
+            leads.extend(partition_leads)
             if state.released:
                 continue
             sensors = self._partitions.get(partition)
             if sensors is None or sensors.state is not state:
                 sensors = self._partitions[partition] = _PartitionSensors(state)
-            for lag in state.take_lags():
+            for lag in partition_lags:
                 sensors.lag.record(lag, now)
-                lags.append(lag)
-            for lead in state.take_leads():
+            for lead in partition_leads:
                 sensors.lead.record(lead, now)
-                leads.append(lead)
         for name, number in topics.items():
             self._topics[name].records_consumed.record(number, now)
         for name, size in returned_bytes.items():

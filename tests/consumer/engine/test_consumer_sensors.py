@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from consumer.engine.consumer_metrics import CONSUMER_METRICS
 from consumer.engine.consumer_sensors import CallSensors
 from consumer.engine.metrics import Measure, Metrics, SnapshotBuilder
@@ -80,6 +82,26 @@ def test_the_lag_and_the_lead_of_a_partition_are_measured_when_its_records_are_r
     assert snapshot.value("records-lead-min", **of_t0) == snapshot.value("records-lead-min") == 4
     assert snapshot.value("records-lead-avg", **of_t0) == (4 + 10) / 2
     assert snapshot.value("preferred-read-replica", **of_t0) is None
+
+
+@pytest.mark.parametrize("ends_by", ["unsubscribe", "close"])
+def test_the_lag_of_the_client_includes_partitions_that_were_revoked_since(ends_by: str) -> None:
+    """As in Java, a revocation removes only the metrics of the partition."""
+    world = world_with_records(records=10)
+    a = world.consumer(**GROUP, max_poll_records=4)
+    a.works_ms = 500
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 4)
+    if ends_by == "unsubscribe":
+        a.unsubscribe()
+    else:
+        a.close()
+    world.run(100)
+    assert not a.owned
+    snapshot = metrics(world, a)
+    assert snapshot.value("records-lag-max") == 6
+    assert snapshot.value("records-lead-min") == 4
+    assert "records-lag" not in {metric.name for metric in snapshot}
 
 
 def test_a_partition_that_was_revoked_has_no_metrics() -> None:
