@@ -253,32 +253,28 @@ def _reassign(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         current = _current(admin, [partition.topic for partition in moves])
-        before = {partition: current.get(partition, ()) for partition in sorted(moves)}
+        unknown = sorted(set(moves) - set(current))
+        if unknown:
+            missing = [KprotoError(f"partition {partition} does not exist") for partition in unknown]
+            return exit_code("cluster reassign", missing)
         if not options.execute:
             for partition, nodes in sorted(moves.items()):
                 target = "cancel the move" if nodes is None else f"move to {_nodes(nodes)}"
-                print(f"{cell(partition)} on {_nodes(before[partition])}: {target}")
+                print(f"{cell(partition)} on {_nodes(current[partition])}: {target}")
             return say_not_executed("no partition was moved")
-        succeeded(lambda: admin.alter_partition_reassignments(moves), failures)
-    if failures:
-        return exit_code("cluster reassign", failures)
-    if options.json:
-        print_json(
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "done": "canceled" if nodes is None else "started",
-            }
-            for partition, nodes in moves.items()
-        )
-        return 0
-    started = [partition for partition, nodes in moves.items() if nodes is not None]
-    if started:
-        print("The replicas before the moves, for `reassign --file`:")
-        print_json([_plan_json({partition: before[partition] for partition in started})])
-    for partition, nodes in moves.items():
-        print(f"{cell(partition)}: {'canceled' if nodes is None else 'started'} the move")
-    return 0
+        before = {partition: current[partition] for partition, nodes in moves.items() if nodes is not None}
+        if before and not options.json:
+            # The plan is printed before the request, because moves may begin even if the response is lost.
+            print("The replicas before the moves, for `reassign --file`:")
+            print_json([_plan_json(before)])
+        done = succeeded(lambda: admin.alter_partition_reassignments(moves), failures)
+    for partition in done if failures else moves:
+        verb = "canceled" if moves[partition] is None else "started"
+        if options.json:
+            print_json([{"topic": partition.topic, "partition": partition.partition, "done": verb}])
+        else:
+            print(f"{cell(partition)}: {verb} the move")
+    return exit_code("cluster reassign", failures)
 
 
 def _verify(options: argparse.Namespace) -> int:

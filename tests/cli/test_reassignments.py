@@ -75,10 +75,30 @@ def test_a_move_that_is_not_completed_fails_the_verification(shell: Shell) -> No
 
 def test_a_move_that_the_broker_rejects_is_an_error(shell: Shell) -> None:
     shell("topics create stays")
-    assert shell("cluster reassign stays:0=1,2 --execute", code=1) == []
+    before = f"The replicas before the moves, for `reassign --file`:\n{plan('stays', [1], log_dirs=['any'])}"
+    assert shell("cluster reassign stays:0=1,2 --execute", code=1) == before.splitlines()
     assert "INVALID_REPLICA_ASSIGNMENT" in shell.errors
     shell("cluster reassign stays:0=cancel --execute", code=1)
     assert "NO_REASSIGNMENT_IN_PROGRESS" in shell.errors
+
+
+def test_the_moves_that_began_are_printed_although_others_fail(shell: Shell) -> None:
+    shell("topics create mixed --partitions 2")
+    words = "cluster reassign mixed:0=1 mixed:1=7 --execute"
+    assert shell(words, code=1) == [
+        "The replicas before the moves, for `reassign --file`:",
+        plan("mixed", [1], [1], log_dirs=["any"]),
+        "mixed-0: started the move",
+    ]
+    assert "INVALID_REPLICA_ASSIGNMENT" in shell.errors
+    assert shell.json(words, code=1) == [{"topic": "mixed", "partition": 0, "done": "started"}]
+
+
+def test_a_partition_that_does_not_exist_is_not_moved(shell: Shell) -> None:
+    shell("topics create small")
+    for execute in ("", " --execute"):
+        assert shell(f"cluster reassign small:0=1 small:4=1{execute}", code=1) == []
+        assert shell.errors == "kproto cluster reassign: partition small-4 does not exist\n"
 
 
 @pytest.mark.parametrize(
