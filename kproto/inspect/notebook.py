@@ -21,7 +21,7 @@ from ..errors import KprotoError
 from ..group.classic import coordinator
 from ..group.subscription import Assignment
 from ..machine import Drawing, Table, draw, label
-from ..printable import escape_unprintable
+from ..printable import escape_lines, escape_unprintable
 from ..wire.message import Message
 from ..wire.spans import annotate, value_text
 from . import machines
@@ -37,6 +37,8 @@ _MOST_ROWS: Final = 10
 _MOST_FIELDS: Final = 200
 _MOST_BYTES: Final = 16
 _MOST_CHARACTERS: Final = 60
+_FIRST_BYTES: Final = 64 * 1024  # Fields are first looked for in so many bytes of a message.
+_MOST_OF_A_REPR: Final = 2000  # The characters of the repr of a message that no version can encode.
 
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
@@ -51,8 +53,11 @@ def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
 
 
 def image(svg: str, alt: str) -> str:
-    """Return an SVG document as an <img> that contains the document."""
-    data = b64encode(svg.encode()).decode()
+    """Return an SVG document as an <img> that contains the document.
+
+    Names in the document may have characters that XML does not allow, so these are escaped.
+    """
+    data = b64encode(escape_lines(svg).encode()).decode()
     return f'<img alt="{escape(alt)}" style="max-width: 100%" src="data:image/svg+xml;base64,{data}">'
 
 
@@ -62,15 +67,20 @@ def message(value: Message) -> str:
     The version is the highest that encodes all values of the message, or else the highest that can encode the
     message without some values.
     """
-    encodings = list(_encodings(value))
-    if not encodings:
-        return f"<pre>{_text(repr(value))}</pre>"
-    version, data = next(
-        (encoding for encoding in encodings if type(value).decode(encoding[1], encoding[0]) == value),
-        encodings[0],
-    )
+    first = chosen = None
+    for version, data in _encodings(value):
+        first = first or (version, data)
+        if type(value).decode(data, version) == value:
+            chosen = version, data
+            break
+    if first is None:
+        return f"<pre>{_text(_shorten(repr(value), _MOST_OF_A_REPR))}</pre>"
+    version, data = chosen or first
     name = type(value).__name__
-    spans = annotate(type(value), data, 0, version).spans
+    # A long message has many fields, and its first bytes are enough, unless they have few fields.
+    spans = annotate(type(value), data[:_FIRST_BYTES], 0, version).spans
+    if len(data) > _FIRST_BYTES and len(spans) < _MOST_FIELDS:
+        spans = annotate(type(value), data, 0, version).spans
     rows = [
         (
             span.start,
@@ -81,7 +91,7 @@ def message(value: Message) -> str:
         )
         for span in spans[:_MOST_FIELDS]
     ]
-    more = f"{len(spans) - len(rows)} more fields" if len(spans) > len(rows) else ""
+    more = f"the first {len(rows)} fields" if len(spans) > len(rows) else ""
     return table(
         f"{name} v{version}, {len(data)} bytes", ("offset", "bytes", "field", "type", "value"), rows, more
     )
@@ -225,8 +235,8 @@ def _text(text: str) -> str:
     return escape(escape_unprintable(text))
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+def _shorten(text: str, most: int = _MOST_CHARACTERS) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _content(data: bytes | None) -> str | None:
@@ -244,7 +254,9 @@ def _hex(data: bytes) -> str:
 
 
 def _moment(milliseconds: int) -> str:
-    """Return a timestamp as text, or as a number if it is not within the years that Python supports."""
+    """Return a timestamp as text, or as a number if it is -1 (no timestamp) or too large for a date."""
+    if milliseconds < 0:
+        return str(milliseconds)
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "milliseconds")
     except (ValueError, OverflowError, OSError):

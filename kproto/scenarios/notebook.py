@@ -9,6 +9,7 @@ from ..errors import MissingExtra
 from ..inspect import diagrams
 from ..inspect.notebook import image
 from ..inspect.timeline import GroupEvent
+from ..printable import escape_lines
 from ..testing.world import World
 from ..testing.world.state import START
 from . import history
@@ -58,6 +59,5 @@ def _timeline(events: list[GroupEvent]) -> str:
     if not events:
         return "<p>No member of a group has been started.</p>"
     picture = image(diagrams.picture(events, _WIDTH), "the timeline of the group")
-    return (
-        f"<div class=kproto-legend>{_STYLE}{diagrams.legend(events)}{picture}{diagrams.table(events)}</div>"
-    )
+    legend, table = escape_lines(diagrams.legend(events)), escape_lines(diagrams.table(events))
+    return f"<div class=kproto-legend>{_STYLE}{legend}{picture}{table}</div>"

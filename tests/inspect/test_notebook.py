@@ -15,6 +15,8 @@ from kproto.group.subscription import Assignment, TopicPartition
 from kproto.inspect import notebook
 from kproto.messages.fetch import FetchRequest, FetchTopic
 from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kproto.messages.sync_group import SyncGroupResponse
 from kproto.records import Record, encode_batch
 
 HOSTILE = "<script>\x1b[31m\u202e"
@@ -52,6 +54,22 @@ def test_a_message_that_no_version_can_encode_is_shown_as_text() -> None:
     assert text.startswith("<pre>HeartbeatRequest(")
 
 
+def test_of_a_message_with_many_fields_only_the_start_is_decoded_for_display() -> None:
+    request = LeaveGroupRequest(
+        group_id="g", members=[MemberIdentity(member_id=f"m{number}") for number in range(20_000)]
+    )
+    text = html(request)
+    assert "the first 200 fields" in text
+    assert text.count("<tr>") == 201
+
+
+def test_a_long_message_with_few_fields_shows_all_of_them() -> None:
+    text = html(SyncGroupResponse(error_code=0, assignment=b"x" * 100_000))
+    assert "78 78 78" in text
+    assert "assignment" in text
+    assert "(tags)" in text
+
+
 def test_columns_show_the_first_rows_and_the_number_of_rows() -> None:
     columns = pytest.importorskip("kproto.records.columns").columns
     records = [Record(index, 1_700_000_000_000, HOSTILE.encode(), b"\xff\x00") for index in range(25)]
@@ -66,6 +84,7 @@ def test_columns_show_the_first_rows_and_the_number_of_rows() -> None:
 def test_columns_with_a_timestamp_that_is_no_date_are_shown() -> None:
     columns = pytest.importorskip("kproto.records.columns").columns
     assert str(1 << 62) in html(columns(encode_batch([Record(0, 1 << 62, None, None)])))
+    assert "<td style='text-align: left'>-1</td>" in html(columns(encode_batch([Record(0, -1, None, None)])))
 
 
 def test_a_machine_is_drawn_with_its_events() -> None:

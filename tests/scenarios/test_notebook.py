@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from base64 import b64decode
 from types import ModuleType
 from typing import Any
 
@@ -29,6 +31,20 @@ def test_a_world_shows_its_timeline_and_why_each_generation_began(world: World) 
 
 def test_a_world_without_members_says_so() -> None:
     assert "No member" in World({"t": 1})._repr_html_()
+
+
+def test_the_name_of_a_member_is_escaped_in_texts_and_in_the_drawing() -> None:
+    """An SVG document with an escape character is not shown at all."""
+    world = World({"t": 1})
+    world.join("<b>\x1b", topics=["t"], group_id="g")
+    world.run(3_000)
+    html = world._repr_html_()
+    drawing = re.search(r"base64,([^\"]+)", html)
+    assert drawing is not None
+    for text in (html, b64decode(drawing[1]).decode()):
+        assert "<b>" not in text
+        assert "\x1b" not in text
+        assert "\\u001b" in text
 
 
 def test_events_after_the_chosen_time_are_left_out() -> None:
