@@ -287,14 +287,21 @@ class Streams:
                     self._failed(key, dialed.error)
                     return
                 sock = dialed.sock
+            if key not in self._opening:  # The connection was shut, but the dialer ignored its cancellation.
+                sock.close()
+                return
             opened = await self._wrap(key, sock, action.max_response)
-        except asyncio.CancelledError as error:
+        except (GeneratorExit, KeyboardInterrupt):
+            raise
+        # The connection must not wait for a dialer that raises an exception of another class, such as
+        # SystemExit.
+        except BaseException as error:
             task = asyncio.current_task()
-            if task is None or task.cancelling():  # The connection was shut, or the event loop is ending.
-                raise
-            self._failed(key, dialer_error(dialer, error))
-        except Exception as error:
-            self._failed(key, dialer_error(dialer, error))
+            is_cancelled = isinstance(error, asyncio.CancelledError)
+            if is_cancelled and (task is None or task.cancelling()):
+                raise  # The connection was shut, or the event loop is ending.
+            if key in self._opening:
+                self._failed(key, dialer_error(dialer, error))
         else:
             early = self._begin_opened(key, opened, route)
             if early is not None:

@@ -168,6 +168,10 @@ def test_a_failure_names_the_broker_and_the_dialer(
     assert [str(warning.message) for warning in recwarn] == []
 
 
+class Aborted(BaseException):
+    """An exception that `except Exception` does not catch, as trio and pytest have some."""
+
+
 def test_a_coroutine_that_fails_names_the_broker_and_the_dialer(broker: Server) -> None:
     async def cancelled(host: str, port: int) -> Any:
         raise asyncio.CancelledError
@@ -176,8 +180,21 @@ def test_a_coroutine_that_fails_names_the_broker_and_the_dialer(broker: Server) 
         await asyncio.sleep(0)
         raise LookupError("no tunnel")
 
+    async def exits(host: str, port: int) -> Any:
+        raise SystemExit("stop")
+
+    async def aborts(host: str, port: int) -> Any:
+        raise Aborted("tunnel")
+
+    failures = (
+        (cancelled, "CancelledError"),
+        (raises, "LookupError: no tunnel"),
+        (exits, "SystemExit: stop"),
+        (aborts, "Aborted: tunnel"),
+    )
+
     async def main() -> None:
-        for dialer, message in ((cancelled, "CancelledError"), (raises, "LookupError: no tunnel")):
+        for dialer, message in failures:
             async with AsyncAdmin(broker.bootstrap, dialer=dialer) as admin:
                 with pytest.raises(ConnectionFailed, match=f"{dialer.__name__} failed: {message}"):
                     await admin.topics()
@@ -267,6 +284,33 @@ def test_a_coroutine_dialer_may_close_its_client(broker: Server) -> None:
             await admin.topics(timeout=5)
         with suppress(KprotoError):
             await admin.close()
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_coroutine_that_ignores_its_cancellation_opens_no_connection(broker: Server, fails: bool) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        ended = asyncio.Event()
+
+        async def ignores(host: str, port: int) -> socket.socket:
+            try:
+                await asyncio.sleep(SECONDS)
+            except asyncio.CancelledError:
+                ended.set()
+            if fails:
+                ours.close()
+                raise LookupError
+            return ours
+
+        async with AsyncAdmin(broker.bootstrap, dialer=ignores) as admin:
+            with pytest.raises(RequestTimedOut):
+                await admin.topics(timeout=0.05)
+        await ended.wait()
+        theirs.setblocking(False)
+        assert await asyncio.get_running_loop().sock_recv(theirs, 1) == b""
+        theirs.close()
 
     asyncio.run(asyncio.wait_for(main(), SECONDS))
 
