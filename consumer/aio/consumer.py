@@ -274,8 +274,9 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         The option `enable_auto_offset_store` must be False. A record stores the offset after it, with its
         leader epoch. The call sends no request. The last call counts, even if its offset is lower. As with
         librdkafka's rd_kafka_offsets_store, `seek` keeps the stored offset, a revocation commits it after the
-        revoked callback, and the loss of a partition discards it. Raises IllegalState if a partition is not
-        assigned; the offsets of the other partitions are stored.
+        revoked callback, and the loss of a partition discards it. Raises IllegalState if the consumer
+        has no group, if a partition is not assigned, or if its revocation is being committed. The offsets of
+        the other partitions are stored.
         """
         self._operations.store_offsets(offsets)
 

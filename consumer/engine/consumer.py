@@ -467,11 +467,18 @@ class ConsumerEngine:
             raise IllegalState(
                 "store_offsets() needs a consumer with the option enable_auto_offset_store=False"
             )
+        if self.options.group_id is None:
+            raise IllegalState(NO_GROUP)
         _require_offsets(event.offsets)
+        # The commit of these partitions has been requested, and no later commit contains them.
+        late = self.group.committing_revoked
         for partition, (offset, epoch, metadata) in event.offsets.items():
-            if (state := self.core.partitions.get(partition)) is not None:
+            if partition not in late and (state := self.core.partitions.get(partition)) is not None:
                 state.store(offset, epoch, metadata)
         self._require_assigned(event.offsets)
+        if late := late.intersection(event.offsets):
+            revoked = ", ".join(sorted(map(str, late)))
+            raise IllegalState(f"{revoked}: revoked from this consumer, after the commit of stored offsets")
 
     def commit(self, event: ev.Commit) -> None:
         if self.options.group_id is None:

@@ -351,6 +351,12 @@ class Membership:
         """
         return self._releasing is not None and self._releasing.is_committing
 
+    @property
+    def committing_revoked(self) -> frozenset[TopicPartition]:
+        """The revoked partitions whose commit has been requested."""
+        callback = self._releasing
+        return frozenset(callback.partitions if callback is not None and callback.is_committing else ())
+
     def report_uncommitted(self, partitions: Iterable[TopicPartition], error: KprotoError) -> None:
         """Report that the processed offsets of these partitions were not committed."""
         self.commit_error = error

@@ -178,6 +178,11 @@ def test_invalid_calls_store_nothing(bootstrap: str) -> None:
         pytest.raises(IllegalState, match="enable_auto_offset"),
     ):
         consumer.store_offsets({P0: 3})
+    without_group = {name: value for name, value in OPTIONS.items() if name != "group_id"}
+    with Consumer(bootstrap, **without_group) as consumer:
+        consumer.assign({P0: 0})
+        with pytest.raises(IllegalState, match="has no group_id"):
+            consumer.store_offsets({P0: 3})
     with pytest.raises(ConfigError, match=r"^enable_auto_offset_store=False"):
         Consumer(bootstrap, policy="java", **OPTIONS)
 
@@ -238,6 +243,18 @@ def test_the_last_stored_offset_counts_also_while_a_commit_is_open() -> None:
     assert world.run(3_000, until=lambda: world.committed("g", P0) == 8)
     store(a, 5)
     assert world.run(3_000, until=lambda: world.committed("g", P0) == 5)
+
+
+def test_offsets_stored_after_the_commit_of_a_revocation_are_an_error() -> None:
+    world = world_with_records()
+    a = caught_up_member(world, **STORED)
+    store(a, 7)
+    a.unsubscribe()
+    assert world.run(until=lambda: a.engine.group.is_committing_revoked)
+    with pytest.raises(IllegalState, match="t-0: revoked from this consumer, after the commit of stored off"):
+        store(a, 9)
+    world.run(3_000)
+    assert world.committed("g", P0) == 7
 
 
 @pytest.mark.parametrize("stores", [False, True])
