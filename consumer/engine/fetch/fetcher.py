@@ -192,11 +192,11 @@ class Fetcher:
         return self._nodes.get(node)
 
     def due(self) -> int | None:
-        """Return when the first backoff of a broker ends (ms), or None."""
+        """Return when the first backoff of a broker with partitions to fetch ends (ms), or None."""
         result = None
         for broker in self._nodes.values():
             at = broker.not_before
-            if not broker.open and at > self._core.now and broker.session.targets:
+            if at > self._core.now and (broker.added if broker.open else broker.session.targets):
                 result = at if result is None else min(result, at)
         return result
 
@@ -254,10 +254,13 @@ class Fetcher:
 
         def on_response(call: Call) -> None:
             broker.extra_open = False
+            # A broker that throttles the client omits the records that it has (KIP-219). The client requests
+            # them again after the throttle time.
+            is_omitted = self._core.network.throttled_until(node, SIDE) > self._core.now
             for state, epoch in states:
                 if state.epoch == epoch:
                     state.extra_fetch_open = False
-                    state.empty_at = state.fetch_offset
+                    state.empty_at = -1 if is_omitted else state.fetch_offset
                     state.mark_dirty()
             self._on_response(node, broker, session, call)
 

@@ -115,3 +115,30 @@ def test_empty_responses_of_a_broker_that_throttles_are_no_failure() -> None:
     assert 1 <= len(a.records) < 20
     assert a.changes_of("refused") == []
     assert world.run(10_000, until=lambda: len(a.records) == 20)
+
+
+def test_a_throttled_fetch_without_a_session_is_sent_again_after_the_throttle_time() -> None:
+    """The session's fetch waits 20 s at the broker, and does not contain the partition after its seek."""
+    world = World({"t": 2}, latency=(5, 5))
+    world.write("t", 1, *"0123456789")
+    a = world.consumer(fetch_max_wait_ms=20_000)
+    a.assign({T0: 0, tp("t", 1): 0})
+    world.run(5_000)
+    assert len(a.records) == 10
+    throttled = 0
+
+    def throttle(client: Client, request: Any, version: int) -> FetchResponse | None:
+        nonlocal throttled
+        if (
+            not isinstance(request, FetchRequest)
+            or request.session_epoch != SESSIONLESS_EPOCH
+            or throttled == 2
+        ):
+            return None
+        throttled += 1
+        return FetchResponse(throttle_time_ms=300, error_code=0, session_id=0, responses=[])
+
+    world.tamper = throttle
+    a.seek(tp("t", 1), 2)
+    assert world.run(1_000, until=lambda: len(a.records) == 18)
+    assert throttled == 2
