@@ -51,8 +51,10 @@ def _fault(broker: Broker, update: FeatureUpdateKey) -> str | None:
     highest = current = 0
     if update.feature == TRANSACTION_VERSION:
         highest, current = supported_transaction_version(broker), finalized_transaction_version(broker)
+    # In version 0, allow_downgrade is the only field about the direction (UpdateFeaturesRequest.getFeature).
+    kind = SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
     reason = None
-    if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         reason = "The controller does not support the given upgrade type."
     elif level < 0:
         reason = "A feature version cannot be less than 0."
@@ -62,12 +64,12 @@ def _fault(broker: Broker, update: FeatureUpdateKey) -> str | None:
         reason = f"Local controller {min(broker.cluster.nodes)} does not support this feature."
     elif level > highest:
         reason = f"Local controller {min(broker.cluster.nodes)} only supports versions 0-{highest}"
-    elif level < current and update.upgrade_type == UPGRADE:
+    elif level < current and kind == UPGRADE:
         reason = (
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
             "unsafe downgrade."
         )
-    elif level > current and update.upgrade_type != UPGRADE:
+    elif level > current and kind != UPGRADE:
         reason = "Can't downgrade to a newer version."
     return reason and f"Invalid update version {level} for feature {update.feature}. {reason}"
 

@@ -74,6 +74,19 @@ def test_a_level_is_not_raised_by_a_downgrade() -> None:
     assert update(stage, 1, SAFE).error_code == ErrorCode.INVALID_UPDATE_VERSION
 
 
+def test_version_0_lowers_a_level_with_allow_downgrade() -> None:
+    stage = Stage()
+    for is_allowed, error, finalized in (
+        (False, ErrorCode.INVALID_UPDATE_VERSION, ([2], 0)),
+        (True, ErrorCode.NONE, ([1], 1)),
+    ):
+        changed = FeatureUpdateKey(
+            feature="transaction.version", max_version_level=1, allow_downgrade=is_allowed
+        )
+        response = stage.client().ask(UpdateFeaturesRequest(feature_updates=[changed]), 0)
+        assert (response.error_code, levels(stage)) == (error, finalized)
+
+
 @pytest.mark.parametrize(("version", "count"), [(0, 1), (1, 1), (2, 0)])
 def test_only_earlier_versions_have_a_result_for_each_feature(version: int, count: int) -> None:
     assert len(update(Stage(), 2, version=version).results) == count
