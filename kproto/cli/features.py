@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, KprotoError
+from ..errors import ConfigError, KprotoError, PartialFailure
 from .arguments import Subparsers, key_values, parse_digits
-from .connection import add_execute, add_verb, admin_client, exit_code, say_not_executed, succeeded
+from .connection import add_execute, add_verb, admin_client, exit_code, say_not_executed
 from .tables import cell, print_json
 
 if TYPE_CHECKING:
@@ -154,16 +154,35 @@ def _updates(options: argparse.Namespace) -> Mapping[str, FeatureUpdate]:
 
 def _update(options: argparse.Namespace) -> int:
     updates = _updates(options)
-    failures: list[KprotoError] = []
+    failed: Mapping[str, KprotoError] = {}
     with admin_client(options) as admin:
-        succeeded(lambda: admin.update_features(updates, validate_only=not options.execute), failures)
-    for name, update in updates.items() if not failures else ():
+        try:
+            admin.update_features(updates, validate_only=not options.execute)
+        except PartialFailure as error:
+            failed = error.failed
+    return print_results(options, updates, failed)
+
+
+def print_results(
+    options: argparse.Namespace, updates: Mapping[str, FeatureUpdate], failed: Mapping[str, KprotoError]
+) -> int:
+    """Print the updates that succeeded, and the errors of the failed ones. Return the exit code.
+
+    Before Kafka 4.0, some updates may succeed although others fail.
+    """
+    succeeded = {name: update.max_version_level for name, update in updates.items() if name not in failed}
+    for name, level in succeeded.items():
         if options.json:
             done = f"{options.verb}d" if options.execute else "checked"
-            print_json([{"feature": name, "level": update.max_version_level, "done": done}])
+            print_json([{"feature": name, "level": level, "done": done}])
         else:
             verb = "was" if options.execute else "can be"
-            print(f"{cell(name)} {verb} {options.verb}d to {update.max_version_level}.")
-    if failures or options.execute:
-        return exit_code(f"cluster {options.verb}", failures)
-    return say_not_executed("no feature was changed")
+            print(f"{cell(name)} {verb} {options.verb}d to {level}.")
+    if not failed and not options.execute:
+        return say_not_executed("no feature was changed")
+    errors = list(failed.values())
+    # From Kafka 4.0 on, one error rejects all updates. It is printed once, without the names.
+    reasons = {str(error).replace(f" {name}:", "", 1) for name, error in failed.items()}
+    if len(errors) > 1 and len(reasons) == 1 and not succeeded:
+        errors = [KprotoError(*reasons)]
+    return exit_code(f"cluster {options.verb}", errors)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 import pytest
 
-from kproto.cli.features import metadata_versions, release_levels
+from consumer import FeatureUpdate
+from kproto.cli.features import metadata_versions, print_results, release_levels
+from kproto.errors import BrokerError
 from tests.cli.stage import Shell
 
 
@@ -39,6 +43,18 @@ def test_a_level_that_the_controller_rejects_is_an_error(shell: Shell, more: str
     shell(f"cluster downgrade --unsafe transaction.version=3{more}", code=1)
 
 
+def test_updates_that_succeed_are_printed_although_others_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    options = Namespace(verb="upgrade", execute=True, json=False)
+    updates = {name: FeatureUpdate(1) for name in ("group.version", "kraft.version", "x")}
+    failed = {name: BrokerError(95, "UpdateFeatures", f"{name}: no") for name in ("kraft.version", "x")}
+    assert print_results(options, updates, failed) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "group.version was upgraded to 1.\n"
+    assert printed.err.splitlines() == [
+        f"kproto cluster upgrade: UpdateFeatures: INVALID_UPDATE_VERSION (95): {name}: no" for name in failed
+    ]
+
+
 def test_the_level_of_metadata_version_has_a_name(shell: Shell) -> None:
     levels = metadata_versions()
     assert (levels["3.3-IV3"], levels["3.9-IV0"], levels["4.3-IV0"]) == (7, 21, 30)
@@ -60,8 +76,9 @@ def test_a_release_has_a_level_of_each_feature(shell: Shell) -> None:
         "streams.version": 0,
     }
     shell("cluster upgrade --release-version 4.0", code=1)
-    # The embedded broker has only one of these features.
-    assert "Invalid update version 25 for feature metadata.version" in shell.errors
+    # The embedded broker has only one of these features. Its error is about all updates, and printed once.
+    assert shell.errors.count("Invalid update version 25 for feature metadata.version") == 1
+    assert len(shell.errors.splitlines()) == 1
     for words, allowed in {
         "upgrade": "allowed: at least one feature, or --release-version",
         "upgrade --release-version 4.0 group.version=1": "allowed: without NAME=LEVEL",
