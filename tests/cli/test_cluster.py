@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from consumer import Producer
-from kproto.broker.server import Server
+from kproto.broker.server import Server, running
 from tests.cli.stage import Shell
 
 
@@ -45,6 +47,14 @@ def test_leaders_are_elected_only_with_execute(shell: Shell) -> None:
     ]
     assert "led-1" in shell("cluster elect --execute")[0]
     assert shell.json("cluster elect led:0 --execute") == [{"topic": "led", "partition": 0, "elected": False}]
+
+
+def test_a_request_that_the_broker_does_not_have_is_one_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with running({"t": 3}, highest={"ElectLeaders": -1}) as server:
+        shell = Shell(server.bootstrap, capsys)
+        assert shell("cluster elect t --execute", code=1) == []
+    unsupported = f"the broker at {server.bootstrap} does not support this request"
+    assert shell.errors == f"kproto cluster elect: ElectLeaders: {unsupported}\n"
 
 
 def test_a_broker_is_unregistered_only_with_execute(shell: Shell) -> None:
