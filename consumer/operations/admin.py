@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .. import validation as check
 from ..addresses import addresses
@@ -132,6 +132,10 @@ class AdminRunner:
                 runtime.end(now() + 1000)
 
 
+# The options of an admin client that are arguments of their own, beside those of TLS and SASL.
+_OWN_OPTIONS: Final = ("client_id", "dialer", "receive_message_max_bytes", "request_timeout_ms", "timeout")
+
+
 def _resolved(config: SecurityConfig) -> Security | None:
     """Return the security settings of these options.
 
@@ -145,5 +149,5 @@ def _resolved(config: SecurityConfig) -> Security | None:
         if name not in NAMES:
             from ..options import unknown_option
 
-            raise unknown_option(name, value, "an admin client", NAMES)
+            raise unknown_option(name, value, "an admin client", [*_OWN_OPTIONS, *NAMES])
     return security_options(config)

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 
+from ..other_options import option_hint
 from .jaas import read_jaas
-from .option_names import NAMES, PREFIXES, SecurityConfig, mask_secret, unknown_hint
+from .option_names import NAMES, PREFIXES, SecurityConfig, mask_secret
 from .secret import HIDDEN
 from .stores import is_pkcs12
 
@@ -155,7 +156,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
         if plain in NAMES:  # The property is an option of this library, with dots for underscores.
             options[plain] = _value(plain, remaining[name])
         elif name not in _IGNORED:
-            allowed = _as_written(unknown_hint(plain) or "this client has no such option")
+            allowed = _as_written(option_hint(plain, "an admin client") or "this client has no such option")
             raise ConfigError(name, mask_secret(name, remaining[name]), allowed)
     if str(options.get("sasl_mechanism", "")).upper() != "GSSAPI":
         options.pop("sasl_kerberos_service_name", None)  # Java uses the property only with GSSAPI.

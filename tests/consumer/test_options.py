@@ -347,3 +347,12 @@ def test_an_own_assignor_with_the_name_of_another_is_rejected() -> None:
     assignor = Assignor("range", lambda partitions, members, racks: {})
     with pytest.raises(ConfigError, match="each once"):
         consumer_options({"group_id": "g", "partition_assignment_strategy": [assignor, "range"]})
+
+
+def test_the_error_for_an_unknown_option_of_an_admin_client_names_its_own_options() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean request_timeout_ms\?"):
+        Admin("localhost:1", request_timeout=5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="known are client_id, dialer, receive_message_max_bytes"):
+        Admin("localhost:1", colour="red")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="it is an option of a producer"):
+        Admin("localhost:1", acks="all")  # type: ignore[arg-type]

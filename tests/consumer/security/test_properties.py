@@ -246,6 +246,7 @@ def test_an_empty_trust_store_is_reported_by_its_property(tmp_path: Path) -> Non
         ({"ssl.enabled.protocols": "TLSv1,TLSv1.1"}, "TLSv1.2, TLSv1.3, or both"),
         ({"ssl.cipher.suites": "TLS_AES"}, "ssl_context"),
         ({"sasl.unheard.password": "sasl-secret"}, "has no such option"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "https://a"}, "brokers verify tokens"),
     ],
 )
 def test_unsupported_properties_are_rejected_without_showing_a_secret(
