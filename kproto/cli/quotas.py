@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, KprotoError
+from ..errors import ConfigError, KprotoError, brief
 from ..java_numbers import double, double_text
 from .arguments import Subparsers, key_values
 from .connection import (
@@ -162,6 +162,14 @@ def _alter(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         before = admin.describe_client_quotas(dict(entity.names()), strict=True).get(entity, {})
+        # As in kafka-configs, so that a misspelled name is an error.
+        failures += [
+            KprotoError(f"{_title(entity)} has no quota {brief(name)}, which --delete names")
+            for name in options.delete
+            if name not in before
+        ]
+        if failures:
+            return exit_code("quotas alter", failures)
         succeeded(
             lambda: admin.alter_client_quotas({entity: changes}, validate_only=not options.execute), failures
         )

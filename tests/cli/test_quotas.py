@@ -67,3 +67,12 @@ def test_a_change_that_the_broker_rejects_fails_also_without_execute(shell: Shel
     for more in ("", " --execute"):
         shell(f"quotas alter --user carol --set producer_byte_rate=0.5{more}", code=1)
         assert "cannot be a fractional value" in shell.errors
+
+
+def test_a_quota_that_is_not_set_is_not_deleted(shell: Shell) -> None:
+    shell("quotas alter --user dora --set producer_byte_rate=5 --execute")
+    for more in ("", " --execute"):
+        assert shell(f"quotas alter --user dora --delete producer_byte_rat{more}", code=1) == []
+        assert "user-principal 'dora' has no quota 'producer_byte_rat'" in shell.errors
+    assert shell("quotas alter --user dora --delete producer_byte_rate --execute")
+    assert shell("quotas describe --user dora") == []
