@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, KprotoError, brief
@@ -121,11 +122,18 @@ def _describe(options: argparse.Namespace) -> int:
 
 def _print(described: Mapping[ClientQuotaEntity, Mapping[str, float]], *, as_json: bool) -> None:
     if as_json:
-        print_json({"entity": _names(entity), "quotas": quotas} for entity, quotas in described.items())
+        print_json(
+            {"entity": _names(entity), "quotas": _json(quotas)} for entity, quotas in described.items()
+        )
         return
     for entity, quotas in described.items():
         shown = ", ".join(f"{cell(name)}={double_text(value)}" for name, value in quotas.items())
         print(f"Quota configs for {_title(entity)} are {shown}")
+
+
+def _json(quotas: Mapping[str, float]) -> dict[str, float | str]:
+    """Return quotas for JSON, which has no number for NaN and infinity."""
+    return {name: value if isfinite(value) else double_text(value) for name, value in quotas.items()}
 
 
 def _names(entity: ClientQuotaEntity) -> dict[str, str | None]:
@@ -145,7 +153,7 @@ def _changes(options: argparse.Namespace) -> dict[str, float | None]:
     changes: dict[str, float | None] = {}
     for name, text in key_values("--set", options.set).items():
         value = double(text)
-        if name not in _QUOTAS or value is None:
+        if name not in _QUOTAS or value is None or not isfinite(value):
             raise ConfigError("--set", f"{name}={text}", f"allowed: a number for {', '.join(_QUOTAS)}")
         changes[name] = value
     for name in options.delete:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
+from consumer import Admin, ClientQuotaEntity
+from kproto.broker.server import Server
 from tests.cli.stage import Shell
 
 
@@ -54,6 +58,8 @@ def test_invalid_arguments_are_named(shell: Shell) -> None:
         "quotas list topics": "allowed: users, clients, ips",
         "quotas alter --user a": "allowed: at least one of --set and --delete",
         "quotas alter --user a --set producer_byte_rate=fast": "allowed: a number for producer_byte_rate",
+        "quotas alter --user a --set request_percentage=NaN": "allowed: a number for producer_byte_rate",
+        "quotas alter --user a --set request_percentage=Infinity": "allowed: a number for producer_byte_rate",
         "quotas alter --user a --set no_such=1": "allowed: a number for producer_byte_rate",
         "quotas alter --user a --ip ::1 --set no=1": "allowed only without --user and --client",
         "quotas alter --user a --user-defaults": "not allowed with argument --user",
@@ -76,3 +82,11 @@ def test_a_quota_that_is_not_set_is_not_deleted(shell: Shell) -> None:
         assert "user-principal 'dora' has no quota 'producer_byte_rat'" in shell.errors
     assert shell("quotas alter --user dora --delete producer_byte_rate --execute")
     assert shell("quotas describe --user dora") == []
+
+
+def test_a_quota_that_is_no_finite_number_is_a_text_in_json(shell: Shell, broker: Server) -> None:
+    quotas = {"request_percentage": nan, "controller_mutation_rate": inf}
+    with Admin(broker.bootstrap) as admin:
+        admin.alter_client_quotas({ClientQuotaEntity(user="erin"): quotas})
+    [described] = shell.json("quotas describe --user erin")
+    assert described["quotas"] == {"request_percentage": "NaN", "controller_mutation_rate": "Infinity"}
