@@ -21,6 +21,7 @@ from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
 from ..messages.api_versions import ApiVersionsResponse
+from ..messages.find_coordinator import FindCoordinatorRequest
 from ..messages.json_form import to_json as json_form
 from ..printable import escape_unprintable
 from ..wire.message import Message
@@ -32,6 +33,8 @@ _names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProx
 
 # The UUID in a member id. Only its first 8 digits are shown, which are enough to distinguish members.
 _UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+# The key type of a FindCoordinator request about groups (FindCoordinatorRequest.CoordinatorType).
+_GROUP_KEY = 0
 # The most entries of a list, and the most characters of a text, that are shown.
 _MOST = 6
 _LONG = 60
@@ -97,10 +100,11 @@ def generation_json(group: str, event: GroupEvent) -> dict[str, Any]:
 
 
 def groups_of(exchange: Exchange) -> set[str]:
-    """Return the groups that a request names, and the transactional ids of a FindCoordinator request."""
+    """Return the groups that a request names."""
     request: Any = exchange.request
-    names = {getattr(request, "group_id", None), *(getattr(request, "coordinator_keys", None) or ())}
-    names.add(getattr(request, "key", None))
+    names = {getattr(request, "group_id", None)}
+    if isinstance(request, FindCoordinatorRequest) and request.key_type == _GROUP_KEY:
+        names |= {request.key, *request.coordinator_keys}
     for group in getattr(request, "groups", None) or ():
         names.add(group if isinstance(group, str) else getattr(group, "group_id", None))
     return {name for name in names if isinstance(name, str)}

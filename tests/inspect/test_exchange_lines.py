@@ -519,6 +519,8 @@ def test_a_generation_is_printed_with_its_cause() -> None:
         (HEARTBEAT, {"g"}),
         (FindCoordinatorRequest(key="g"), {"g"}),
         (FindCoordinatorRequest(coordinator_keys=["g", "h"]), {"", "g", "h"}),
+        (FindCoordinatorRequest(key="a-transactional-id", key_type=1), set()),
+        (FindCoordinatorRequest(coordinator_keys=["a-transactional-id"], key_type=1), set()),
         (DescribeGroupsRequest(groups=["g", "h"]), {"g", "h"}),
         (
             OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in "gh"]),
