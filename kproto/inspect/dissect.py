@@ -152,14 +152,15 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
 
 
 def split(data: bytes) -> list[bytes]:
-    """Split bytes into frames, if they consist only of frames with their sizes. Otherwise return all bytes as
-    one frame.
+    """Split bytes into requests, if they consist only of requests with their sizes.
+
+    Otherwise, all bytes are returned as one request.
     """
     frames: list[bytes] = []
     start = 0
     while start < len(data):
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-        # A frame of fewer than 8 bytes is rejected, because a request header has at least 8 bytes.
+        # A request header has at least 8 bytes.
         if not start + 12 <= end <= len(data):
             return [data]
         frames.append(data[start:end])
