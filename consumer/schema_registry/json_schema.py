@@ -79,7 +79,8 @@ class _Decoder(Generic[T]):
         self._reader: _Check | None = None
         if reader_schema is not None:
             _parsed(reader_schema)
-            self._reader = check_function(registry.parse(reader_schema, references, "JSON"))
+            check = check_function(registry.parse(reader_schema, references, "JSON"))
+            self._reader = check if validate else None
         self._checks: RequestedOnce[SchemaId, _Check] = RequestedOnce(self._requested)
 
     def _requested(self, schema_id: SchemaId) -> _Check:
@@ -97,8 +98,8 @@ class JsonSchemaDeserializer(_Decoder[T]):
     """Converts JSON to dicts and other Python objects, or to objects of a given type.
 
     The JSON must fit `reader_schema`, a JSON Schema that refers to `references`, or without `reader_schema`
-    the schema of its writer. With `validate=False` the writer's schema is neither requested nor checked.
-    `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec` supports. For keys,
+    the schema of its writer. With `validate=False` the JSON is not checked, and no writer's schema is
+    requested. `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec` supports. For keys,
     set `part` to "key". Needs the extra `jsonschema`.
     """
 

@@ -102,6 +102,17 @@ def test_the_readers_schema_takes_precedence(server: RegistryServer) -> None:
     assert len(server.requests) == 1
 
 
+def test_without_validation_no_schema_is_checked_or_requested(server: RegistryServer) -> None:
+    """As with confluent-kafka, `validate` applies to the reader's schema as well."""
+    data = JsonSchemaSerializer(registry(server), "true").serialize("t", 5, ())
+    for reader in (None, '{"type": "string"}'):
+        deserializer = JsonSchemaDeserializer(registry(server), reader_schema=reader, validate=False)
+        assert deserializer.deserialize("t", data, ()) == 5
+    assert len(server.requests) == 1
+    with pytest.raises(ValueError, match="the JSON Schema is not valid"):
+        JsonSchemaDeserializer(registry(server), reader_schema='{"type": 5}', validate=False)
+
+
 @pytest.mark.parametrize(
     ("options", "subject"),
     [
