@@ -18,6 +18,7 @@ Rules:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
@@ -99,8 +100,8 @@ class JsonSchemaDeserializer(_Decoder[T]):
 
     The JSON must fit `reader_schema`, a JSON Schema that refers to `references`, or without `reader_schema`
     the schema of its writer. With `validate=False` the JSON is not checked, and no writer's schema is
-    requested. `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec` supports. For keys,
-    set `part` to "key". Needs the extra `jsonschema`.
+    requested. `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec` supports.
+    For keys, set `part` to "key". Needs the extra `jsonschema`.
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
@@ -219,6 +220,7 @@ def check_function(schema: Schema) -> Callable[[Any], None]:
     referencing: Any = import_module("referencing")
     draft7: Any = import_module("referencing.jsonschema").DRAFT7
     unresolvable: Any = referencing.exceptions.Unresolvable
+    unknown_type: Any = jsonschema.exceptions.UnknownType
     contents = _parsed(schema.text)
     resources = [
         (name, referencing.Resource.from_contents(_parsed(reference.text), default_specification=draft7))
@@ -242,15 +244,26 @@ def check_function(schema: Schema) -> Callable[[Any], None]:
         except unresolvable as error:
             reason = f"the JSON Schema refers to {error.ref}, which is not one of its references"
             raise ValueError(reason) from None
+        # The validity of a referenced schema is not checked in advance.
+        except (unknown_type, re.error) as error:
+            reason = f"a reference of the JSON Schema is not valid: {error!s:.{_MAX_TEXT}}"
+            raise ValueError(reason) from None
 
     return check
 
 
 def _parsed(text: str) -> Any:
+    """Return a schema as Python objects. Raises ConfigError, which is a ValueError, if it is no schema."""
     try:
-        return json.loads(text)
-    except ValueError as error:
+        schema: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigError("schema", text[:80], f"a JSON Schema must be JSON ({error})") from None
+    is_object = isinstance(schema, dict)
+    draft = cast("dict[str, object]", schema).get("$schema", "") if is_object else ""
+    if not (is_object or isinstance(schema, bool)) or not isinstance(draft, str):
+        allowed = "a JSON Schema must be an object or a boolean, and its $schema a string"
+        raise ConfigError("schema", text[:80], allowed)
+    return cast("Any", schema)
 
 
 def _title(text: str) -> str:

@@ -178,6 +178,9 @@ def test_the_schema_id_may_be_in_a_header(server: RegistryServer) -> None:
 def test_invalid_schemas_are_named(server: RegistryServer) -> None:
     with pytest.raises(ConfigError, match="a JSON Schema must be JSON"):
         JsonSchemaSerializer(registry(server), "{")
+    for schema in ("5", "null", "[]", '{"$schema": 5}', '{"$schema": []}'):
+        with pytest.raises(ConfigError, match="must be an object or a boolean"):
+            JsonSchemaSerializer(registry(server), schema)
     with pytest.raises(ConfigError, match="use_latest_version"):
         JsonSchemaSerializer(registry(server))
     with pytest.raises(ValueError, match=r"the JSON Schema is not valid: \$\.type: 5 is not"):
@@ -185,6 +188,15 @@ def test_invalid_schemas_are_named(server: RegistryServer) -> None:
     server.register("t-value", {"schema": '"string"'})
     with pytest.raises(ValueError, match="type AVRO, but JSON is needed"):
         JsonSchemaDeserializer(registry(server)).deserialize("t", b"\0\0\0\0\1{}", ())
+
+
+@pytest.mark.parametrize("text", ['{"type": "flight"}', '{"pattern": "("}'])
+def test_an_invalid_reference_is_named(server: RegistryServer, text: str) -> None:
+    server.register("flight", {"schema": text, "schemaType": "JSON"})
+    references = [Reference("flight.json", "flight", 1)]
+    serializer = JsonSchemaSerializer(registry(server), '{"$ref": "flight.json"}', references=references)
+    with pytest.raises(ValueError, match="a reference of the JSON Schema is not valid: "):
+        serializer.serialize("t", "BER", ())
 
 
 def test_a_schema_that_refers_to_itself_is_an_error_of_the_record(server: RegistryServer) -> None:
