@@ -6,13 +6,13 @@ Confluent's TopicNameStrategy, for example ``flights-value``.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from kproto.errors import ConfigError
 
 from ..serializers import close_coroutine
+from ..thread_calls import call_in_thread
 from .registry import Schema
 
 K = TypeVar("K")
@@ -85,4 +85,6 @@ class RequestedOnce(Generic[K, V]):
 
     async def get_async(self, key: K) -> V:
         """Return the same as `get`. The function runs in a thread, so the event loop continues."""
-        return self._results[key] if key in self._results else await asyncio.to_thread(self.get, key)
+        if key in self._results:
+            return self._results[key]
+        return await call_in_thread(lambda: self.get(key), "kproto-schema")

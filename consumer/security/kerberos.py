@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, cast
@@ -20,6 +19,7 @@ from uuid import uuid4
 from kproto.errors import MissingExtra
 from kproto.security.exchange import SaslFailed
 
+from ..thread_calls import call_in_thread
 from .failures import NoToken
 
 # The bit for "no security layer" in the first byte of the messages that negotiate the layer (RFC 4752). Kafka
@@ -118,7 +118,10 @@ class KerberosSource:
 
     async def awaited(self) -> KerberosLogin:
         """Return a new login, which is begun in a thread. Raises NoToken."""
-        return await asyncio.to_thread(self.blocking)
+        try:
+            return await call_in_thread(self.blocking, "kproto-token")
+        except RuntimeError as error:  # The system cannot start another thread.
+            raise NoToken(f"no Kerberos ticket: {error}", final=False) from None
 
 
 def _reason(error: BaseException) -> str:

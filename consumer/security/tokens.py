@@ -23,8 +23,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import copy_context
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, cast
 
@@ -34,6 +33,7 @@ from kproto.security.oauthbearer import TokenRejected, is_token, payload, wrong_
 
 from ..clock import now
 from ..logs import log
+from ..thread_calls import call_in_thread
 from .failures import NoToken
 from .secret import Secret
 
@@ -128,37 +128,10 @@ class TokenSource:
         return self._keep(token)
 
     async def _request_in_thread(self) -> Token | Awaitable[Any]:
-        """Call the provider in a separate thread. The event loop can end before this thread ends.
-
-        The loop's executor is not used, for two reasons. The loop waits for the executor's threads when it
-        ends, even if the provider never returns. And the executor accepts no work after the main thread has
-        ended, although the loop may still run in another thread.
-        """
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Token | Awaitable[Any]] = loop.create_future()
-
-        def complete(result: Token | Awaitable[Any] | NoToken) -> None:
-            if not answer.done():
-                answer.set_exception(result) if isinstance(result, NoToken) else answer.set_result(result)
-            elif inspect.iscoroutine(result):
-                result.close()
-
-        def request() -> None:
-            try:
-                outcome: Token | Awaitable[Any] | NoToken = self._request()
-            except NoToken as error:
-                outcome = error
-            with suppress(RuntimeError):  # A RuntimeError means that the loop is closed, so no task waits.
-                loop.call_soon_threadsafe(complete, outcome)
-
-        run = copy_context().run
         try:
-            threading.Thread(target=run, args=(request,), name="kproto-token", daemon=True).start()
+            return await call_in_thread(self._request, "kproto-token")
         except RuntimeError as error:  # The system cannot start another thread.
             raise NoToken(f"no token: {error}", final=False) from None
-        return await answer
 
     def _request(self) -> Token | Awaitable[Any]:
         with self._lock:

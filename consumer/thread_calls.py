@@ -1,0 +1,49 @@
+"""Calls of functions that may block, in threads of their own, for asyncio clients.
+
+The loop's executor is not used, for two reasons. The loop waits for the executor's threads when it ends, even
+if a function never returns. And the executor accepts no work after the main thread has ended, although the
+loop may still run in another thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from typing import TypeVar, cast
+
+from .serializers import close_coroutine
+
+T = TypeVar("T")
+
+
+async def call_in_thread(call: Callable[[], T], name: str) -> T:
+    """Return the result of `call`, which runs in a thread with this name. The loop can end before the thread.
+
+    Raises the errors of `call`, and RuntimeError if the system cannot start another thread.
+    """
+    import asyncio  # Imported here, because blocking clients do not need the module.
+
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def complete(result: T | None, error: BaseException | None) -> None:
+        if answer.done():  # The task that waited was cancelled.
+            close_coroutine(result)
+        elif error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(cast("T", result))
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = call()
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # A RuntimeError means that the loop is closed, so no task waits.
+            loop.call_soon_threadsafe(complete, result, failure)
+
+    threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
+    return await answer
