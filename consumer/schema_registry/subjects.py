@@ -6,6 +6,7 @@ Confluent's TopicNameStrategy, for example ``flights-value``.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -70,12 +71,14 @@ def require_kind(schema: Schema, kind: str) -> Schema:
 class RequestedOnce(Generic[K, V]):
     """The results of a function that requests schemas, by its argument. An error is not kept.
 
-    Two threads or tasks that need the same schema at the same time may both request it.
+    Two threads that need the same schema at the same time may both request it. The tasks of an event loop
+    share one request.
     """
 
     def __init__(self, request: Callable[[K], V]) -> None:
         self._request = request
         self._results: dict[K, V] = {}
+        self._tasks: dict[K, asyncio.Task[V]] = {}
 
     def get(self, key: K) -> V:
         """Return the result for the argument `key`. Raises the errors of the function."""
@@ -87,4 +90,16 @@ class RequestedOnce(Generic[K, V]):
         """Return the same as `get`. The function runs in a thread, so the event loop continues."""
         if key in self._results:
             return self._results[key]
-        return await call_in_thread(lambda: self.get(key), "kproto-schema")
+        task, loop = self._tasks.get(key), asyncio.get_running_loop()
+        if task is None or task.done() or task.get_loop() is not loop:
+            task = loop.create_task(call_in_thread(lambda: self.get(key), "kproto-schema"))
+            task.add_done_callback(lambda ended: self._on_ended(key, ended))
+            self._tasks[key] = task
+        # The request continues for the other tasks if this task is cancelled.
+        return await asyncio.shield(task)
+
+    def _on_ended(self, key: K, ended: asyncio.Task[V]) -> None:
+        if self._tasks.get(key) is ended:
+            del self._tasks[key]
+        if not ended.cancelled():
+            ended.exception()  # If all tasks that waited were cancelled, asyncio would log the error.
