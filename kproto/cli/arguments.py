@@ -207,7 +207,7 @@ def topic_partitions(
     topic, colon, numbers = word.partition(":")
     if not colon:
         return partitions_of(topic)
-    parsed = [parse_digits(number) for number in numbers.split(",")]
+    parsed = [parse_int32(number) for number in numbers.split(",")]
     if not topic or min(parsed) < 0:
         raise ConfigError(option, word, "allowed: TOPIC or TOPIC:P,P, such as flights:0,2")
     return [TopicPartition(topic, number) for number in parsed]
@@ -218,9 +218,22 @@ def parse_digits(text: str) -> int:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
+def parse_int32(text: str) -> int:
+    """Parse a node id or the number of a partition, from 0 to 2^31 - 1. Return -1 if `text` is neither."""
+    number = parse_digits(text)
+    return number if number < 2**31 else -1
+
+
+def node_id(text: str) -> int:
+    number = parse_int32(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a node id, a number from 0 to {2**31 - 1}")
+    return number
+
+
 def node_ids(text: str) -> list[int]:
     """Parse the node ids of brokers, separated by commas."""
-    nodes = [parse_digits(word) for word in text.split(",")]
+    nodes = [parse_int32(word) for word in text.split(",")]
     if min(nodes) < 0 or len(set(nodes)) < len(nodes):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of different node ids, such as 1,2,3")
     return nodes

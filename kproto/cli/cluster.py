@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..errors import KprotoError
-from .arguments import Subparsers, node_ids, topic_partitions
+from .arguments import Subparsers, node_id, node_ids, topic_partitions
 from .connection import (
     add_execute,
     add_verb,
@@ -54,7 +54,7 @@ def add(commands: Subparsers) -> None:
     unregister = add_verb(
         verbs, "unregister", _unregister, "remove the registration of a broker that no longer exists"
     )
-    unregister.add_argument("broker", type=int, metavar="ID", help="the node.id of the broker")
+    unregister.add_argument("broker", type=node_id, metavar="ID", help="the node.id of the broker")
     add_execute(unregister, "remove the registration")
 
 

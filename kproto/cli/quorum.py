@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ..errors import ConfigError
-from .arguments import Subparsers, address, parse_digits
+from .arguments import Subparsers, address, node_id
 from .connection import add_execute, add_verb, admin_client, say_not_executed
 from .tables import cell, print_json, print_table
 
@@ -57,7 +57,7 @@ def add_quorum_verbs(verbs: Subparsers) -> None:
 
 
 def _add_controller(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("controller", type=_node, metavar="ID", help="the node.id of the controller")
+    parser.add_argument("controller", type=node_id, metavar="ID", help="the node.id of the controller")
     parser.add_argument(
         "--directory-id",
         required=True,
@@ -65,13 +65,6 @@ def _add_controller(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="the directory.id in meta.properties of the controller's metadata directory",
     )
-
-
-def _node(text: str) -> int:
-    number = parse_digits(text)
-    if not 0 <= number < 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a node id")
-    return number
 
 
 def _directory_id(text: str) -> UUID:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict
 
 from ..errors import ConfigError, KprotoError
-from .arguments import Subparsers, node_ids, parse_digits, topic_partitions
+from .arguments import Subparsers, node_ids, parse_int32, topic_partitions
 from .connection import add_execute, add_verb, admin_client, exit_code, say_not_executed, succeeded
 from .tables import cell, print_json
 
@@ -87,7 +87,7 @@ def add_reassignment_verbs(verbs: Subparsers) -> None:
     _add_file(verify)
 
     moves = add_verb(verbs, "reassignments", _reassignments, "print the reassignments in progress")
-    moves.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
+    moves.add_argument("topics", nargs="*", metavar="TOPIC[:P,P]", help="default: all topics")
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
@@ -120,8 +120,9 @@ def _move(word: str) -> tuple[TopicPartition, list[int] | None]:
 
     name, _, nodes = word.rpartition("=")
     topic, _, number = name.rpartition(":")
-    parsed = [parse_digits(node) for node in nodes.split(",")]
-    if not topic or parse_digits(number) < 0 or (nodes != "cancel" and min(parsed) < 0):
+    parsed = [parse_int32(node) for node in nodes.split(",")]
+    is_valid = nodes == "cancel" or (min(parsed) >= 0 and len(set(parsed)) == len(parsed))
+    if not topic or parse_int32(number) < 0 or not is_valid:
         raise ConfigError(
             "TOPIC:P=NODES",
             word,
@@ -147,8 +148,13 @@ def _file_moves(file: str) -> list[tuple[TopicPartition, list[int]]]:
     if plan.get("version", 1) != 1:
         raise ConfigError("--file", file, "allowed: a plan of version 1")
     for entry in plan["partitions"]:
-        if not entry["replicas"]:
+        replicas = entry["replicas"]
+        if not replicas:
             raise ConfigError("--file", file, f"{_FORM} (a partition has no replicas)")
+        if not entry["topic"] or not all(0 <= number < 2**31 for number in (entry["partition"], *replicas)):
+            raise ConfigError("--file", file, f"{_FORM} (a topic, partition or replica is invalid)")
+        if len(set(replicas)) < len(replicas):
+            raise ConfigError("--file", file, f"{_FORM} (a partition has two replicas on one broker)")
         if set(entry.get("log_dirs", ())) - {"any"}:
             raise ConfigError("--file", file, 'allowed: "any" in log_dirs; brokers choose the directory')
     return [

@@ -57,6 +57,12 @@ def test_a_request_that_the_broker_does_not_have_is_one_error(capsys: pytest.Cap
     assert shell.errors == f"kproto cluster elect: ElectLeaders: {unsupported}\n"
 
 
+@pytest.mark.parametrize("number", ["-1", "2147483648", "x"])
+def test_an_invalid_node_id_is_rejected_also_without_execute(shell: Shell, number: str) -> None:
+    assert shell(f"cluster unregister {number}", code=2) == []
+    assert shell(f"cluster log-dirs --brokers {number}", code=2) == []
+
+
 def test_a_broker_is_unregistered_only_with_execute(shell: Shell) -> None:
     assert shell("cluster unregister 7") == ["unregister broker 7"]
     assert shell.errors == "no broker was unregistered; add --execute to do it\n"

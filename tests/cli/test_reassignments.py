@@ -105,11 +105,16 @@ def test_a_partition_that_does_not_exist_is_not_moved(shell: Shell) -> None:
     ("words", "allowed"),
     [
         ("reassign t:0=x", "allowed: a partition and its brokers, as in flights:0=1,2"),
+        ("reassign t:0=2147483648", "allowed: a partition and its brokers, as in flights:0=1,2"),
+        ("reassign t:2147483648=1", "allowed: a partition and its brokers, as in flights:0=1,2"),
+        ("reassign t:0=1,1", "allowed: a partition and its brokers, as in flights:0=1,2"),
         ("reassign", "allowed: TOPIC:P=NODES or --file"),
+        ("reassignments t:2147483648", "allowed: TOPIC or TOPIC:P,P"),
         ("reassign t:0=1 t:0=2", "allowed: each partition once"),
         ("reassign --file /no/such/file", "allowed: a readable file"),
         ("verify t:0=cancel", "allowed: the nodes of the partition"),
         ("propose t --brokers 1,1", "'1,1' is not a list of different node ids"),
+        ("propose t --brokers 2147483648", "'2147483648' is not a list of different node ids"),
         ("propose t --brokers 7", "allowed: 1"),
     ],
 )
@@ -128,6 +133,11 @@ def test_invalid_arguments_are_named(shell: Shell, words: str, allowed: str) -> 
         '{"version": 1}',
         plan("t", []),
         plan("t", ["1"]),  # type: ignore[list-item]
+        plan("t", [-1]),
+        plan("t", [2**31]),
+        plan("t", [1, 1]),
+        plan("t", [1], partition=-1),
+        plan("", [1]),
         plan("t", [1], log_dirs=["/data"]),
         plan("t"),
     ],
@@ -136,7 +146,7 @@ def test_an_invalid_file_is_named(shell: Shell, tmp_path: Path, text: str) -> No
     file = tmp_path / "plan.json"
     file.write_text(text)
     shell(f"cluster reassign --file {file}", code=2)
-    assert "--file" in shell.errors
+    assert f"--file='{file}'" in shell.errors or "at least one partition" in shell.errors
 
 
 @pytest.mark.parametrize(("brokers", "factor"), [(3, 2), (4, 3), (5, 3), (1, 1), (6, 6)])
