@@ -25,7 +25,7 @@ from kproto.records import rows as read_rows
 from kproto.records.builder import UnnumberedBatch
 from kproto.records.list_encoder import unnumbered
 
-from ..requests import ProducerIdAndEpoch
+from .transaction_requests import ProducerIdAndEpoch
 
 Headers = Sequence[tuple[str, bytes | None]]
 

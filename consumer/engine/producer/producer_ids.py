@@ -21,8 +21,8 @@ from ...producer_options import ProducerOptions
 from ..core import ClientCore
 from ..error_actions import INIT_PRODUCER_ID, ErrorAction, action_for
 from ..network.call import Call
-from ..requests import ProducerIdAndEpoch
 from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
+from .transaction_requests import ProducerIdAndEpoch
 
 
 class SequenceNumbers:

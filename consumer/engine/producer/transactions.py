@@ -56,7 +56,11 @@ from ..error_actions import (
 )
 from ..metadata.cluster import BrokerAddress
 from ..network.call import Call, Outcome, Prepared
-from ..requests import (
+from ..requests import coordinator_of, coordinator_request, topic_ids_of
+from ..timeouts import ADD_PARTITIONS_RETRY_BACKOFF_MS
+from .batches import PartitionQueue, ProducerBatch
+from .produce_responses import ProduceResponses
+from .transaction_requests import (
     LAST_END,
     LAST_OFFSETS,
     LAST_OFFSETS_WITH_NAMES,
@@ -67,16 +71,10 @@ from ..requests import (
     ProducerIdAndEpoch,
     add_partitions_request,
     added_partition_codes,
-    coordinator_of,
-    coordinator_request,
     init_producer_id_request,
-    topic_ids_of,
     txn_offset_commit_codes,
     txn_offset_commit_request,
 )
-from ..timeouts import ADD_PARTITIONS_RETRY_BACKOFF_MS
-from .batches import PartitionQueue, ProducerBatch
-from .produce_responses import ProduceResponses
 from .transaction_states import (
     CALLS,
     EDGES,

@@ -12,7 +12,7 @@ from consumer.engine.producer.batches import (
     current_place,
     split_batch,
 )
-from consumer.engine.requests import ProducerIdAndEpoch
+from consumer.engine.producer.transaction_requests import ProducerIdAndEpoch
 from kproto.group.subscription import TopicPartition
 from kproto.records import rows
 

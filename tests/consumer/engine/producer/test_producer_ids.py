@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from consumer.engine.producer.batches import LAST_EPOCH
-from consumer.engine.requests import ProducerIdAndEpoch
+from consumer.engine.producer.transaction_requests import ProducerIdAndEpoch
 from kproto.error_codes import ErrorCode
 from kproto.errors import UnsupportedVersion
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
