@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from json import dumps
 from typing import TYPE_CHECKING
@@ -68,11 +69,11 @@ def _add_controller(parser: argparse.ArgumentParser) -> None:
 
 
 def _directory_id(text: str) -> UUID:
-    try:
-        return UUID(bytes=urlsafe_b64decode(text + "=="))
-    except ValueError:
+    # b64decode skips characters that are not base64, so the form is checked first.
+    if not re.fullmatch(r"[\w-]{22}", text, re.ASCII):
         message = f"{text!r} is not a directory id of 22 characters, such as 5L0xoL9gTKa0Qt3k9UYy4A"
-        raise argparse.ArgumentTypeError(message) from None
+        raise argparse.ArgumentTypeError(message)
+    return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
 def uuid_text(value: UUID) -> str:

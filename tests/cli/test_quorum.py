@@ -87,6 +87,7 @@ def test_controllers_are_added_and_removed_only_with_execute(shell: Shell) -> No
     [
         (f"add-controller x --directory-id {ID} --listener C://a:1", "'x' is not a node id"),
         ("remove-controller 4 --directory-id short", "'short' is not a directory id of 22 characters"),
+        (f"remove-controller 4 --directory-id {ID}!.", "is not a directory id of 22 characters"),
         (f"add-controller 4 --directory-id {ID} --listener a:1", "allowed: NAME://HOST:PORT"),
         (f"add-controller 4 --directory-id {ID} --listener C://a", "allowed: NAME://HOST:PORT"),
     ],
