@@ -93,13 +93,18 @@ _PARAMETER: Final = re.compile(r"[?&;#]([\w.-]+)=")
 
 def without_secrets(message: str, words: Sequence[str]) -> str:
     """Return an error message in which the passwords from the command line `words` are masked."""
-    masked = {word: _mask_word(word, before) for before, word in zip(["", *words], words, strict=False)}
-    values = (word.partition("=")[2] for word in words if "=" in word)
-    masked |= {value: _mask_word(value, "") for value in values if value}
-    for word in sorted(masked, key=len, reverse=True):
-        if masked[word] != word:
-            message = message.replace(word, masked[word]).replace(repr(word)[1:-1], masked[word])
-    return message
+    pairs = [*zip(["", *words], words, strict=False)]
+    pairs += [(name, value) for name, _, value in (word.partition("=") for word in words)]
+    masks: dict[str, str] = {}
+    for before, word in pairs:
+        mask = _mask_word(word, before)
+        if word and mask != word:
+            masks |= {word: mask, repr(word)[1:-1]: mask}
+    if not masks:
+        return message
+    # All words are replaced in one pass, so that no mask is masked again.
+    longest_first = sorted(masks, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), lambda match: masks[match[0]], message)
 
 
 def _mask_word(word: str, before: str) -> str:

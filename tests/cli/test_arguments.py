@@ -153,3 +153,18 @@ def test_an_error_shows_no_password_of_the_command_line(
     message = parse.without_secrets(f"not allowed: {' | '.join(words)}", words)
     assert not any(text in message for text in hidden)
     assert all(text in message for text in shown)
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "shown"),
+    [
+        # A password that is part of the mask is masked once.
+        (["--password", "hidden"], "'hidden' is invalid", "'[hidden]' is invalid"),
+        (["--password", "x", "x"], "x is invalid", "[hidden] is invalid"),
+        (["--password", ""], "'' is invalid", "'' is invalid"),
+        (["--password=s3cr3t"], "'s3cr3t' is invalid", "'[hidden]' is invalid"),
+        (["--password", "a\\b"], r"'a\\b' or a\b", "'[hidden]' or [hidden]"),
+    ],
+)
+def test_the_mask_of_a_password_is_readable(words: list[str], message: str, shown: str) -> None:
+    assert parse.without_secrets(message, words) == shown
