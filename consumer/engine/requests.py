@@ -55,6 +55,10 @@ ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 # consumer uses no later version.
 LAST_WITH_NAMES: Final = 9
 _Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+# From this version on (Kafka 0.10.2), an OffsetFetch response has an error code of the group.
+_GROUP_ERROR_FROM = 2
+# The errors of single partitions in an OffsetFetch response (PARTITION_ERRORS of Java's OffsetFetchResponse).
+_PARTITION_ERRORS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
@@ -343,7 +347,7 @@ def offset_fetch_result(
 
     named: Iterable[tuple[str, Sequence[_Committed]]]
     if version < 8:
-        code = response.error_code
+        code = response.error_code if version >= _GROUP_ERROR_FROM else _group_error(response)
         named = ((topic.name, topic.partitions) for topic in response.topics)
     else:
         group_entry = next((committed for committed in response.groups if committed.group_id == group), None)
@@ -368,3 +372,12 @@ def offset_fetch_result(
         for name, parts in named
         for committed in parts
     )
+
+
+def _group_error(response: OffsetFetchResponse) -> int:
+    """Return the group's error code, which in these versions is the error code of every partition.
+
+    Follows Java's OffsetFetchResponse.topLevelError.
+    """
+    codes = (partition.error_code for topic in response.topics for partition in topic.partitions)
+    return next((code for code in codes if code and code not in _PARTITION_ERRORS), 0)

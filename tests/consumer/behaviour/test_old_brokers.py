@@ -95,6 +95,23 @@ def test_a_commit_by_name_includes_the_other_topics_if_one_was_deleted() -> None
     assert [topic.name for topic in request.topics] == ["u"]
 
 
+def test_with_offset_fetch_1_a_committed_offset_is_found_at_a_new_coordinator() -> None:
+    """Before version 2, an OffsetFetch response has the error of the group only in its partitions."""
+    world = World({"t": 1}, brokers=2, highest={"OffsetFetch": 1})
+    world.write("t", 0, *map(str, range(10)))
+    a = world.consumer(**GROUP)
+    a.assign({T0: 0})
+    assert world.run(until=lambda: len(a.records) == 10)
+    done = a.commit({T0: 7})
+    world.run(1_000)
+    assert a.done[done][1] is None
+    world.move_coordinator("g", 3 - world.cluster.group_coordinator_of("g"))
+    a.assign({})
+    a.assign({T0: None})
+    assert world.run(2_000, until=lambda: len(a.records) == 13)
+    assert a.values()[10:] == ["7", "8", "9"]
+
+
 @pytest.mark.parametrize("assigned", [False, True])
 def test_without_topic_ids_a_topic_that_was_missing_is_read_from_its_start(assigned: bool) -> None:
     world = World({"t": 1, "u": 1}, highest=WITHOUT_TOPIC_IDS)
