@@ -270,9 +270,9 @@ class Committer:
         if required_identity is None:
             for partition, (offset, leader_epoch, metadata) in offsets.items():
                 if (state := positions.get(partition)) is not None:
-                    state.on_commit_sent(offset, commit)
                     if positions.stores_manually and not is_initial:
                         state.store(offset, leader_epoch, metadata)
+                    state.on_commit_sent(offset, commit)
         return commit
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:

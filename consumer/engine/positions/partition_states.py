@@ -147,7 +147,8 @@ class PartitionState:
         self.fetch_offset = 0
         self.has_returned = False  # Whether records were returned after the position was set.
         self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
-        self.pending_commit: object | None = None  # The last commit that has not got a response.
+        # The last commit that has not got a response, or an offset that was stored after it.
+        self.pending_commit: object | None = None
         # The offset, leader epoch and metadata that the application stored last. It remains after its commit.
         self.stored: tuple[int, int | None, str] | None = None
         self.reset: OffsetReset | None = None
@@ -386,7 +387,10 @@ class PartitionState:
 
     def store(self, offset: int, leader_epoch: int | None, metadata: str) -> None:
         """Store the offset that the next commit is to contain, with its leader epoch and metadata."""
-        self.stored = offset, leader_epoch, metadata
+        stored = offset, leader_epoch, metadata
+        if self.stored != stored:
+            # A commit of the same offset may have contained another leader epoch or other metadata.
+            self.stored = self.pending_commit = stored
         self._home.update_uncommitted(self)
 
     def has_committed(self, offset: int | None) -> bool:

@@ -21,6 +21,7 @@ from consumer.engine import events as ev
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, ConfigError, IllegalState
+from kproto.messages.offset_commit import OffsetCommitRequest
 from tests.consumer.engine.stage import (
     AUTO,
     answer_commits,
@@ -92,6 +93,15 @@ def test_a_record_stores_the_offset_after_it_with_its_leader_epoch(bootstrap: st
         consumer.store_offsets(read(consumer)[3])
         consumer.commit()
         assert committed(bootstrap) == CommittedOffset(4, "", 0)
+
+
+def test_new_metadata_of_the_same_offset_is_committed(bootstrap: str) -> None:
+    with subscribed(bootstrap) as consumer:
+        read(consumer)
+        for note in ("a", "b"):
+            consumer.store_offsets({P0: CommittedOffset(2, note, 0)})
+            consumer.commit()
+            assert committed(bootstrap) == CommittedOffset(2, note, 0)
 
 
 def test_the_interval_commits_stored_offsets(bootstrap: str) -> None:
@@ -255,6 +265,26 @@ def test_offsets_stored_after_the_commit_of_a_revocation_are_an_error() -> None:
         store(a, 9)
     world.run(3_000)
     assert world.committed("g", P0) == 7
+
+
+def test_each_stored_offset_is_committed_once() -> None:
+    world = world_with_records()
+    a = caught_up_member(world, **STORED)
+    notes: list[str | None] = []
+
+    def tamper(client: Any, request: Any, version: int) -> None:
+        if isinstance(request, OffsetCommitRequest):
+            notes.append(request.topics[0].partitions[0].committed_metadata)
+
+    world.tamper = tamper
+    for note in ("a", "a", "b"):
+        for _ in range(2):
+            a.do(ev.StoreOffsets({P0: (7, None, note)}))
+            world.run(1_500)
+    a.do(ev.Commit("token", {P0: (7, None, "c")}, 1_000))
+    a.do(ev.StoreOffsets({P0: (7, None, "d")}))  # Before the response to the commit.
+    world.run(3_000)
+    assert notes == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("stores", [False, True])
