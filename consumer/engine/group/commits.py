@@ -224,8 +224,9 @@ class Committer:
         if self._core.partitions.stores_manually:
             is_lost = state.to_commit
         else:
-            is_lost = state.has_returned and not state.has_committed(state.position)
-        if state.has_position and is_lost:
+            has_read = state.has_position and state.has_returned
+            is_lost = has_read and not state.has_committed(state.position)
+        if is_lost:
             self._lost[state.partition] = (state.position, state.committed)
 
     def forget_losses(self) -> None:

@@ -21,6 +21,8 @@ from consumer.engine import events as ev
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, ConfigError, IllegalState
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.offset_commit import OffsetCommitRequest
 from tests.consumer.engine.stage import (
     AUTO,
@@ -304,3 +306,24 @@ def test_a_lost_partition_fails_a_commit_only_if_a_stored_offset_was_lost(stores
     assert world.run(until=lambda: len(a.records) == 20)  # The new assignment begins at the committed offset.
     world.run(3_000)
     assert world.committed("g", P0) == 0
+
+
+def test_a_lost_partition_without_a_position_fails_a_commit() -> None:
+    world = world_with_records()
+    a = caught_up_member(world, **{**STORED, "enable_auto_commit": False})
+    store(a, 7)
+
+    def tamper(client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            world.cut(client)
+        if isinstance(request, HeartbeatRequest):
+            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        return None
+
+    world.tamper = tamper
+    a.seek_to("earliest", P0)
+    a.pause_polling()
+    assert world.run(3_000, until=lambda: not a.engine.partitions)
+    token = a.commit()
+    world.run(100)
+    assert isinstance(a.done[token][1], CommitFailed)
