@@ -16,9 +16,10 @@ from ...messages.alter_partition_reassignments import (
 from ..broker import Broker
 from ..call import Call, Result
 from ..security.acls import Operation
-from ..topics import Partition
+from ..topics import Partition, Topic
 from .api import Api
 from .authorization import AUTHORIZATION_FAILED, on_cluster
+from .repeated_names import name_in_messages
 from .replica_assignment import assignment_fault
 
 Fault = tuple[ErrorCode, str]
@@ -38,11 +39,14 @@ def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
     if request.timeout_ms <= 0:
         return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version)
     responses: list[ReassignableTopicResponse] = []
-    for topic in request.topics:
+    count = sum(len(topic.partitions) for topic in request.topics)
+    for requested in request.topics:
+        topic = broker.topics.named(requested.name)
+        name = name_in_messages(requested.name, count)
         results = [
-            _result(entry, _reassign(broker, request, topic.name, entry)) for entry in topic.partitions
+            _result(entry, _reassign(broker, request, topic, name, entry)) for entry in requested.partitions
         ]
-        responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
+        responses.append(ReassignableTopicResponse(name=requested.name, partitions=results))
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -53,10 +57,13 @@ def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
 
 
 def _reassign(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, name: str, entry: ReassignablePartition
+    broker: Broker,
+    request: AlterPartitionReassignmentsRequest,
+    topic: Topic | None,
+    name: str,
+    entry: ReassignablePartition,
 ) -> Fault | None:
-    """Move one partition. Return the error and Kafka's message, or None."""
-    topic = broker.topics.named(name)
+    """Move one partition. Return the error and Kafka's message, which contains `name`, or None."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
     index = entry.partition_index

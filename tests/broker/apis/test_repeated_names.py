@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproto.broker.apis.repeated_names import MAX_REPEATED, repeat_as_named
+from kproto.broker.apis.repeated_names import MAX_REPEATED, name_in_messages, repeat_as_named
 
 
 def test_each_name_is_answered_in_the_order_of_the_request() -> None:
@@ -13,3 +13,10 @@ def test_large_answers_are_not_repeated() -> None:
     large = "x" * (MAX_REPEATED // 2)
     assert repeat_as_named({"a": large}, ["a"] * 3, len) == [large] * 3
     assert repeat_as_named({"a": large}, ["a"] * 4, len) == [large]
+
+
+def test_a_name_is_cut_if_the_messages_about_it_would_be_large() -> None:
+    assert name_in_messages("t" * 249, 4_000) == "t" * 249
+    assert name_in_messages("t" * 249, 10_000) == "t" * 104
+    assert name_in_messages("é" * 249, 10_000) == "é" * 52
+    assert name_in_messages("t", 0) == "t"

@@ -21,6 +21,11 @@ from kproto.broker.apis import describe_groups
 from kproto.broker.apis.repeated_names import MAX_REPEATED
 from kproto.broker.apis.table import APIS
 from kproto.broker.machine import FrameReceived, Tick, next_deadline
+from kproto.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kproto.messages.describe_groups import DescribeGroupsRequest
 from kproto.messages.headers import encode_request
 from kproto.wire.message import Message
@@ -116,6 +121,12 @@ def test_work_and_responses_are_bounded_by_the_size_of_the_request() -> None:
     for seed in seeds(COUNT) if draws_new else range(COUNT):
         with repeatable(seed, "KPROTO_REQUESTS=1"):
             check_cost(seed)
+
+
+def test_error_messages_about_partitions_of_a_topic_with_a_long_name_are_bounded() -> None:
+    partitions = [ReassignablePartition(partition_index=0, replicas=None)] * 5_000
+    topic = ReassignableTopic(name="t" * 3_000, partitions=partitions)
+    Cost(stage_with_data(), AlterPartitionReassignmentsRequest(topics=[topic]), version=1).check()
 
 
 # ---- the checks detect a missing limit
