@@ -22,7 +22,7 @@ from .authorization import AUTHORIZATION_FAILED, on_cluster
 from .repeated_names import name_in_messages
 from .replica_assignment import assignment_fault
 
-Fault = tuple[ErrorCode, str]
+Fault = tuple[ErrorCode, str | None]
 
 
 def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
@@ -37,7 +37,7 @@ def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
             throttle_time_ms=0, error_code=0, error_message=None, responses=[]
         )
     if request.timeout_ms <= 0:
-        return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version)
+        return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version, None)
     responses: list[ReassignableTopicResponse] = []
     count = sum(len(topic.partitions) for topic in request.topics)
     for requested in request.topics:
@@ -101,16 +101,19 @@ def _result(entry: ReassignablePartition, fault: Fault | None) -> ReassignablePa
 
 
 def refuse(
-    request: AlterPartitionReassignmentsRequest, error: ErrorCode, version: int
+    request: AlterPartitionReassignmentsRequest,
+    error: ErrorCode,
+    version: int,
+    message: str | None = AUTHORIZATION_FAILED,
 ) -> AlterPartitionReassignmentsResponse:
     """Return a response with a top-level error, and with the same error for each partition."""
-    fault = error, AUTHORIZATION_FAILED
+    fault = error, message
     responses = [
         ReassignableTopicResponse(name=topic.name, partitions=[_result(p, fault) for p in topic.partitions])
         for topic in request.topics
     ]
     return AlterPartitionReassignmentsResponse(
-        throttle_time_ms=0, error_code=error, error_message=AUTHORIZATION_FAILED, responses=responses
+        throttle_time_ms=0, error_code=error, error_message=message, responses=responses
     )
 
 

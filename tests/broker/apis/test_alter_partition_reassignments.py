@@ -81,3 +81,4 @@ def test_a_zero_timeout_is_refused() -> None:
     response = Stage({"t": 1}).client().ask(request)
     codes = [entry.error_code for topic in response.responses for entry in topic.partitions]
     assert [response.error_code, *codes] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    assert response.error_message is None
