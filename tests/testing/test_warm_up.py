@@ -13,8 +13,12 @@ pytest_plugins = ["pytester"]
 
 MODULE = """
 import sys
-from hypothesis import given, strategies
+from hypothesis import given, settings, strategies
 from kproto.messages.fetch import FetchResponse
+
+# Hypothesis's own profile has no deadline in CI.
+settings.register_profile("deadline", deadline=200)
+settings.load_profile("deadline")
 
 @given(strategies.booleans())
 def test_the_first_example_finds_everything_compiled(value):
