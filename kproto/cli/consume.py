@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DecodeError, KprotoError
@@ -13,7 +15,7 @@ from .record_formats import FORMATS, formatted, json_value
 from .tables import cell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from consumer import Consumer, ConsumerRecord, TopicPartition
 
@@ -98,14 +100,14 @@ def _consume(options: argparse.Namespace) -> int:
         }
     with Consumer(options.bootstrap, **config) as consumer:
         records = _of_group(consumer, options) if options.group else _of_partitions(consumer, options)
-        for number, record in enumerate(records, 1):
-            try:
-                _print(record, fields, options)
-            except ValueError as error:
-                place = f"{record.topic_partition} @ {record.offset}"
-                raise KprotoError(f"{place}: a key or value is not in the format json: {error}") from None
-            if number == options.count:
-                break
+        # The records of a group end by themselves, after the last one was committed.
+        with closing(records):
+            for record in islice(records, None if options.group else options.count):
+                try:
+                    _print(record, fields, options)
+                except ValueError as error:
+                    place = f"{record.topic_partition} @ {record.offset}"
+                    raise KprotoError(f"{place}: a key or value is not in the format json: {error}") from None
     return 0
 
 
@@ -115,23 +117,29 @@ def _is_internal(word: str) -> bool:
     return word.partition(":")[0] in RECORDS_OF
 
 
-def _of_group(consumer: Consumer, options: argparse.Namespace) -> Iterator[ConsumerRecord]:
-    """Yield records as a member of a group, and commit them after they were printed.
+def _of_group(consumer: Consumer, options: argparse.Namespace) -> Generator[ConsumerRecord]:
+    """Yield records as a member of a group, and commit the records that were printed.
 
-    Without `--follow` the end is reached when no partition that the member owns has further records.
+    A record counts as printed when the caller takes the next one. Without `--follow` the end is reached when
+    no partition that the member owns has further records.
     """
     if any(":" in topic for topic in options.topics):
         raise ConfigError("--group", options.group, "allowed only for whole topics")
     consumer.subscribe(options.topics)
-    printed = 0
-    while True:
-        max_records = None if options.count is None else min(500, options.count - printed)
+    count = 0
+    while count != options.count:
+        max_records = None if options.count is None else min(500, options.count - count)
         records = consumer.poll(1.0, max_records)
-        for record in records:
-            printed += 1
-            if printed == options.count:
-                consumer.commit({record.topic_partition: record.offset + 1})
-            yield record
+        printed: dict[TopicPartition, int] = {}
+        try:
+            for record in records:
+                yield record
+                count += 1
+                printed[record.topic_partition] = record.offset + 1
+        except GeneratorExit:  # The caller could not print a record.
+            if printed:
+                consumer.commit(printed)
+            raise
         if records:
             sys.stdout.flush()
             consumer.commit()
@@ -145,7 +153,7 @@ def _at_the_end(consumer: Consumer) -> bool:
     return all(consumer.position(partition) >= (ends[partition].offset or 0) for partition in owned)
 
 
-def _of_partitions(consumer: Consumer, options: argparse.Namespace) -> Iterator[ConsumerRecord]:
+def _of_partitions(consumer: Consumer, options: argparse.Namespace) -> Generator[ConsumerRecord]:
     """Yield the records between `--from` and `--to`, without a group."""
     partitions = [
         partition

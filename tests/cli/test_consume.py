@@ -188,3 +188,20 @@ def test_an_open_transaction_ends_a_read_committed_consume(shell: Shell) -> None
         assert shell("consume pending --isolation read_committed") == ["committed"]
         assert shell("consume pending") == ["committed", "open"]
         producer.abort()
+
+
+def test_a_group_commits_the_records_before_an_invalid_one(shell: Shell) -> None:
+    shell("topics create grouped")
+    with Producer(shell.bootstrap) as producer:
+        for value in (b"1", b"x", b"3"):
+            producer.send("grouped", value)
+    words = "consume grouped --value-format json --group strict"
+
+    def committed() -> int:
+        with Consumer(shell.bootstrap, group_id="strict") as consumer:
+            [position] = consumer.committed([TopicPartition("grouped", 0)]).values()
+        assert position is not None
+        return position.offset
+
+    assert shell(words, code=1) == ["1"]
+    assert committed() == 1
