@@ -36,7 +36,7 @@ class _Decoder:
     """Decodes values with the schemas of their writers."""
 
     def __init__(self, registry: Registry, reader_schema: str | None = None, *, part: str = "value") -> None:
-        self._fastavro = _fastavro()
+        self._fastavro = fastavro_module()
         self._registry = registry
         self._part = checked_part(part)
         self._reader = (
@@ -94,7 +94,7 @@ class _Encoder:
     ) -> None:
         if schema is None and not use_latest_version:
             raise ConfigError("schema", None, "an Avro schema in JSON, unless use_latest_version is True")
-        self._fastavro = _fastavro()
+        self._fastavro = fastavro_module()
         self._registry = registry
         self._part = checked_part(part)
         self._text = schema
@@ -152,7 +152,8 @@ class AsyncAvroSerializer(_Encoder):
         return self._encode(await self._writers.get_async(self._subject(topic)), value)
 
 
-def _fastavro() -> Any:
+def fastavro_module() -> Any:
+    """Return the module fastavro. Raises MissingExtra."""
     try:
         return import_module("fastavro")
     except ImportError:
@@ -177,7 +178,14 @@ def _json(text: str) -> Any:
 
 
 def _parsed(fastavro: Any, schema: Schema) -> Any:
-    """Parse a schema, after the schemas to which it refers."""
+    return parsed_schema(fastavro, schema)[0]
+
+
+def parsed_schema(fastavro: Any, schema: Schema) -> tuple[Any, dict[str, Any]]:
+    """Return a schema as fastavro parses it, and its named types by their full names.
+
+    The named types include those of the schemas to which it refers.
+    """
     named: dict[str, Any] = {}
     for _, reference in schema.references():
         fastavro.parse_schema(_json(reference.text), named_schemas=named)
@@ -185,4 +193,4 @@ def _parsed(fastavro: Any, schema: Schema) -> Any:
     # fastavro stores the types to which a schema refers only in the schema of a named type. In other schemas
     # (an array, a map, a union) `expand` replaces the names of the types by the types.
     is_named = isinstance(top, dict) and cast("Any", top).get("type") in ("record", "error", "enum", "fixed")
-    return fastavro.parse_schema(top, named_schemas=named, expand=bool(named) and not is_named)
+    return fastavro.parse_schema(top, named_schemas=named, expand=bool(named) and not is_named), named

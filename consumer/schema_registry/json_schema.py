@@ -21,7 +21,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, cast
 
 import msgspec
 
@@ -54,7 +54,7 @@ _Check: TypeAlias = Callable[[Any], None]
 _Writer: TypeAlias = tuple[SchemaId, _Check]
 # Writes JSON as Confluent's serializer does: without spaces, and with floats as Python writes them (msgspec
 # writes 1e22 instead of 1e+22). NaN is rejected, because JSON has none.
-_WRITER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 # The limit for the text of an error, which contains a part of the value.
 _MAX_TEXT = 300
 
@@ -72,7 +72,7 @@ class _Decoder(Generic[T]):
         part: str = "value",
         validate: bool = True,
     ) -> None:
-        _require_jsonschema()
+        require_jsonschema()
         self._registry = registry
         self._type = type
         self._part = checked_part(part)
@@ -147,7 +147,7 @@ class _Encoder:
     ) -> None:
         if schema is None and not use_latest_version:
             raise ConfigError("schema", None, "a JSON Schema, unless use_latest_version is True")
-        _require_jsonschema()
+        require_jsonschema()
         self._registry = registry
         self._part = checked_part(part)
         self._text = schema
@@ -181,7 +181,7 @@ class _Encoder:
         schema_id, check = writer
         plain = msgspec.to_builtins(value, str_keys=True)
         check(plain)
-        return encoded_id(schema_id) + _WRITER.encode(plain).encode()
+        return encoded_id(schema_id) + JSON_WRITER.encode(plain).encode()
 
 
 class JsonSchemaSerializer(_Encoder):
@@ -273,7 +273,8 @@ def _title(text: str) -> str:
     return title if isinstance(title, str) else ""
 
 
-def _require_jsonschema() -> None:
+def require_jsonschema() -> None:
+    """Raise MissingExtra if a package of the extra `jsonschema` is missing."""
     try:
         import_module("jsonschema")
         import_module("referencing.jsonschema")

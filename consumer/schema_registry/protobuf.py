@@ -34,7 +34,7 @@ from .protobuf_schema import (
     message_names,
     registered_files,
 )
-from .registry import Reference, Registry, SchemaId
+from .registry import Reference, Registry, Schema, SchemaId
 from .subjects import (
     RequestedOnce,
     SubjectNameStrategy,
@@ -67,7 +67,7 @@ class _Decoder(Generic[M]):
     def __init__(
         self, message_type: type[M] | None = None, *, registry: Registry | None = None, part: str = "value"
     ) -> None:
-        _require_protobuf()
+        require_protobuf()
         if (message_type is None) == (registry is None):
             raise ConfigError(
                 "message_type",
@@ -82,13 +82,11 @@ class _Decoder(Generic[M]):
     def _requested(self, place: _Place) -> Any:
         """Return the class of a message in a registered schema. Raises RegistryFailed, ValueError."""
         schema_id, indexes = place
-        factory: Any = import_module("google.protobuf.message_factory")
         schema = self._registry.schema(schema_id, SERIALIZED)
         names = message_names(schema)
         if indexes not in names:
             raise ValueError(f"schema {schema_id} has no message with the indexes {list(indexes)}")
-        pool = descriptor_pool(registered_files(schema))
-        return factory.GetMessageClass(pool.FindMessageTypeByName(names[indexes]))
+        return message_type_of(schema, names[indexes])
 
     def _decode(self, message_type: Any, data: bytes) -> M:
         message = message_type()
@@ -135,7 +133,7 @@ class _Encoder:
         normalize_schemas: bool = False,
         use_latest_version: bool = False,
     ) -> None:
-        _require_protobuf()
+        require_protobuf()
         self._message_type = _checked_type(message_type)
         self._descriptor: Any = self._message_type.DESCRIPTOR
         self._registry = registry
@@ -231,7 +229,15 @@ def _checked_type(message_type: Any) -> Any:
     return cast("Any", message_type)
 
 
-def _require_protobuf() -> None:
+def message_type_of(schema: Schema, name: str) -> Any:
+    """Return the class of a message in a registered schema, which has descriptors. Raises ValueError."""
+    factory: Any = import_module("google.protobuf.message_factory")
+    pool = descriptor_pool(registered_files(schema))
+    return factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def require_protobuf() -> None:
+    """Raise MissingExtra if the package protobuf is missing."""
     try:
         import_module("google.protobuf.message")
     except ImportError:

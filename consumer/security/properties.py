@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_REGISTRY_PREFIXES: Final = ("schema.registry.", "basic.auth.", "bearer.auth.")
 _WHITESPACE: Final = "".join(map(chr, range(0x21)))  # The characters that Java's String.trim removes.
 _MODULES: Final = {
     "PlainLoginModule": ("PLAIN",),
@@ -105,6 +106,20 @@ def about_security(path: str | Path) -> dict[str, str]:
     unreadable.
     """
     return {name: value for name, value in _read(path).items() if name.startswith(PREFIXES)}
+
+
+def about_registry(path: str | Path) -> dict[str, str]:
+    """Read a file, and return its properties about the schema registry. Raise ConfigError if it is
+    unreadable.
+
+    Confluent's tools take a property about the login with and without the prefix `schema.registry.`. It is
+    returned without this prefix.
+    """
+    selected = {name: value for name, value in _read(path).items() if name.startswith(_REGISTRY_PREFIXES)}
+    return {
+        name if name == "schema.registry.url" else name.removeprefix("schema.registry."): value
+        for name, value in sorted(selected.items())
+    }
 
 
 def _read(path: Any) -> dict[str, str]:

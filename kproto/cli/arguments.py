@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeVar, cast
 
 from ..errors import ConfigError, without_long_words
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from consumer import TopicPartition
     from consumer.security import SecurityConfig
 
+
+T = TypeVar("T")
 
 _LONGEST_MS = 366 * 86_400_000
 
@@ -174,8 +176,22 @@ def client_security(path: Path) -> SecurityConfig:
     """
     from consumer.security import client_properties
 
+    return _from_command_config(lambda: client_properties(path, "admin"))
+
+
+def registry_properties(path: Path) -> dict[str, str]:
+    """Return the properties about the schema registry in the file that `--command-config` names.
+
+    Raises a ConfigError that names the option, if the file cannot be read.
+    """
+    from consumer.security.properties import about_registry
+
+    return _from_command_config(lambda: about_registry(path))
+
+
+def _from_command_config(read: Callable[[], T]) -> T:
     try:
-        return client_properties(path, "admin")
+        return read()
     except ConfigError as error:
         if error.option != "path":
             raise

@@ -8,10 +8,12 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, DecodeError, KprotoError
+from ..errors import ConfigError, DecodeError, KprotoError, MissingExtra
+from ..printable import escape_unprintable
 from .arguments import Subparsers, parse_digits, positive, topic_partitions
 from .connection import add_connection, client_options
-from .record_formats import FORMATS, formatted, json_value
+from .record_formats import add_formats, formatted, json_value
+from .schema_formats import decoders
 from .tables import cell
 
 if TYPE_CHECKING:
@@ -57,8 +59,7 @@ def add(commands: Subparsers) -> None:
         metavar="FIELDS",
         help=f"any of {', '.join(_FIELDS)}, in the order of kafka-console-consumer; default: value",
     )
-    consume.add_argument("--key-format", choices=FORMATS, default="string", help="default: string")
-    consume.add_argument("--value-format", choices=FORMATS, default="string", help="default: string")
+    add_formats(consume)
     consume.add_argument(
         "--messages",
         action="store_true",
@@ -70,6 +71,11 @@ def add(commands: Subparsers) -> None:
         choices=("read_uncommitted", "read_committed"),
         default="read_uncommitted",
         help="with read_committed, records of aborted and open transactions are not printed",
+    )
+    consume.add_argument(
+        "--skip-invalid",
+        action="store_true",
+        help="report keys and values that are not in their format, and continue after them",
     )
     add_connection(consume)
     consume.set_defaults(run=_consume)
@@ -98,6 +104,8 @@ def _consume(options: argparse.Namespace) -> int:
             "auto_offset_reset": options.start,
             "enable_auto_commit": False,
         }
+    options.decoders = decoders(options)
+    invalid = 0
     with Consumer(options.bootstrap, **config) as consumer:
         records = _of_group(consumer, options) if options.group else _of_partitions(consumer, options)
         # The records of a group end by themselves, after the last one was committed.
@@ -105,10 +113,16 @@ def _consume(options: argparse.Namespace) -> int:
             for record in islice(records, None if options.group else options.count):
                 try:
                     _print(record, fields, options)
-                except ValueError as error:
-                    place = f"{record.topic_partition} @ {record.offset}"
-                    raise KprotoError(f"{place}: a key or value is not in the format json: {error}") from None
-    return 0
+                except _InvalidPart as error:
+                    if not options.skip_invalid:
+                        raise
+                    invalid += 1
+                    print(f"kproto consume: {error}", file=sys.stderr)
+    return 1 if invalid else 0
+
+
+class _InvalidPart(KprotoError):
+    """Raised if the key or value of a record is not in its format."""
 
 
 def _is_internal(word: str) -> bool:
@@ -213,6 +227,7 @@ def _print_messages(record: ConsumerRecord) -> None:
 
 
 def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespace) -> None:
+    """Print a record. Raises _InvalidPart if a part of it that is printed is not in its format."""
     if options.messages:
         _print_messages(record)
         return
@@ -225,19 +240,45 @@ def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespac
             "offset": record.offset,
             "timestamp": record.timestamp,
             "headers": [[name, json_value(value, "string")] for name, value in record.headers],
-            "key": json_value(record.key, options.key_format),
-            "value": json_value(record.value, options.value_format),
+            "key": _part(record, "key", options),
+            "value": _part(record, "value", options),
         }
         print(one_line(shown))
         return
     has_timestamp = record.timestamp_type != "NoTimestampType"
-    headers = ",".join(f"{cell(name)}:{formatted(value, 'string')}" for name, value in record.headers)
+    headers = ",".join(
+        f"{cell(name)}:{formatted(json_value(value, 'string'), 'string')}" for name, value in record.headers
+    )
     texts = {
         "timestamp": f"{record.timestamp_type}:{record.timestamp}" if has_timestamp else "NO_TIMESTAMP",
         "partition": f"Partition:{record.partition}",
         "offset": f"Offset:{record.offset}",
         "headers": headers or "NO_HEADERS",
-        "key": formatted(record.key, options.key_format),
-        "value": formatted(record.value, options.value_format),
     }
+    for part, form in (("key", options.key_format), ("value", options.value_format)):
+        if part in fields:
+            texts[part] = formatted(_part(record, part, options), form)
     print("\t".join(texts[field] for field in _FIELDS if field in fields))
+
+
+def _part(record: ConsumerRecord, part: str, options: argparse.Namespace) -> Any:
+    """Return the key or value of a record for a JSON line.
+
+    Raises _InvalidPart if it is not in its format, and RegistryFailed if the registry does not respond.
+    """
+    from consumer.schema_registry.registry import NoSuchSchema, RegistryFailed
+
+    data, form = (record.key, options.key_format) if part == "key" else (record.value, options.value_format)
+    decode = options.decoders.get(part)
+    try:
+        return json_value(data, form) if decode is None or data is None else decode(record, data)
+    except (RegistryFailed, MissingExtra) as error:
+        if not isinstance(error, NoSuchSchema):
+            raise
+        reason: Exception = error
+    # The packages of the formats with a schema raise many kinds of errors for invalid bytes.
+    except Exception as error:
+        reason = error
+    place = f"{record.topic_partition} @ {record.offset}"
+    text = escape_unprintable(str(reason) or type(reason).__name__)
+    raise _InvalidPart(f"{place}: the {part} is not in the format {form}: {text}") from None

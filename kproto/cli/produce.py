@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import ConfigError
 from .arguments import Subparsers, key_values, parse_digits
 from .connection import add_connection, client_options
-from .record_formats import FORMATS, parsed
+from .record_formats import TEXT_FORMATS, add_formats, parsed
+from .schema_formats import add_schemas, encoders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,8 +46,8 @@ def add(commands: Subparsers) -> None:
         "--compression", choices=_CODECS, default="none", help="compress the batches; default: none"
     )
     produce.add_argument("--null-marker", metavar="TEXT", help="a key or value with this text is null")
-    produce.add_argument("--key-format", choices=FORMATS, default="string", help="default: string")
-    produce.add_argument("--value-format", choices=FORMATS, default="string", help="default: string")
+    add_formats(produce)
+    add_schemas(produce)
     add_connection(produce)
     produce.set_defaults(run=_produce)
 
@@ -78,6 +79,7 @@ def _produce(options: argparse.Namespace) -> int:
     )
     headers = [(name, value.encode()) for name, value in key_values("--header", options.header).items()]
     parse = _from_json if options.json else _from_text
+    options.encoders = encoders(options)
     deliveries: list[Delivery] = []
     with Producer(options.bootstrap, **config) as producer:
         try:
@@ -144,8 +146,10 @@ def _data(text: str | None, part: str, options: argparse.Namespace) -> bytes | N
         return None
     form = options.key_format if part == "key" else options.value_format
     try:
-        return parsed(text, form)
-    except ValueError as error:
+        encode = options.encoders.get(part)
+        return parsed(text, form) if encode is None else encode(text)
+    # The packages of the formats with a schema raise many kinds of errors for values that do not fit.
+    except Exception as error:
         raise ValueError(f"a {part} in the format {form}; this one is not ({error})") from None
 
 
@@ -153,7 +157,7 @@ def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `Producer.send` for an object with the keys `_KEYS`; other keys are ignored.
 
     So the output of `kproto consume --json` can be sent again. A key or value that is not a string is sent as
-    its JSON.
+    its JSON, or in the format that has a schema.
     """
     try:
         fields: object = json.loads(line)
@@ -166,9 +170,8 @@ def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
         value = record.get(part)
         if value is not None:
             form = options.key_format if part == "key" else options.value_format
-            text = (
-                value if isinstance(value, str) and form != "json" else json.dumps(value, ensure_ascii=False)
-            )
+            is_text = isinstance(value, str) and form in TEXT_FORMATS
+            text = value if is_text else json.dumps(value, ensure_ascii=False)
             record[part] = _data(text, part, options)
     record["headers"] = [_header(header) for header in record.get("headers") or ()]
     return record

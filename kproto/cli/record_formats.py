@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from base64 import b64decode, b64encode
 from typing import Any
 
 from ..printable import escape_unprintable
+from .schema_formats import KINDS, add_registry
 
-FORMATS = ("string", "hex", "base64", "json")
+TEXT_FORMATS = ("string", "hex", "base64")
+FORMATS = (*TEXT_FORMATS, "json", *KINDS)
 
 
-def formatted(data: bytes | None, form: str) -> str:
-    """Return a key or value as text. None is the text null, as in Kafka's tools.
+def add_formats(parser: argparse.ArgumentParser) -> None:
+    """Add the options `--key-format`, `--value-format` and `--registry`."""
+    for part in ("key", "value"):
+        parser.add_argument(
+            f"--{part}-format",
+            choices=FORMATS,
+            default="string",
+            metavar="FORMAT",
+            help=f"one of {', '.join(FORMATS)}; default: string",
+        )
+    add_registry(parser)
 
-    On a terminal, unprintable characters of a string are escaped. Raises ValueError for invalid JSON.
+
+def formatted(value: Any, form: str) -> str:
+    """Return the text of a key or value, given as `json_value` returns it. None is null, as in Kafka's tools.
+
+    On a terminal, unprintable characters are escaped.
     """
-    if data is None:
-        return "null"
-    if form == "hex":
-        return data.hex()
-    if form == "base64":
-        return b64encode(data).decode()
-    if form == "json":
-        return json.dumps(json.loads(data), ensure_ascii=False, separators=(",", ":"))
-    text = data.decode("utf-8", errors="backslashreplace")
+    if form not in TEXT_FORMATS:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    else:
+        text = "null" if value is None else value
     return escape_unprintable(text) if sys.stdout.isatty() else text
 
 
 def json_value(data: bytes | None, form: str) -> Any:
-    """Return a key or value for a JSON line: null, the value of its JSON, or a string."""
-    if data is not None and form == "json":
-        return json.loads(data)
-    return None if data is None else formatted(data, form)
+    """Return a key or value for a JSON line: null, the value of its JSON, or a string.
+
+    Raises ValueError for invalid JSON.
+    """
+    match form:
+        case _ if data is None:
+            return None
+        case "hex":
+            return data.hex()
+        case "base64":
+            return b64encode(data).decode()
+        case "json":
+            return json.loads(data)
+        case _:
+            return data.decode("utf-8", errors="backslashreplace")
 
 
 def parsed(text: str, form: str) -> bytes:
-    """Return the bytes of a key or value that was given as text. Raises ValueError."""
+    """Return the bytes of a key or value that was given as text, in a format without a schema. Raises
+    ValueError.
+    """
     if form == "hex":
         return bytes.fromhex(text)
     if form == "base64":

@@ -104,7 +104,7 @@ def test_formats_of_values(shell: Shell, form: str, expected: str) -> None:
 
 def test_a_value_that_is_not_json_is_an_error_with_its_place(shell: Shell) -> None:
     shell("consume text --value-format json", code=1)
-    assert shell.errors.startswith("kproto consume: text-0 @ 0: a key or value is not in the format json: ")
+    assert shell.errors.startswith("kproto consume: text-0 @ 0: the value is not in the format json: ")
 
 
 def test_read_committed_skips_aborted_records(shell: Shell) -> None:
@@ -205,3 +205,17 @@ def test_a_group_commits_the_records_before_an_invalid_one(shell: Shell) -> None
 
     assert shell(words, code=1) == ["1"]
     assert committed() == 1
+    assert shell(f"{words} --skip-invalid --count 1", code=1) == []
+    assert committed() == 2
+    assert shell(words) == ["3"]
+    assert committed() == 3
+
+
+def test_invalid_records_are_skipped_with_an_option(shell: Shell) -> None:
+    shell("topics create mixed")
+    with Producer(shell.bootstrap) as producer:
+        for value in (b"1", b"x\x1b", b"3"):
+            producer.send("mixed", value)
+    assert shell("consume mixed --value-format json --skip-invalid", code=1) == ["1", "3"]
+    assert shell.errors.startswith("kproto consume: mixed-0 @ 1: the value is not in the format json: ")
+    assert shell("consume mixed --value-format json", code=1) == ["1"]

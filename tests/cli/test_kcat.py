@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from consumer import Admin, Producer
+from consumer import Admin, Producer, TopicPartition
+from consumer.schema_registry.avro import AvroSerializer
+from consumer.schema_registry.registry import Registry
 from kproto.broker.server import Server
 from tests.cli.stage import Shell
+from tests.consumer.schema_registry.stage import registry_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "command-line.md"
 # 2026-11-28T09:30:00Z, the timestamp of the first record. Each further record is ten minutes later.
@@ -29,6 +32,7 @@ PRINTED = {
     "kcat -C -t flights -p 0 -o 3 -c 2": ["v3", "v4"],
     "kcat -C -t flights -o s@1795858200000 -o e@1795861800000 -e": [f"v{n}" for n in range(6)],
     "kcat -C -t flights -K: -e": [f"k{n}\tv{n}" for n in range(10)],
+    "kcat -C -t flights -s value=avro -r http://localhost:8081 -e": ['"BER"'],
     "kcat -Q -t flights:0:1795858200000": ["flights:0:0"],
 }
 
@@ -51,6 +55,19 @@ def flights(broker: Server) -> Iterator[None]:
         admin.delete_topics(["flights"])
 
 
+@pytest.fixture
+def registry(broker: Server) -> Iterator[str]:
+    """Replace the records of `flights` by a string in Avro, and yield the address of its schema registry."""
+    pytest.importorskip("fastavro")
+    pytest.importorskip("urllib3")
+    with registry_server() as server, Admin(broker.bootstrap) as admin:
+        admin.delete_records({TopicPartition("flights", 0): 10})
+        serializer = AvroSerializer(Registry.at(server.url), '"string"')
+        with Producer(broker.bootstrap, value_serializer=serializer) as producer:
+            producer.send("flights", "BER", partition=0)
+        yield server.url
+
+
 def test_the_table_has_calls_of_all_modes() -> None:
     assert {kcat.split()[1] for kcat, _ in ROWS} == {"-L", "-C", "-G", "-P", "-Q"}
     assert PRINTED.keys() <= {kcat for kcat, _ in ROWS}
@@ -58,12 +75,18 @@ def test_the_table_has_calls_of_all_modes() -> None:
 
 @pytest.mark.parametrize(("kcat", "commands"), ROWS, ids=[kcat for kcat, _ in ROWS])
 def test_the_command_does_what_the_call_of_kcat_does(
-    kcat: str, commands: list[str], shell: Shell, monkeypatch: pytest.MonkeyPatch
+    kcat: str,
+    commands: list[str],
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     assert commands
     for command in commands:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"k:v\n")))
         words = shlex.split(command)[1:]
+        if "--registry" in words:
+            words[words.index("--registry") + 1] = request.getfixturevalue("registry")
         # Without a number of records, --follow would wait until Ctrl-C.
         lines = shell("", *words, *(["--count", "10"] if "--follow" in words else []))
         assert lines == PRINTED.get(kcat, lines)

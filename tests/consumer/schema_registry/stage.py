@@ -19,6 +19,7 @@ class RegistryServer:
         self.schemas: list[dict[str, Any]] = []  # The schema with id N is at index N - 1.
         self.subjects: dict[str, list[int]] = {}
         self.requests: list[str] = []
+        self.logins: set[str | None] = set()
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, dict[str, Any]]:
         self.requests.append(f"{method} {path}")
@@ -80,6 +81,7 @@ def registry_server() -> Iterator[RegistryServer]:
         def do_GET(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
+            registry.logins.add(self.headers.get("Authorization"))
             status, answer = registry.answer(self.command, urlsplit(self.path).path, body)
             data = json.dumps(answer).encode()
             self.send_response(status)

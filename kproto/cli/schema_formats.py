@@ -1,0 +1,256 @@
+"""The formats of keys and values whose schemas are in a registry: Avro, Protobuf and JSON Schema.
+
+The bytes are those of the serializers in `consumer.schema_registry`, which are Confluent's. Shown as JSON:
+Avro as in `avro_json`, Protobuf as in Google's JSON mapping with all fields that have a default, and the JSON
+of a JSON Schema as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import ConfigError, KprotoError
+from .arguments import parse_digits, registry_properties
+from .avro_json import JsonReader, to_json
+
+if TYPE_CHECKING:
+    from consumer import ConsumerRecord
+    from consumer.schema_registry.registry import Registry, Schema, SchemaId
+
+# Maps each format to the registry's name of its schemas.
+KINDS: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
+_LATEST: Final = "latest"
+_LOGIN_VARIABLE: Final = "KPROTO_REGISTRY_LOGIN"
+_LOGIN: Final = "basic.auth.user.info"
+
+# Returns a key or value for a JSON line. Its errors are those of the deserializer.
+Decode = Callable[["ConsumerRecord[Any, Any]", bytes], Any]
+# Returns the bytes of a key or value that was given as the text of its JSON. Raises ValueError.
+Encode = Callable[[str], bytes]
+
+
+def add_registry(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--registry`."""
+    parser.add_argument(
+        "--registry",
+        metavar="URL",
+        help=f"the schema registry, for the formats {', '.join(KINDS)}; default: schema.registry.url in the "
+        f"file of --command-config. The login is {_LOGIN} in this file, or NAME:PASSWORD in the environment "
+        f"variable {_LOGIN_VARIABLE}",
+    )
+
+
+def add_schemas(parser: argparse.ArgumentParser) -> None:
+    """Add the options that select the schemas of keys and values to send."""
+    for part in ("key", "value"):
+        parser.add_argument(
+            f"--{part}-schema",
+            metavar="SCHEMA",
+            help="a file, whose schema is registered, the id of a registered schema, or latest, the newest "
+            f"schema of the subject TOPIC-{part}; default: latest",
+        )
+        parser.add_argument(
+            f"--{part}-message",
+            metavar="NAME",
+            help="the message of a Protobuf schema, with its package; default: the first one",
+        )
+
+
+def decoders(options: argparse.Namespace) -> dict[str, Decode]:
+    """Return a function for each part, key or value, whose format has a schema. Raises ConfigError."""
+    parts = _parts_with_schema(options)
+    registry = _registry(options, parts)
+    return {part: _decoder(form, registry, part) for part, form in parts.items()}
+
+
+def encoders(options: argparse.Namespace) -> dict[str, Encode]:
+    """Return a function for each part, key or value, whose format has a schema.
+
+    Requests the schemas, and registers those that are in files. Raises ConfigError, RegistryFailed.
+    """
+    parts = _parts_with_schema(options)
+    for part in ("key", "value"):
+        for option, forms in ((f"{part}_schema", tuple(KINDS)), (f"{part}_message", ("protobuf",))):
+            given = getattr(options, option)
+            if given is not None and parts.get(part) not in forms:
+                allowed = f"allowed only with --{part}-format {', '.join(forms)}"
+                raise ConfigError(f"--{option.replace('_', '-')}", given, allowed)
+    registry = _registry(options, parts)
+    return {part: _encoder(form, registry, part, options) for part, form in parts.items()}
+
+
+def _parts_with_schema(options: argparse.Namespace) -> dict[str, str]:
+    formats = {"key": options.key_format, "value": options.value_format}
+    return {part: form for part, form in formats.items() if form in KINDS}
+
+
+def _registry(options: argparse.Namespace, parts: dict[str, str]) -> Registry:
+    """Return the client of the registry. Raises ConfigError."""
+    from consumer.schema_registry.registry import OptionNames, Registry
+    from consumer.security.option_names import mask_secret
+
+    names = OptionNames("--registry", f"{_LOGIN} or {_LOGIN_VARIABLE}", "the schema's id or subject")
+    if not parts:
+        if options.registry is not None:
+            raise ConfigError(
+                "--registry", mask_secret("url", options.registry), f"allowed only with {_formats()}"
+            )
+        return Registry((), None, names)
+    file = options.command_config
+    properties = {} if file is None else registry_properties(file)
+    url = properties.pop("schema.registry.url", None)
+    user = properties.pop(_LOGIN, None) or os.environ.get(_LOGIN_VARIABLE)
+    source = properties.pop("basic.auth.credentials.source", "USER_INFO")
+    if source != "USER_INFO":
+        raise ConfigError("basic.auth.credentials.source", source, "allowed: USER_INFO")
+    if properties:
+        name, value = properties.popitem()
+        allowed = f"not supported; allowed: schema.registry.url and {_LOGIN}"
+        raise ConfigError(name, mask_secret(name, value), allowed)
+    if (address := options.registry or url) is None:
+        form = next(iter(parts.values()))
+        raise ConfigError("--registry", None, f"needed for the format {form}, such as http://localhost:8081")
+    return Registry.at(address, user, names)
+
+
+def _formats() -> str:
+    return f"the formats {', '.join(KINDS)}"
+
+
+def _decoder(form: str, registry: Registry, part: str) -> Decode:
+    match form:
+        case "avro":
+            from consumer.schema_registry.avro import AvroDeserializer
+
+            avro = AvroDeserializer(registry, part=part)
+            return lambda record, data: to_json(avro.deserialize(record.topic, data, record.headers))
+        case "protobuf":
+            from consumer.schema_registry.protobuf import ProtobufDeserializer
+
+            protobuf: Any = ProtobufDeserializer(registry=registry, part=part)
+            return lambda record, data: _message_json(
+                protobuf.deserialize(record.topic, data, record.headers)
+            )
+        case _:
+            from consumer.schema_registry.json_schema import JsonSchemaDeserializer
+
+            checked: Any = JsonSchemaDeserializer(registry, part=part)
+            return lambda record, data: checked.deserialize(record.topic, data, record.headers)
+
+
+def _message_json(message: Any) -> Any:
+    json_format: Any = import_module("google.protobuf.json_format")
+    pool = message.DESCRIPTOR.file.pool
+    return json_format.MessageToDict(message, always_print_fields_with_no_presence=True, descriptor_pool=pool)
+
+
+def _encoder(form: str, registry: Registry, part: str, options: argparse.Namespace) -> Encode:
+    word = getattr(options, f"{part}_schema") or _LATEST
+    try:
+        schema_id, schema = _selected(registry, form, part, options.topic, word)
+        match form:
+            case "avro":
+                return _avro_encoder(schema_id, schema)
+            case "protobuf":
+                return _protobuf_encoder(schema_id, schema, part, getattr(options, f"{part}_message"))
+            case _:
+                return _json_encoder(schema_id, schema)
+    except KprotoError:
+        raise
+    # The packages of the formats raise many kinds of errors for schemas that are not valid.
+    except Exception as error:
+        raise ConfigError(f"--{part}-schema", word, f"allowed: a schema for {form} ({error})") from None
+
+
+def _selected(registry: Registry, form: str, part: str, topic: str, word: str) -> tuple[SchemaId, Schema]:
+    """Return the schema that the option `--key-schema` or `--value-schema` selects, and its id."""
+    from consumer.schema_registry.protobuf_schema import SERIALIZED
+    from consumer.schema_registry.subjects import require_kind
+
+    subject = f"{topic}-{part}"
+    representation = SERIALIZED if form == "protobuf" else ""
+    if word == _LATEST:
+        schema_id, schema = registry.latest_id(subject, representation)
+    else:
+        schema_id = parse_digits(word)
+        if schema_id < 0:
+            schema_id = registry.id_of(
+                subject, _file(f"--{part}-schema", word), kind=KINDS[form], register=True
+            )
+        schema = registry.schema(schema_id, representation)
+    return schema_id, require_kind(schema, KINDS[form])
+
+
+def _file(option: str, word: str) -> str:
+    try:
+        return Path(word).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        allowed = f"allowed: the file of a schema ({why}), the id of a schema, or latest"
+        raise ConfigError(option, word, allowed) from None
+
+
+def _avro_encoder(schema_id: SchemaId, schema: Schema) -> Encode:
+    from io import BytesIO
+
+    from consumer.schema_registry.avro import fastavro_module, parsed_schema
+    from consumer.schema_registry.wire_format import encoded_id
+
+    fastavro = fastavro_module()
+    parsed, named = parsed_schema(fastavro, schema)
+    reader = JsonReader(parsed, named)
+
+    def encode(text: str) -> bytes:
+        file = BytesIO(encoded_id(schema_id))
+        file.seek(0, os.SEEK_END)
+        fastavro.schemaless_writer(file, parsed, reader.read(json.loads(text)))
+        return file.getvalue()
+
+    return encode
+
+
+def _protobuf_encoder(schema_id: SchemaId, schema: Schema, part: str, wanted: str | None) -> Encode:
+    from consumer.schema_registry.protobuf import message_type_of, require_protobuf
+    from consumer.schema_registry.protobuf_schema import message_names
+    from consumer.schema_registry.wire_format import encoded_id, encoded_indexes
+
+    require_protobuf()
+    json_format: Any = import_module("google.protobuf.json_format")
+    names = message_names(schema)
+    indexes = {name: place for place, name in names.items()}
+    name = names.get((0,)) if wanted is None else wanted
+    if name is None or name not in indexes:
+        raise ConfigError(f"--{part}-message", wanted, f"allowed: {', '.join(indexes) or 'no message'}")
+    message_type = message_type_of(schema, name)
+    prefix = encoded_id(schema_id) + encoded_indexes(indexes[name])
+    pool = message_type.DESCRIPTOR.file.pool
+
+    def encode(text: str) -> bytes:
+        try:
+            message = json_format.Parse(text, message_type(), descriptor_pool=pool)
+        except json_format.ParseError as error:
+            raise ValueError(str(error)) from None
+        return prefix + bytes(message.SerializeToString())
+
+    return encode
+
+
+def _json_encoder(schema_id: SchemaId, schema: Schema) -> Encode:
+    from consumer.schema_registry.json_schema import JSON_WRITER, check_function, require_jsonschema
+    from consumer.schema_registry.wire_format import encoded_id
+
+    require_jsonschema()
+    check = check_function(schema)
+
+    def encode(text: str) -> bytes:
+        value = json.loads(text)
+        check(value)
+        return encoded_id(schema_id) + JSON_WRITER.encode(value).encode()
+
+    return encode
