@@ -1,4 +1,4 @@
-"""The pages about clients in Go name every option, method and error of the newest releases."""
+"""The pages about clients in Go name every option, method and error of consumers in the newest releases."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def missing_on(page: str, wanted: set[str], heading: str = "") -> set[str]:
     """Return the wanted names that the first column of the page's tables does not have."""
     assert len(wanted) > 20
     named = names(page, heading)
-    return wanted - named - {name.rpartition(".")[2] for name in named}
+    return wanted - named - {part for name in named for part in name.split(".")}
 
 
 def unknown_on(page: str, exports: Collection[Exported], heading: str = "") -> set[str]:
@@ -124,3 +124,51 @@ def test_the_page_about_franz_go_has_the_class_of_each_error_of_kerr() -> None:
     assert len(codes) > 100
     assert set(codes.values()) <= {*ErrorCode}
     assert wrong_classes("franz-go", "Errors of kerr", codes) == []
+
+
+# The page about sarama ends with tables about another library, sarama-cluster.
+SARAMAS_OWN: Final = "^(?!sarama-cluster)"
+
+
+def test_the_page_about_sarama_has_every_option_method_and_error_of_consumers() -> None:
+    exports = exported("github.com/IBM/sarama")
+    types = (
+        "ConsumerGroup(Session|Claim|Handler)?|(Partition)?Consumer|(Partition)?OffsetManager|"
+        "ConsumerInterceptor"
+    )
+    wanted = {
+        *matching(exports, "field", "Config", r"[A-Z]\w*\..*|ClientID|RackID|ChannelBufferSize|Version"),
+        *matching(exports, "field", "ConsumerMessage"),
+        *matching(exports, "method", types),
+        *matching(exports, "value", "-", "Err.*"),
+    }
+    assert missing_on("sarama", wanted, SARAMAS_OWN) == set()
+    assert unknown_on("sarama", exports, SARAMAS_OWN) == set()
+
+
+def test_the_page_about_sarama_has_the_class_of_each_error_of_a_broker() -> None:
+    assert wrong_classes("sarama", "Errors", error_codes("github.com/IBM/sarama", "errors.go")) == []
+
+
+def test_the_page_about_kafka_go_has_every_option_and_method_of_readers() -> None:
+    exports = exported("github.com/segmentio/kafka-go")
+    types = "Reader(Config|Stats)?|ConsumerGroup(Config)?|Generation|Message|Dialer"
+    wanted = {
+        *matching(exports, "field|method", types),
+        *matching(exports, "value", "-", "Err.*"),
+    }
+    assert missing_on("kafka-go", wanted) == set()
+    # These names are of other packages: io, and plain.
+    assert unknown_on("kafka-go", exports) == {"EOF", "Username", "Password"}
+
+
+def test_the_page_about_kafka_go_has_the_class_of_each_error_of_a_broker() -> None:
+    assert wrong_classes("kafka-go", "Errors", error_codes("github.com/segmentio/kafka-go", "error.go")) == []
+
+
+def error_codes(module: str, file: str) -> dict[str, int]:
+    """Return the codes of brokers by the name of the module's constant."""
+    text = (source(module) / file).read_text()
+    codes = {name: int(number) for name, number in re.findall(r"(?m)^\s+(\w+) +K?Error += (-?\d+)", text)}
+    assert len(codes) > 80
+    return {name: number for name, number in codes.items() if number}
