@@ -26,6 +26,7 @@ LAYERS = (
         "lazy_imports",
         "printable",
         "http",
+        "otlp",
     ),
     ("wire",),
     ("messages",),

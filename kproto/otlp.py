@@ -1,0 +1,260 @@
+"""OpenTelemetry's MetricsData (OTLP metrics v1): the payload of PushTelemetry (KIP-714).
+
+A payload has gauges and sums, which are all that KIP-714 allows. Clients push metrics by default, so encoding
+requires no package: protobuf is an extra. Seven small messages of protobuf are needed.
+
+Rules:
+
+* `encode` writes one ResourceMetrics. Java's clients write one for each metric, with equal resources.
+* `decode` accepts both, and ignores fields, kinds of metrics and types of attributes that it does not know.
+* `decode` raises only DecodeError. Its cost is linear in the size of the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeAlias
+
+from .errors import DecodeError
+
+AttributeValue: TypeAlias = str | bool | int | float
+
+
+class Temporality(IntEnum):
+    """AggregationTemporality: whether a sum counts from the previous data point, or from its start."""
+
+    UNSPECIFIED = 0
+    DELTA = 1
+    CUMULATIVE = 2
+
+
+class MetricPoint(NamedTuple):
+    """One data point of a gauge or sum."""
+
+    name: str
+    value: int | float
+    attributes: Mapping[str, AttributeValue] = {}
+    # The time of the value, in nanoseconds since 1970.
+    time_ns: int = 0
+    # The start of the interval of a sum, in nanoseconds since 1970; 0 if unknown.
+    start_ns: int = 0
+    # None for a gauge.
+    temporality: Temporality | None = None
+    is_monotonic: bool = False
+    # The attributes of the client, such as group_id.
+    resource: Mapping[str, AttributeValue] = {}
+
+
+# Encoding.
+
+_VARINT: Final = 0
+_FIXED64: Final = 1
+_BYTES: Final = 2
+_FIXED32: Final = 5
+
+_double: Final = struct.Struct("<d")
+_fixed64: Final = struct.Struct("<Q")
+_signed64: Final = struct.Struct("<q")
+
+
+def encode(points: Iterable[MetricPoint], resource: Mapping[str, AttributeValue]) -> bytes:
+    """Return MetricsData with `points`; `resource` has the attributes of the client.
+
+    The field `resource` of the points is ignored.
+    """
+    described = b"".join(_bytes_field(1, _attribute(*item)) for item in resource.items())
+    metrics = b"".join(_bytes_field(2, _metric(point)) for point in points)
+    return _bytes_field(1, _bytes_field(1, described) + _bytes_field(2, metrics))
+
+
+def _metric(point: MetricPoint) -> bytes:
+    value = _double.pack(point.value) if isinstance(point.value, float) else _signed64.pack(point.value)
+    data_point = b"".join(
+        (
+            b"\x11" + _fixed64.pack(point.start_ns) if point.start_ns else b"",
+            b"\x19" + _fixed64.pack(point.time_ns),
+            (b"\x21" if isinstance(point.value, float) else b"\x31") + value,
+            *(_bytes_field(7, _attribute(*item)) for item in point.attributes.items()),
+        )
+    )
+    data = _bytes_field(1, data_point)
+    name = _bytes_field(1, point.name.encode())
+    if point.temporality is None:
+        return name + _bytes_field(5, data)
+    monotonic = b"\x18\x01" if point.is_monotonic else b""
+    return name + _bytes_field(7, data + bytes((0x10, point.temporality)) + monotonic)
+
+
+def _attribute(key: str, value: AttributeValue) -> bytes:
+    if isinstance(value, bool):
+        encoded = bytes((0x10, value))
+    elif isinstance(value, str):
+        encoded = _bytes_field(1, value.encode("utf-8", "replace"))
+    elif isinstance(value, int):
+        encoded = b"\x18" + _varint(value % (1 << 64))
+    else:
+        encoded = b"\x21" + _double.pack(value)
+    return _bytes_field(1, key.encode()) + _bytes_field(2, encoded)
+
+
+def _bytes_field(number: int, value: bytes) -> bytes:
+    return bytes((number << 3 | _BYTES,)) + _varint(len(value)) + value
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 127:
+        encoded.append(number & 127 | 128)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+# Decoding.
+
+# The bits of the longest varint, which has ten bytes.
+_MAX_VARINT_BITS: Final = 70
+_NAME: Final = "MetricsData"
+
+
+class _Field(NamedTuple):
+    number: int
+    wire_type: int
+    # The value of a varint, otherwise the bytes of the field.
+    value: int
+    data: bytes
+    # The position of the field's data in the payload.
+    offset: int
+
+
+def decode(data: bytes) -> list[MetricPoint]:
+    """Return the data points of MetricsData, in their order. Raises DecodeError for malformed bytes."""
+    points: list[MetricPoint] = []
+    for resource_metrics in _messages(_fields(data, 0), 1):
+        fields = list(_fields(resource_metrics.data, resource_metrics.offset))
+        resource: dict[str, AttributeValue] = {}
+        for field in _messages(fields, 1):
+            resource |= _attributes(_fields(field.data, field.offset), 1)
+        for scope in _messages(fields, 2):
+            for metric in _messages(_fields(scope.data, scope.offset), 2):
+                points += _decode_metric(metric, resource)
+    return points
+
+
+def _decode_metric(metric: _Field, resource: Mapping[str, AttributeValue]) -> Iterator[MetricPoint]:
+    fields = list(_fields(metric.data, metric.offset))
+    name = "".join([_text(field) for field in _messages(fields, 1)][-1:])
+    for kind in fields:
+        if kind.wire_type == _BYTES and kind.number in (5, 7):
+            yield from _data_points(name, kind, resource)
+
+
+def _data_points(name: str, kind: _Field, resource: Mapping[str, AttributeValue]) -> Iterator[MetricPoint]:
+    fields = list(_fields(kind.data, kind.offset))
+    numbers = {field.number: field.value for field in fields if field.wire_type == _VARINT}
+    temporality = None
+    if kind.number == 7:
+        known = {*Temporality}
+        code = numbers.get(2, 0)
+        temporality = Temporality(code) if code in known else Temporality.UNSPECIFIED
+    for data_point in _messages(fields, 1):
+        values = list(_fields(data_point.data, data_point.offset))
+        value: int | float = 0
+        times = {2: 0, 3: 0}
+        for field in values:
+            if field.wire_type == _FIXED64 and field.number in times:
+                [times[field.number]] = _fixed64.unpack(field.data)
+            elif field.wire_type == _FIXED64 and field.number == 4:
+                [value] = _double.unpack(field.data)
+            elif field.wire_type == _FIXED64 and field.number == 6:
+                [value] = _signed64.unpack(field.data)
+        yield MetricPoint(
+            name,
+            value,
+            _attributes(values, 7),
+            times[3],
+            times[2],
+            temporality,
+            kind.number == 7 and bool(numbers.get(3, 0)),
+            resource,
+        )
+
+
+def _attributes(fields: Iterable[_Field], number: int) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {}
+    for attribute in _messages(fields, number):
+        key, value = "", None
+        for field in _fields(attribute.data, attribute.offset):
+            if field.wire_type == _BYTES and field.number == 1:
+                key = _text(field)
+            elif field.wire_type == _BYTES and field.number == 2:
+                value = _attribute_value(field)
+        if value is not None:
+            attributes[key] = value
+    return attributes
+
+
+def _attribute_value(any_value: _Field) -> AttributeValue | None:
+    """Return the value of an attribute; None for arrays, maps and bytes, which KIP-714 does not use."""
+    value: AttributeValue | None = None
+    for field in _fields(any_value.data, any_value.offset):
+        if field.wire_type == _BYTES and field.number == 1:
+            value = _text(field)
+        elif field.wire_type == _VARINT and field.number == 2:
+            value = bool(field.value)
+        elif field.wire_type == _VARINT and field.number == 3:
+            value = field.value - ((field.value >> 63 & 1) << 64)
+        elif field.wire_type == _FIXED64 and field.number == 4:
+            [value] = _double.unpack(field.data)
+    return value
+
+
+def _messages(fields: Iterable[_Field], number: int) -> list[_Field]:
+    return [field for field in fields if field.number == number and field.wire_type == _BYTES]
+
+
+def _text(field: _Field) -> str:
+    try:
+        return field.data.decode()
+    except UnicodeDecodeError:
+        raise DecodeError(_NAME, -1, str(field.number), field.offset, "the text is not UTF-8") from None
+
+
+def _fields(data: bytes, offset: int) -> Iterator[_Field]:
+    """Yield the fields of a message, whose first byte has the position `offset` in the payload."""
+    at = 0
+    while at < len(data):
+        tag, at = _read_varint(data, at, offset)
+        number, wire_type = tag >> 3, tag & 7
+        value = 0
+        if wire_type == _VARINT:
+            value, end = _read_varint(data, at, offset)
+        elif wire_type == _BYTES:
+            size, at = _read_varint(data, at, offset)
+            end = at + size
+        elif wire_type in (_FIXED64, _FIXED32):
+            end = at + (8 if wire_type == _FIXED64 else 4)
+        else:
+            raise DecodeError(_NAME, -1, str(number), offset + at, f"unsupported wire type {wire_type}")
+        if number == 0:
+            raise DecodeError(_NAME, -1, "0", offset + at, "the number of a field must be at least 1")
+        if end > len(data):
+            raise DecodeError(_NAME, -1, str(number), offset + at)
+        yield _Field(number, wire_type, value, data[at:end], offset + at)
+        at = end
+
+
+def _read_varint(data: bytes, at: int, offset: int) -> tuple[int, int]:
+    """Return a varint of at most 64 bits, and the position after it."""
+    number = shift = 0
+    while at < len(data) and shift < _MAX_VARINT_BITS:
+        byte = data[at]
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number & (1 << 64) - 1, at
+        shift += 7
+    detail = "" if shift < _MAX_VARINT_BITS else "a varint has more than ten bytes"
+    raise DecodeError(_NAME, -1, "", offset + at, detail)
