@@ -231,6 +231,10 @@ def _is_number(value: Any) -> bool:
     return is_whole(value) or isinstance(value, float)
 
 
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_port(value: Any) -> bool:
     return is_whole(value) and 0 <= value < 1 << 16
 
@@ -247,6 +251,7 @@ BYTES: Final = Rule(_is_bytes, "bytes")
 WHOLE_NUMBER: Final = Rule(is_whole, "a whole number")
 ZERO_OR_MORE: Final = Rule(_is_zero_or_more, "a whole number, 0 or more")
 NUMBER: Final = Rule(_is_number, "a number")
+BOOLEAN: Final = Rule(_is_bool, "True or False")
 PORT: Final = Rule(_is_port, "a port, up to 65535; 0 is any free one")
 FUNCTION: Final = Rule(callable, "a function")
 FUNCTION_WITHOUT_ARGUMENTS: Final = Rule(callable, "a function that takes nothing")

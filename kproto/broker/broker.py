@@ -23,6 +23,7 @@ from ..messages.headers import encode_response
 from ..transactions.state import OFFSETS_TOPIC
 from ..wire.message import Message
 from .call import Call, DelayedRequest, Node
+from .client_metrics import ClientMetricsManager
 from .cluster import BrokerCluster
 from .connection import Connection
 from .faults import replace_errors, set_throttle_time
@@ -114,6 +115,7 @@ class Broker:
         self.coordinator: Final = self.cluster.coordinator
         self.transactions: Final = self.cluster.transactions
         self.fetch_sessions: Final = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
+        self.client_metrics: Final = ClientMetricsManager(self.cluster.client_metrics)
         self.connections: Final = self.cluster.connections
         self.users: Final = users or Users()
         self.acls: Final = initial_acls(settings) if acls is None else acls

@@ -31,6 +31,7 @@ from ..group.coordinators import GroupCoordinators
 from ..machine import SendResponse
 from ..transactions.state import TransactionPartition, offsets_partition, state_partition
 from .call import Node
+from .client_metrics import ClientMetricsResources
 from .connection import Connection
 from .dynamic_config import DynamicConfig
 from .fetch_sessions import FetchSessions
@@ -97,6 +98,7 @@ class BrokerCluster:
         # (Producer id, partition of `__consumer_offsets`) -> the epoch of the ongoing transaction.
         self._pending_offsets: Final[dict[tuple[int, TransactionPartition], int]] = {}
         self.dynamic: Final = DynamicConfig(settings)
+        self.client_metrics: Final = ClientMetricsResources()
         # Entity -> its quotas by name. They are stored and described, and have no effect.
         self.client_quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}
         # The level of the feature transaction.version, if UpdateFeatures has changed it, and the number of

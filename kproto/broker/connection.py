@@ -31,6 +31,10 @@ class Connection:
     large_request: LargeRequest | None = None
     listener: str = "PLAINTEXT"
     certificate_principal: str = ANONYMOUS
+    port: int = 0
+    # The client library, from ApiVersions.
+    software_name: str = "unknown"
+    software_version: str = "unknown"
     # The SASL state of the connection; None on a listener without SASL.
     authenticator: SaslAuthenticator | None = None
 

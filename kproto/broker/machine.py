@@ -62,6 +62,8 @@ class ClientConnected(NamedTuple):
     listener: str = "PLAINTEXT"
     # The principal of the client's certificate.
     principal: str = ANONYMOUS
+    # The client's port, or 0 if it is unknown.
+    port: int = 0
 
 
 class FrameReceived(NamedTuple):
@@ -227,6 +229,7 @@ def _on_client_connected(broker: Broker, event: ClientConnected, now: int) -> No
         event.host,
         listener=event.listener,
         certificate_principal=event.principal,
+        port=event.port,
         authenticator=authenticator,
     )
 
@@ -257,6 +260,7 @@ def _forget_connection(broker: Broker, conn: int) -> None:
     if connection is not None:
         broker.cluster.unsent -= connection.unsent_bytes
     broker.purgatory.remove(conn)
+    broker.client_metrics.on_disconnect(conn)
     broker.pending_closes.pop(conn, None)
     broker.close_deadlines.drop(conn)
     broker.muted.drop(conn)

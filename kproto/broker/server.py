@@ -36,6 +36,7 @@ from ..errors import ConfigError, IllegalState
 from ..http import request, shown
 from ..messages.index import API_NAMES, response_class
 from ..validation import (
+    BOOLEAN,
     FUNCTION,
     NAMES_TO_NUMBERS,
     NAMES_TO_SETTINGS,
@@ -55,6 +56,7 @@ from .acceptor import Acceptor, close_acceptors, listening_socket
 from .apis.table import APIS, REFUSABLE, served_versions
 from .broker import Broker
 from .call import Node
+from .client_metrics import PushedMetrics, kafka_uuid
 from .machine import (
     CleanLogs,
     CreateTopic,
@@ -110,6 +112,8 @@ class Server:
     * `users` maps user names to passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default, tokens
       are checked with the keys of sasl.oauthbearer.jwks.endpoint.url.
     * `tls` is the SSL context of listeners with SSL in their protocol.
+    * With `telemetry`, clients may push their metrics to the broker (KIP-714): see `telemetry`. As in Kafka,
+      a broker without a receiver for metrics does not serve the APIs that clients use for it.
 
     Raises ConfigError for settings that are not allowed. Use the server in `async with`, or call `start` and
     `stop`. A stopped server can be started again, and keeps its records, offsets and groups.
@@ -125,6 +129,7 @@ class Server:
         listen=TEXTS,
         users=secret(NAMES_TO_TEXTS),
         tls=_SSL_CONTEXT,
+        telemetry=BOOLEAN,
     )
     def __init__(
         self,
@@ -139,8 +144,9 @@ class Server:
         users: Mapping[str, str] | None = None,
         tokens: Check | None = None,
         tls: ssl.SSLContext | None = None,
+        telemetry: bool = False,
     ) -> None:
-        self._apis = served_versions(highest)
+        self._apis = served_versions(highest, telemetry=telemetry)
         self._topics = dict(topics or {})
         settings = dict(settings or {})
         addresses = str(settings.pop("advertised.listeners", ""))
@@ -180,6 +186,15 @@ class Server:
     def users(self) -> Users:
         """The users of the broker; `set` and `remove` change them while clients are connected."""
         return self._users
+
+    @property
+    def telemetry(self) -> list[PushedMetrics]:
+        """The metrics that clients pushed, the oldest first; bounded in number and size.
+
+        Clients push metrics only if a client metrics resource requests them. An Admin creates it with
+        `incremental_alter_configs`, or `kproto configs alter client-metrics NAME --set "metrics=*"`.
+        """
+        return self.broker.client_metrics.pushes
 
     def _token_check(self) -> Check | None:
         """Return a function that checks tokens with the keys of the JWKS URL; None without a URL."""
@@ -262,7 +277,7 @@ class Server:
                 self._advertised |= self._other_addresses
                 first = self._advertised[self._listeners[0].protocol]
                 node = Node(self._settings.node_id, *first, self._advertised)
-                cluster_id = _cluster_id(uuid.uuid4())
+                cluster_id = kafka_uuid(uuid.uuid4())
                 broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id, users=self._users)
                 for name, partitions in self._topics.items():
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
@@ -500,6 +515,7 @@ class Server:
     listen=TEXTS,
     users=secret(NAMES_TO_TEXTS),
     tls=_SSL_CONTEXT,
+    telemetry=BOOLEAN,
 )
 def running(
     topics: Mapping[str, int] | None = None,
@@ -512,6 +528,7 @@ def running(
     users: Mapping[str, str] | None = None,
     tokens: Check | None = None,
     tls: ssl.SSLContext | None = None,
+    telemetry: bool = False,
 ) -> Generator[Server]:
     """Run a server in its own thread and event loop, for blocking code.
 
@@ -529,6 +546,7 @@ def running(
         users=users,
         tokens=tokens,
         tls=tls,
+        telemetry=telemetry,
     )
     started: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
@@ -595,10 +613,3 @@ def advertised(host: str) -> str:
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _cluster_id(value: uuid.UUID) -> str:
-    """Return a cluster id in Kafka's form: 22 characters of URL-safe base64."""
-    import base64
-
-    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")

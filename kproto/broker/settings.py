@@ -141,6 +141,8 @@ class Settings:
     socket_request_max_bytes: int = _setting(104_857_600, Integer(32, 0))
     # Whether TLS listeners request client certificates: none, requested or required.
     ssl_client_auth: str = _setting("none", choice(*SSL_CLIENT_AUTH))
+    # The largest payload of metrics that a client may push, in bytes after compression: 1 MiB by default.
+    telemetry_max_bytes: int = _setting(1_048_576, Integer(32, 1))
     # Principals that may do everything, separated by semicolons, for example User:alice;User:bob.
     super_users: str = _setting("", Text(_check_super_users))
     group: GroupSettings

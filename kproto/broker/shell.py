@@ -182,7 +182,7 @@ class Shell:
         if self._idle_timer is None:
             self.close_idle_connections()
         name = principal(None if connection.tls is None else connection.tls.client_certificate)
-        event = ClientConnected(connection.conn, host, connection.listener, name)
+        event = ClientConnected(connection.conn, host, connection.listener, name, connection.port)
         self.connection_step(connection, event)
 
     def on_disconnected(self, connection: SocketConnection) -> None:

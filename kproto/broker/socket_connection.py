@@ -108,6 +108,7 @@ class SocketConnection(asyncio.Protocol):
         self._is_half_closed = False
         self.conn = 0
         self.peer = "?"
+        self.port = 0
         # The event loop's time of the last traffic.
         self.used_at = 0.0
 
@@ -115,7 +116,7 @@ class SocketConnection(asyncio.Protocol):
         """Register the connection, or with TLS wait for its handshake."""
         self.transport = cast(asyncio.Transport, transport)
         peer: tuple[Any, ...] = transport.get_extra_info("peername") or ("", 0)
-        self._host = str(peer[0])
+        self._host, self.port = str(peer[0]), int(peer[1])
         self.peer = f"{peer[0]}:{peer[1]}"
         if self.tls is None:
             self._owner.on_connected(self, self._host)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingExtra
 from .codecs import CodecError, Full, gzip, lz4, snappy, zstd
 
 # The names of the codecs, as in Kafka's ``compression.type``. The index of a name is the codec's number in
@@ -74,6 +74,15 @@ def allowance(compressed: int, max_decompressed: int | None = None) -> int:
     if max_decompressed is not None:
         return max_decompressed
     return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)
+
+
+def has_codec(codec: int) -> bool:
+    """Return whether the package of the codec that has this number is installed."""
+    try:
+        compress(codec, b"")
+    except MissingExtra:
+        return False
+    return True
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:

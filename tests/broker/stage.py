@@ -87,7 +87,7 @@ class Stage:
         **settings: str | int,
     ) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        apis = served_versions(highest)
+        apis = served_versions(highest, telemetry=True)
         self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092), apis)
         self.now = 1_000_000
         self.closed: dict[int, str] = {}

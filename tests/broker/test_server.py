@@ -14,6 +14,7 @@ import time
 import traceback
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -27,10 +28,13 @@ from kproto.group.classic import coordinator
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.end_txn import EndTxnRequest
+from kproto.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.index import response_class
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.metadata import MetadataRequest
+from kproto.messages.push_telemetry import PushTelemetryRequest
+from kproto.otlp import MetricPoint, encode
 from kproto.testing.certificates import certificates
 from kproto.wire.frame import frame
 from tests.broker.stage import PATIENCE, Socket, batch_of, connected, fetch_request, fetch_topic, join_request
@@ -505,3 +509,19 @@ def test_no_error_contains_a_password() -> None:
 def test_invalid_arguments_of_operator_calls_are_refused(call: str, arguments: tuple[Any, ...]) -> None:
     with running(topics={"t": 3}) as server, pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
         getattr(server, call)(*arguments)
+
+
+def test_pushed_metrics_are_available_to_a_test() -> None:
+    with running(telemetry=True) as server, connected(server.bootstrap) as client:
+        server.broker.cluster.client_metrics.set("one", {"metrics": "*", "match": "client_source_port=.+"})
+        answer = client.ask(GetTelemetrySubscriptionsRequest(client_instance_id=UUID(int=0)), 0)
+        assert answer.requested_metrics == ["*"]
+        request = PushTelemetryRequest(
+            client_instance_id=answer.client_instance_id,
+            subscription_id=answer.subscription_id,
+            terminating=False,
+            compression_type=0,
+            metrics=encode([MetricPoint("m", 1)], {}),
+        )
+        assert client.ask(request, 0).error_code == 0
+        assert [pushed.metrics for pushed in server.telemetry] == [[MetricPoint("m", 1)]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from kproto.errors import ConfigError, RecordError
 from kproto.records import Record, encode_batch, rows
 from kproto.records.codecs import CodecError, gzip, zstd
+from kproto.records.codecs import cramjam as packages
 from kproto.records.codecs.lz4 import header_checksum, is_linked, with_old_header
 from kproto.records.compression import (
     ALWAYS_ALLOWED,
@@ -30,6 +32,7 @@ from kproto.records.compression import (
     decompress,
     decompress_blocks,
     decompress_into,
+    has_codec,
 )
 
 cramjam = pytest.importorskip("cramjam")
@@ -417,3 +420,11 @@ def test_the_limit_of_decompressed_bytes_is_exact(codec: int) -> None:
         with pytest.raises(CodecError, match="grows beyond 99999 bytes"):
             way()
     assert decompress_into(codec, memoryview(compressed), out[:99_999], 100_000) is None
+
+
+def test_a_codec_is_known_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(map(has_codec, NUMBERS))
+    packages.cache_clear()
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    assert [codec for codec in NUMBERS if has_codec(codec)] == [0, 1]
+    packages.cache_clear()

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): replace all configs of topics and brokers."""
+"""AlterConfigs (key 33): replace all configs of topics, brokers and client metrics."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ def _as_changes(broker: Broker, resource: AlterConfigsResource) -> incremental.A
     """Return the incremental changes after which a resource has exactly the requested configs."""
     if resource.resource_type == ResourceType.BROKER:
         current: Iterable[str] = broker.cluster.dynamic.values(resource.resource_name)
+    elif resource.resource_type == ResourceType.CLIENT_METRICS:
+        current = broker.cluster.client_metrics.configs(resource.resource_name)
     else:
         topic = broker.topics.named(resource.resource_name)
         current = topic.configs if topic is not None else ()

@@ -38,7 +38,8 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
     """Return the served versions of all APIs, and the feature transaction.version if it is supported."""
     request = call.request
     assert isinstance(request, ApiVersionsRequest)
-    authenticator = broker.connections[call.conn].authenticator
+    connection = broker.connections[call.conn]
+    authenticator = connection.authenticator
     if authenticator is not None and authenticator.state is SaslState.AUTHENTICATE:
         refusal = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[])
         return fail_login(broker, call, refusal)
@@ -53,6 +54,8 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
     if authenticator is not None:
         authenticator.versions_requested = True
+    if call.version >= _SOFTWARE_SINCE:
+        connection.software_name, connection.software_version = software
     response = ApiVersionsResponse(error_code=0, api_keys=list(broker.apis.values()))
     supported = supported_transaction_version(broker)
     if supported:

@@ -138,6 +138,14 @@ class Authorization:
     narrow: Callable[[Access, Any], Authorized]
 
 
+def _narrow_to_nothing_denied(access: Access, request: Any) -> Authorized:
+    error = access.call.injected_error
+    return access.call if error is None else access.call.refuse(error)
+
+
+WITHOUT_PERMISSION: Final = Authorization((), _narrow_to_nothing_denied)
+"""Any caller may send the request; only an error that `Server.fail` injects rejects it."""
+
 CLUSTER_FAILED: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 GROUP_FAILED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
 TOPIC_FAILED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -1,15 +1,16 @@
-"""Changes of topic and broker configs, for AlterConfigs and IncrementalAlterConfigs."""
+"""Changes of configs of topics, brokers and client metrics, for AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from ...error_codes import ErrorCode
 from ...messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from ..broker import Broker
+from ..client_metrics_configs import check_client_metrics
 from ..config_values import ConfigType
 from ..dynamic_config import check_dynamic
 from ..topic_configs import TOPIC_CONFIGS, check_topic_configs
@@ -17,6 +18,7 @@ from ..topics import Topic, bad_name
 from .configs import ResourceType, broker_name_fault
 
 Outcome = tuple[ErrorCode, str | None]
+_ALTERABLE: Final = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS)
 
 
 class ChangeType(IntEnum):
@@ -51,6 +53,8 @@ def alter_resources(
             outcomes.append(fault)
         elif resource.resource_type == ResourceType.BROKER:
             outcomes.append(_alter_broker(broker, resource, validate_only=validate_only))
+        elif resource.resource_type == ResourceType.CLIENT_METRICS:
+            outcomes.append(_alter_client_metrics(broker, resource, validate_only=validate_only))
         else:
             outcomes.append(_alter_topic(broker, resource, validate_only=validate_only))
     return outcomes
@@ -94,8 +98,8 @@ def _faults_before_controller(
             message = "Error due to duplicate config keys"
         elif without_value:
             message = f"Null value not supported for : {', '.join(without_value)}"
-        elif resource.resource_type not in (ResourceType.TOPIC, ResourceType.BROKER):
-            message = "Only configs of topics and brokers can be altered on this broker."
+        elif resource.resource_type not in _ALTERABLE:
+            message = "Only configs of topics, brokers and client metrics can be altered on this broker."
         if message is not None:
             faults[_key(resource)] = ErrorCode.INVALID_REQUEST, message
     return faults
@@ -127,6 +131,29 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
     if not validate_only:
         topic.configs = configs
+    return ErrorCode.NONE, None
+
+
+def _alter_client_metrics(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
+    """Alter a client metrics resource. Setting its first config creates it, deleting the last removes it."""
+    name = resource.resource_name
+    configs = broker.cluster.client_metrics.configs(name)
+    for change in resource.configs:
+        if change.config_operation == ChangeType.DELETE:
+            configs.pop(change.name, None)
+        elif change.config_operation == ChangeType.SET:
+            configs[change.name] = change.value or ""
+        else:
+            # Kafka's controller does not know the types of these configs.
+            verb = ChangeType(change.config_operation).name
+            return (
+                ErrorCode.INVALID_CONFIG,
+                f"Can't {verb} to key {change.name} because its type is not LIST.",
+            )
+    if (fault := check_client_metrics(name, configs)) is not None:
+        return fault
+    if not validate_only:
+        broker.cluster.client_metrics.set(name, configs)
     return ErrorCode.NONE, None
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...error_codes import ErrorCode
 from ...messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 from ..broker import Broker
+from ..client_metrics_configs import CLIENT_METRICS_CONFIGS, shown
 from ..config_values import ConfigType
 from ..dynamic_config import ALL, DYNAMIC
 from ..security.acls import CLUSTER_NAME, Operation, Resource
@@ -36,6 +37,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
 
 
 def _broker_config_type(name: str, value: str) -> ConfigType:
@@ -121,6 +123,30 @@ def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
         for source, value in values
         if value is not None
     ]
+
+
+def describe_client_metrics(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
+    """Describe the configs of a client metrics resource; one that does not exist has the defaults."""
+    values = broker.cluster.client_metrics.configs(name)
+    configs: list[DescribeConfigsResourceResult] = []
+    for config, (default, config_type, _) in CLIENT_METRICS_CONFIGS.items():
+        value = shown(config, values.get(config, default))
+        source = ConfigSource.CLIENT_METRICS if config in values else ConfigSource.DEFAULT
+        # As in Kafka, a default is not a synonym.
+        synonym = DescribeConfigsSynonym(name=config, value=value, source=source)
+        configs.append(
+            DescribeConfigsResourceResult(
+                name=config,
+                value=value,
+                read_only=False,
+                config_source=source,
+                is_sensitive=False,
+                synonyms=[synonym] if config in values else [],
+                config_type=config_type,
+                documentation=None,
+            )
+        )
+    return configs
 
 
 def broker_name_fault(broker: Broker, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): the configs of topics and brokers."""
+"""DescribeConfigs (key 32): the configs of topics, brokers and client metrics."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ...messages.describe_configs import (
 )
 from ..broker import Broker
 from ..call import Call, Result
+from ..client_metrics_configs import CLIENT_METRICS_CONFIGS
 from ..dynamic_config import DYNAMIC
 from ..security.acls import Operation
 from ..topic_configs import TOPIC_CONFIGS
@@ -25,6 +26,7 @@ from .configs import (
     config_error,
     config_requirements,
     describe_broker_configs,
+    describe_client_metrics,
     describe_topic_configs,
 )
 
@@ -61,6 +63,8 @@ def _documentation(resource_type: int, name: str) -> str:
             if name in DYNAMIC
             else "The broker reads it only when it starts."
         )
+    if resource_type == ResourceType.CLIENT_METRICS:
+        return CLIENT_METRICS_CONFIGS[name].documentation
     if TOPIC_CONFIGS[name].acts:
         return "It has the same effect as in Kafka."
     return "It is stored and described, but has no effect on this broker."
@@ -83,6 +87,10 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConf
         message = broker_name_fault(broker, name) or ""
         error = ErrorCode.INVALID_REQUEST if message else ErrorCode.NONE
         configs = [] if message else describe_broker_configs(broker, name)
+    elif resource_type == ResourceType.CLIENT_METRICS:
+        message = "" if name else "Client metrics subscription name must not be empty"
+        error = ErrorCode.INVALID_REQUEST if message else ErrorCode.NONE
+        configs = [] if message else describe_client_metrics(broker, name)
     else:
         error, message = ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}"
     if resource.configuration_keys:  # A request for all configs has null or an empty list instead of names.

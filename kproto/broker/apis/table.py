@@ -37,11 +37,13 @@ from . import (
     end_txn,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -52,6 +54,7 @@ from . import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    push_telemetry,
     sasl_authenticate,
     sasl_handshake,
     sync_group,
@@ -109,6 +112,9 @@ _MODULES: Final = (
     describe_producers,
     describe_transactions,
     list_transactions,
+    get_telemetry_subscriptions,
+    push_telemetry,
+    list_config_resources,
     describe_topic_partitions,
 )
 
@@ -122,14 +128,20 @@ NOT_SERVED: Final = -1
 """The highest version of an API that is not served."""
 
 
-def served_versions(highest: Mapping[str, int] | None = None) -> dict[int, ApiVersion]:
+_TELEMETRY: Final = (get_telemetry_subscriptions.API.key, push_telemetry.API.key)
+
+
+def served_versions(
+    highest: Mapping[str, int] | None = None, *, telemetry: bool = False
+) -> dict[int, ApiVersion]:
     """Return the API versions that a broker advertises: a map from API key to the entry in ApiVersions.
 
+    As in Kafka, the APIs of client telemetry are served only by a broker that has a receiver for metrics.
     `highest` imitates an older Kafka: it maps API names to the highest version to serve, or to -1 for an API
     that this Kafka does not have. Raises ConfigError for an API or a version that this broker does not serve.
     """
     keys = {api.name: key for key, api in APIS.items()}
-    caps: dict[int, int] = {}
+    caps: dict[int, int] = {} if telemetry else dict.fromkeys(_TELEMETRY, NOT_SERVED)
     for name, version in (highest or {}).items():
         if name not in keys:
             raise ConfigError("highest", name, f"allowed: {', '.join(sorted(keys))}")

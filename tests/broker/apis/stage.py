@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from kproto.broker.topics import NO_ID
 from kproto.messages.api_versions import ApiVersionsRequest
@@ -14,8 +15,12 @@ from kproto.messages.create_topics import (
     CreateTopicsRequest,
 )
 from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kproto.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
 from kproto.messages.sync_group import SyncGroupRequest
-from tests.broker.stage import Client, join_request
+from tests.broker.stage import Client, Stage, join_request
 
 
 def api_versions_request(**fields: str) -> ApiVersionsRequest:
@@ -80,3 +85,19 @@ def join_alone(client: Client) -> str:
         )
     )
     return member
+
+
+NO_INSTANCE = UUID(int=0)
+CLIENT_INSTANCE = UUID("f1b43bd0-1e96-4a82-a302-60699d74a86c")
+
+
+def subscribe(client: Client, instance_id: UUID = NO_INSTANCE) -> GetTelemetrySubscriptionsResponse:
+    """Return the subscription of a client instance."""
+    response = client.ask(GetTelemetrySubscriptionsRequest(client_instance_id=instance_id))
+    assert isinstance(response, GetTelemetrySubscriptionsResponse)
+    return response
+
+
+def request_metrics(stage: Stage, name: str, configs: dict[str, str]) -> None:
+    """Set the configs of a client metrics resource."""
+    stage.broker.cluster.client_metrics.set(name, configs)

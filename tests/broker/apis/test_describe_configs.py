@@ -59,3 +59,24 @@ def test_an_empty_list_requests_all_configs(client: Client) -> None:
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
     response = client.ask(DescribeConfigsRequest(resources=[resource]))
     assert len(response.results[0].configs) == len(TOPIC_CONFIGS)
+
+
+def test_client_metrics_that_do_not_exist_have_the_defaults(client: Client) -> None:
+    result = configs_of(client, 16, "one")
+    described = [(config.name, config.value, config.config_source) for config in result.configs]
+    assert (result.error_code, described) == (
+        0,
+        [("interval.ms", "300000", 5), ("match", "", 5), ("metrics", "", 5)],
+    )
+
+
+def test_client_metrics_are_described(stage: Stage, client: Client) -> None:
+    stage.broker.cluster.client_metrics.set("one", {"metrics": " a , b "})
+    [metrics] = configs_of(client, 16, "one", ["metrics"]).configs
+    assert (metrics.value, metrics.config_source, metrics.config_type) == ("a,b", 7, 7)
+
+
+def test_client_metrics_need_a_name(client: Client) -> None:
+    result = configs_of(client, 16, "")
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert result.error_message == "Client metrics subscription name must not be empty"

@@ -98,3 +98,27 @@ def test_a_duplicate_topic_is_refused(stage: Stage, client: Client) -> None:
     codes = {response.error_code for response in client.ask(request).responses}
     assert codes == {ErrorCode.INVALID_REQUEST}
     assert stage.topic("t").configs == {}
+
+
+def alter_client_metrics(
+    client: Client, name: str, operation: int, config: str, value: str | None
+) -> tuple[int, str | None]:
+    change = AlterableConfig(name=config, config_operation=operation, value=value)
+    resource = AlterConfigsResource(resource_type=16, resource_name=name, configs=[change])
+    [result] = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)).responses
+    return result.error_code, result.error_message
+
+
+def test_client_metrics_exist_while_a_config_is_set(stage: Stage, client: Client) -> None:
+    resources = stage.broker.cluster.client_metrics
+    assert alter_client_metrics(client, "one", SET, "metrics", "*") == (0, None)
+    assert resources.configs("one") == {"metrics": "*"}
+    assert alter_client_metrics(client, "one", SET, "interval.ms", "99")[0] == ErrorCode.INVALID_REQUEST
+    assert alter_client_metrics(client, "one", DELETE, "metrics", None) == (0, None)
+    assert resources.names() == []
+
+
+def test_append_does_not_apply_to_client_metrics(client: Client) -> None:
+    """A real Kafka 4.4.0 rejects the operation with these words."""
+    message = "Can't APPEND to key metrics because its type is not LIST."
+    assert alter_client_metrics(client, "one", APPEND, "metrics", "a") == (ErrorCode.INVALID_CONFIG, message)

@@ -90,6 +90,7 @@ DescribeProducers             READ              TOPIC             TOPIC_AUTHORIZ
 DescribeTransactions          DESCRIBE          TRANSACTIONAL_ID  TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 DescribeTransactions          DESCRIBE          TOPIC             NONE
 ListTransactions              DESCRIBE          TRANSACTIONAL_ID  NONE
+ListConfigResources           DESCRIBE_CONFIGS  CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 DescribeTopicPartitions       DESCRIBE          TOPIC             TOPIC_AUTHORIZATION_FAILED
 """
 
@@ -120,12 +121,17 @@ def test_an_api_stands_in_the_module_of_its_message() -> None:
 def test_all_declared_versions_are_advertised_with_two_exceptions() -> None:
     versions = {
         APIS[key].name: (version.min_version, version.max_version)
-        for key, version in served_versions().items()
+        for key, version in served_versions(telemetry=True).items()
     }
     declared = {
         api.name: (api.request.__versions__.min, api.request.__versions__.max) for api in APIS.values()
     }
     assert versions == {**declared, "Produce": (0, declared["Produce"][1]), "InitProducerId": (0, 5)}
+
+
+def test_telemetry_is_served_only_with_a_receiver_for_metrics() -> None:
+    names = {APIS[key].name for key in served_versions(telemetry=True).keys() - served_versions().keys()}
+    assert names == {"GetTelemetrySubscriptions", "PushTelemetry"}
 
 
 @given(st.data())

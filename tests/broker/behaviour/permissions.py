@@ -372,6 +372,7 @@ REQUESTS: Final = (
     Request("DescribeProducers", (0,), {"topics": _named("t", "u", partition_indexes=[0])}),
     Request("DescribeTransactions", (0,), {"transactional_ids": ["x", "y"]}),
     Request("ListTransactions", (0, 2), {}),
+    Request("ListConfigResources", (1,), {"resource_types": [32]}),
     Request(
         "DescribeTopicPartitions, of topics",
         (0,),

@@ -241,7 +241,7 @@ DescribeConfigs, of a logger
     1 INVALID_REQUEST
     DESCRIBE_CONFIGS CLUSTER: 1 CLUSTER_FAILED
 DescribeConfigs, of a subscription of metrics
-    1 INVALID_REQUEST
+    1 NONE
     DESCRIBE_CONFIGS CLUSTER: 1 CLUSTER_FAILED
 DescribeConfigs, of a group
     g INVALID_REQUEST, h INVALID_REQUEST
@@ -257,7 +257,7 @@ AlterConfigs, of a broker
 AlterConfigs, of a logger
     1 INVALID_REQUEST
 AlterConfigs, of a subscription of metrics
-    1 INVALID_REQUEST
+    1 NONE
     ALTER_CONFIGS CLUSTER: 1 CLUSTER_FAILED
 AlterConfigs, of a group
     g INVALID_REQUEST, h INVALID_REQUEST
@@ -274,7 +274,7 @@ IncrementalAlterConfigs, of a logger
     1 INVALID_REQUEST
     ALTER_CONFIGS CLUSTER: 1 CLUSTER_FAILED
 IncrementalAlterConfigs, of a subscription of metrics
-    1 INVALID_REQUEST
+    1 NONE
     ALTER_CONFIGS CLUSTER: 1 CLUSTER_FAILED
 IncrementalAlterConfigs, of a group
     g INVALID_REQUEST, h INVALID_REQUEST
@@ -342,6 +342,9 @@ ListTransactions
     x, y
     DESCRIBE TRANSACTIONAL_ID x: y
     DESCRIBE TRANSACTIONAL_ID y: x
+ListConfigResources
+    NONE
+    DESCRIBE_CONFIGS CLUSTER: CLUSTER_FAILED
 DescribeTopicPartitions, of topics
     absent UNKNOWN_TOPIC_OR_PARTITION, t NONE, u NONE
     DESCRIBE TOPIC t: absent UNKNOWN_TOPIC_OR_PARTITION, t TOPIC_FAILED, u NONE

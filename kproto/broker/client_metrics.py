@@ -1,0 +1,232 @@
+"""The metrics that clients push to this broker, and the subscriptions that request them (KIP-714).
+
+Rules, as in Kafka's ClientMetricsManager:
+
+* A client without an instance id receives one. All subscriptions that match the client are merged: the
+  shortest interval applies, at most five minutes, and `*` replaces all other prefixes.
+* The subscription id is the CRC-32C of the merged subscription, XORed with the hash of the instance id. It
+  changes with every change that concerns the client.
+* A request before the end of the push interval fails with THROTTLING_QUOTA_EXCEEDED. Exceptions are the first
+  push after a subscription was requested, because clients shorten this interval at random, the last push
+  (`terminating`), and a new subscription request after UNKNOWN_SUBSCRIPTION_ID or
+  UNSUPPORTED_COMPRESSION_TYPE.
+* An instance is removed when its connection closes, or after three intervals without a request, and at least
+  after 60 s. At most `MAX_INSTANCES` are kept, and the least recently used one is removed first.
+
+Deviations: the prefixes of a merged subscription are sorted, whereas Kafka uses the order of a HashSet.
+`PushedMetrics` replaces Kafka's ClientTelemetryReceiver. A payload that is not MetricsData is rejected with
+INVALID_RECORD, as if a receiver raised an exception. The kept payloads are bounded by `MAX_PUSHES` and
+`MAX_KEPT_BYTES`, and the oldest ones are removed first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ..error_codes import ErrorCode
+from ..errors import DecodeError, MissingExtra
+from ..messages.push_telemetry import PushTelemetryRequest
+from ..otlp import MetricPoint, decode
+from ..records.batch import crc32c
+from ..records.codecs import CodecError
+from ..records.compression import CODECS, decompress
+from .client_metrics_configs import (
+    ALL_METRICS,
+    DEFAULT_INTERVAL_MS,
+    Subscription,
+    parse_subscription,
+)
+
+MAX_INSTANCES: Final = 16_384
+MAX_PUSHES: Final = 1_000
+MAX_KEPT_BYTES: Final = 16 << 20
+_MIN_EXPIRY_MS: Final = 60_000
+_EXPIRY_INTERVALS: Final = 3
+
+# Kafka's Uuid.RESERVED: the zero UUID, and the id of the metadata topic.
+RESERVED_IDS: Final = (UUID(int=0), UUID(int=1))
+
+
+class PushedMetrics(NamedTuple):
+    """One payload that a client pushed."""
+
+    client_instance_id: UUID
+    client_id: str
+    # The name and version of the client library, from ApiVersions; "unknown" if the client sent none.
+    client_software_name: str
+    client_software_version: str
+    # Whether the client is closing, so that this is its last push.
+    is_terminating: bool
+    # The name of the codec, such as "zstd".
+    compression: str
+    # The payload as the client sent it: compressed MetricsData of OpenTelemetry.
+    payload: bytes
+
+    @property
+    def metrics(self) -> list[MetricPoint]:
+        """The decoded metrics. Each access decodes them again, because only payloads are kept."""
+        return decode(decompress(CODECS.index(self.compression), self.payload))
+
+
+class ClientMetricsResources:
+    """The client metrics resources of a cluster, by name."""
+
+    def __init__(self) -> None:
+        self._configs: Final[dict[str, Mapping[str, str]]] = {}
+        self._subscriptions: Final[dict[str, Subscription]] = {}
+        # The number of changes so far. Instances of an earlier version are evaluated again.
+        self.version = 0
+
+    def names(self) -> list[str]:
+        """Return the names of the resources."""
+        return list(self._configs)
+
+    def configs(self, name: str) -> dict[str, str]:
+        """Return the configs that are set on a resource; empty if the resource does not exist."""
+        return dict(self._configs.get(name, {}))
+
+    def set(self, name: str, configs: Mapping[str, str]) -> None:
+        """Replace a resource, or remove it if no config is left; `check_client_metrics` must accept it."""
+        self.version += 1
+        if configs:
+            self._configs[name] = dict(configs)
+            self._subscriptions[name] = parse_subscription(configs)
+        else:
+            self._configs.pop(name, None)
+            self._subscriptions.pop(name, None)
+
+    def merged(self, attributes: Mapping[str, str]) -> tuple[tuple[str, ...], int]:
+        """Return the prefixes and the interval in ms of all subscriptions that match a client."""
+        matching = [each for each in self._subscriptions.values() if each.matches(attributes)]
+        metrics = {metric for subscription in matching for metric in subscription.metrics}
+        interval_ms = min([DEFAULT_INTERVAL_MS, *(each.interval_ms for each in matching)])
+        return (ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics)), interval_ms
+
+
+@dataclass(slots=True)
+class ClientMetricsInstance:
+    """One client that requests its subscription and pushes metrics."""
+
+    attributes: Mapping[str, str]
+    metrics: tuple[str, ...]
+    push_interval_ms: int
+    subscription_id: int
+    subscription_version: int
+    expires_at: int
+    last_get: int | None = None
+    last_push: int | None = None
+    is_terminating: bool = False
+    last_error: ErrorCode = ErrorCode.NONE
+
+    def accepts_get(self, now: int) -> bool:
+        """Return whether the client may request its subscription at this time."""
+        last = max((at for at in (self.last_get, self.last_push) if at is not None), default=None)
+        if last is None or now - last >= self.push_interval_ms:
+            self.last_get = now
+            return True
+        return self.last_error in (
+            ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        )
+
+    def accepts_push(self, now: int) -> bool:
+        """Return whether the client may push at this time."""
+        is_first = self.last_get is not None and (self.last_push is None or self.last_get > self.last_push)
+        if is_first or self.last_push is None or now - self.last_push >= self.push_interval_ms:
+            self.last_push = now
+            return True
+        return False
+
+
+class ClientMetricsManager:
+    """The client instances of one broker, and the payloads that it received."""
+
+    def __init__(self, resources: ClientMetricsResources) -> None:
+        self._resources: Final = resources
+        # In the order of their last use.
+        self._instances: Final[OrderedDict[UUID, ClientMetricsInstance]] = OrderedDict()
+        self._ids_by_connection: Final[dict[int, UUID]] = {}
+        self._pushes: Final[deque[PushedMetrics]] = deque()
+        self._kept_bytes = 0
+
+    @property
+    def pushes(self) -> list[PushedMetrics]:
+        """The received payloads, the oldest first."""
+        return list(self._pushes)
+
+    def instance(
+        self, instance_id: UUID, conn: int, attributes: Mapping[str, str], now: int
+    ) -> ClientMetricsInstance:
+        """Return the instance of a client, which is created if it is unknown, expired or outdated."""
+        instance = self._instances.get(instance_id)
+        if instance is not None and instance.expires_at <= now:
+            instance = None
+        if instance is None:
+            self._ids_by_connection[conn] = instance_id
+            instance = self._created(instance_id, attributes)
+        elif instance.subscription_version < self._resources.version:
+            instance = self._created(instance_id, instance.attributes)
+        instance.expires_at = now + max(_MIN_EXPIRY_MS, _EXPIRY_INTERVALS * instance.push_interval_ms)
+        self._instances[instance_id] = instance
+        self._instances.move_to_end(instance_id)
+        if len(self._instances) > MAX_INSTANCES:
+            self._instances.popitem(last=False)
+        return instance
+
+    def _created(self, instance_id: UUID, attributes: Mapping[str, str]) -> ClientMetricsInstance:
+        attributes = {**attributes, "client_instance_id": kafka_uuid(instance_id)}
+        metrics, interval_ms = self._resources.merged(attributes)
+        return ClientMetricsInstance(
+            attributes,
+            metrics,
+            interval_ms,
+            subscription_id(metrics, interval_ms, instance_id),
+            self._resources.version,
+            expires_at=0,
+        )
+
+    def on_disconnect(self, conn: int) -> None:
+        """Remove the instance that a connection created."""
+        instance_id = self._ids_by_connection.pop(conn, None)
+        if instance_id is not None:
+            self._instances.pop(instance_id, None)
+
+    def receive(self, request: PushTelemetryRequest, attributes: Mapping[str, str]) -> ErrorCode:
+        """Keep a payload. The error is INVALID_RECORD if the payload is not MetricsData."""
+        push = PushedMetrics(
+            request.client_instance_id,
+            attributes["client_id"],
+            attributes["client_software_name"],
+            attributes["client_software_version"],
+            request.terminating,
+            CODECS[request.compression_type],
+            bytes(request.metrics),
+        )
+        try:
+            _ = push.metrics
+        except (DecodeError, CodecError, MissingExtra):
+            return ErrorCode.INVALID_RECORD
+        self._pushes.append(push)
+        self._kept_bytes += len(push.payload)
+        while len(self._pushes) > MAX_PUSHES or self._kept_bytes > MAX_KEPT_BYTES:
+            self._kept_bytes -= len(self._pushes.popleft().payload)
+        return ErrorCode.NONE
+
+
+def kafka_uuid(value: UUID) -> str:
+    """Return an id in Kafka's form: 22 characters of URL-safe base64."""
+    from base64 import urlsafe_b64encode
+
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: UUID) -> int:
+    """Return the id of a subscription as an int32 (ClientMetricsManager.computeSubscriptionId)."""
+    text = f"[{', '.join(metrics)}]{interval_ms}"
+    bits = (instance_id.int >> 64) ^ (instance_id.int & (1 << 64) - 1)
+    unsigned = crc32c(text.encode()) ^ (bits >> 32) ^ (bits & 0xFFFFFFFF)
+    return unsigned - ((unsigned >> 31) << 32)

@@ -1,0 +1,136 @@
+"""The configs of client metrics resources, which say what metrics the clients push (KIP-714).
+
+A resource is a subscription: a list of prefixes of metrics' names, a push interval, and the clients that
+match. See Kafka's ClientMetricsConfigs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ..error_codes import ErrorCode
+from ..java_numbers import trimmed, whole_number
+from ..patterns import compiled
+from .config_values import ConfigType
+
+ALL_METRICS: Final = "*"
+METRICS: Final = "metrics"
+INTERVAL_MS: Final = "interval.ms"
+MATCH: Final = "match"
+
+DEFAULT_INTERVAL_MS: Final = 300_000
+_MIN_INTERVAL_MS: Final = 100
+_MAX_INTERVAL_MS: Final = 3_600_000
+_COMMA: Final = re.compile(r"\s*,\s*")
+
+# The attributes of a client that `match` may name.
+MATCHED: Final = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+
+class ClientMetricsConfig(NamedTuple):
+    """One config of a client metrics resource."""
+
+    default: str
+    type: ConfigType
+    documentation: str
+
+
+CLIENT_METRICS_CONFIGS: Final[Mapping[str, ClientMetricsConfig]] = {
+    INTERVAL_MS: ClientMetricsConfig(
+        str(DEFAULT_INTERVAL_MS), ConfigType.INT, "The interval of pushes, in milliseconds."
+    ),
+    MATCH: ClientMetricsConfig(
+        "", ConfigType.LIST, "The clients that push: ATTRIBUTE=PATTERN items. Empty for all clients."
+    ),
+    METRICS: ClientMetricsConfig(
+        "", ConfigType.LIST, "Prefixes of the names of metrics, or * for all. Empty for none."
+    ),
+}
+
+
+class Subscription(NamedTuple):
+    """The parsed configs of a client metrics resource (Kafka's SubscriptionInfo)."""
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+    match: Mapping[str, re.Pattern[str]]
+
+    def matches(self, attributes: Mapping[str, str]) -> bool:
+        """Return whether a client with these attributes matches each pattern."""
+        return all(
+            name in attributes and pattern.fullmatch(attributes[name]) is not None
+            for name, pattern in self.match.items()
+        )
+
+
+def shown(name: str, value: str) -> str:
+    """Return a value as DescribeConfigs shows it: without white space around numbers and list items."""
+    is_list = CLIENT_METRICS_CONFIGS[name].type is ConfigType.LIST
+    return ",".join(_items(value)) if is_list else trimmed(value)
+
+
+def check_client_metrics(name: str, configs: Mapping[str, str]) -> tuple[ErrorCode, str] | None:
+    """Return the error for an invalid resource, with Kafka's message; None if the resource is valid.
+
+    The checks run in the order of ClientMetricsConfigs.validate.
+    """
+    if not name:
+        return ErrorCode.INVALID_REQUEST, "Subscription name can't be empty"
+    for config in configs:
+        if config not in CLIENT_METRICS_CONFIGS:
+            return ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {config}"
+    interval = configs.get(INTERVAL_MS, str(DEFAULT_INTERVAL_MS))
+    interval_ms = whole_number(trimmed(interval))
+    if interval_ms is None:
+        message = f"Invalid value {interval:.60} for configuration {INTERVAL_MS}: Not a number of type INT"
+        return ErrorCode.INVALID_CONFIG, message
+    for config in (MATCH, METRICS):
+        if "" in _items(configs.get(config, "")):
+            return ErrorCode.INVALID_CONFIG, f"Configuration '{config}' values must not be empty."
+    if not _MIN_INTERVAL_MS <= interval_ms <= _MAX_INTERVAL_MS:
+        message = (
+            f"Invalid value {interval_ms} for {INTERVAL_MS}, "
+            f"interval must be between {_MIN_INTERVAL_MS} and {_MAX_INTERVAL_MS} (1 hour)"
+        )
+        return ErrorCode.INVALID_REQUEST, message
+    for item in _items(configs.get(MATCH, "")):
+        if _pattern(item) is None:
+            return ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {item:.60}"
+    return None
+
+
+def parse_subscription(configs: Mapping[str, str]) -> Subscription:
+    """Return the parsed configs of a resource, which `check_client_metrics` must accept."""
+    patterns = (_pattern(item) for item in _items(configs.get(MATCH, "")))
+    return Subscription(
+        tuple(_items(configs.get(METRICS, ""))),
+        int(configs.get(INTERVAL_MS, DEFAULT_INTERVAL_MS)),
+        dict(pattern for pattern in patterns if pattern is not None),
+    )
+
+
+def _items(value: str) -> list[str]:
+    """Return the different items of a list; an empty value has none."""
+    text = trimmed(value)
+    return list(dict.fromkeys(_COMMA.split(text))) if text else []
+
+
+def _pattern(item: str) -> tuple[str, re.Pattern[str]] | None:
+    """Return the attribute and the pattern of ATTRIBUTE=PATTERN, or None if the item is invalid."""
+    # Java's String.split omits empty parts at the end.
+    parts = item.rstrip("=").split("=")
+    if len(parts) != 2 or trimmed(parts[0]) not in MATCHED:
+        return None
+    try:
+        return trimmed(parts[0]), compiled(trimmed(parts[1]))
+    except re.error:
+        return None
