@@ -37,6 +37,7 @@ from ..messages.headers import (
     UnsupportedRequest,
     decode_request,
     decode_request_header,
+    decode_request_views,
     encode_response,
 )
 from ..security.exchange import Rejected
@@ -492,7 +493,9 @@ def _serve_frame(
     """Serve a request or a piece of one; return None, or the reason if the connection must be closed."""
     authenticator = connection.authenticator
     try:
-        envelope = decode_request(frame)
+        # The log stores a copy of the batches of a large Produce request. So the decoded request contains
+        # only views of them.
+        envelope = decode_request_views(frame) if len(frame) > SMALL_FRAME else decode_request(frame)
     except UnsupportedRequest as error:
         return _refuse_unsupported(broker, connection, error.header, str(error))
     except DecodeError as error:

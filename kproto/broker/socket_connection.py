@@ -23,6 +23,9 @@ MAX_BACKLOG: Final = 1 << 20
 # The number of requests of one connection that are served before the event loop serves other connections. One
 # read may contain thousands of requests.
 REQUESTS_PER_TURN: Final = 32
+# The number of bytes of a large response that are passed to the transport at a time, 256 KiB. asyncio copies
+# what the socket does not accept at once.
+_PIECE: Final = 1 << 18
 # The maximum duration of a TLS handshake in seconds.
 HANDSHAKE_TIMEOUT: Final = 15.0
 # The time in seconds that a client has to read the alert of a failed handshake. The socket stays open until
@@ -95,6 +98,11 @@ class SocketConnection(asyncio.Protocol):
         # Whether a response was written while the buffer was full. `ResponseSent` follows when the socket is
         # writable again.
         self._sent_is_due = False
+        # The bytes of a large response that were not passed to the transport yet. While it is not empty, the
+        # send buffer is full.
+        self._unsent = memoryview(b"")
+        # Whether the connection is closed when `_unsent` is sent.
+        self._closes_when_sent = False
         # Requests that were not passed to the broker yet. The next one is passed when the broker has no
         # queued request of this connection.
         self._bodies: deque[bytes] = deque()
@@ -149,7 +157,7 @@ class SocketConnection(asyncio.Protocol):
     def _on_tls_error(self, reason: str) -> None:
         """Close the connection; after a failed handshake, give the client time to read the alert."""
         assert self.tls is not None
-        if self.transport.is_closing() or self.conn == _HANDSHAKE_FAILED:
+        if self._is_closing or self.conn == _HANDSHAKE_FAILED:
             return
         log.warning("connection %s (%s) closed: %s", self.conn or "-", self.peer, reason)
         if self.conn:
@@ -168,6 +176,10 @@ class SocketConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Send the buffered bytes, then close the connection."""
+        if self._unsent:
+            self._closes_when_sent = True
+            self.transport.pause_reading()
+            return
         if self.tls is not None and not self.transport.is_closing():
             self.transport.write(self.tls.close())
         self.transport.close()
@@ -190,7 +202,7 @@ class SocketConnection(asyncio.Protocol):
             return
         broker, remaining = self._owner.broker, REQUESTS_PER_TURN
         self._is_feeding = True
-        while self._bodies and not self.transport.is_closing() and not broker.backlog(self.conn):
+        while self._bodies and not self._is_closing and not broker.backlog(self.conn):
             if not remaining:
                 self._next_turn = self._owner.loop.call_soon(self._start_turn)
                 break
@@ -215,7 +227,9 @@ class SocketConnection(asyncio.Protocol):
         A producer with acks=0 may close its side of the connection directly after a request.
         """
         self._is_half_closed = bool(self._bodies) and self.tls is None
-        return self._is_half_closed
+        if self._unsent and not self._is_half_closed:
+            self.close()
+        return self._is_half_closed or self._closes_when_sent
 
     @property
     def is_waiting(self) -> bool:
@@ -233,8 +247,12 @@ class SocketConnection(asyncio.Protocol):
         self._next_turn = None
         self.feed()
 
+    @property
+    def _is_closing(self) -> bool:
+        return self._closes_when_sent or self.transport.is_closing()
+
     def _pause_or_resume_reading(self) -> None:
-        if self.transport.is_closing() or self._is_half_closed:
+        if self._is_closing or self._is_half_closed:
             return
         if self.backlog > MAX_BACKLOG or self._frame_error is not None:
             self.transport.pause_reading()
@@ -243,11 +261,15 @@ class SocketConnection(asyncio.Protocol):
 
     def send(self, body: bytes) -> bool:
         """Send a response; return whether the broker may send the next one immediately."""
-        if self.transport.is_closing():
+        if self._is_closing:
             return False
         self.used_at = self._owner.loop.time()
-        data = frame(body)
-        self.transport.write(data if self.tls is None else self.tls.encrypt(data))
+        if len(body) <= _PIECE:
+            self._write(frame(body))
+        else:
+            self._unsent = memoryview(body)
+            self._write(len(body).to_bytes(4, "big", signed=True))
+            self._write_pieces()
         if self._is_full:
             self._sent_is_due = True
             return False
@@ -257,6 +279,16 @@ class SocketConnection(asyncio.Protocol):
             return False
         return True
 
+    def _write(self, data: bytes | memoryview) -> None:
+        self.transport.write(data if self.tls is None else self.tls.encrypt(data))
+
+    def _write_pieces(self) -> None:
+        """Pass a large response to the transport, until the send buffer is full."""
+        while self._unsent and not self._is_full:
+            piece, rest = self._unsent[:_PIECE], self._unsent[_PIECE:]
+            self._unsent = rest or memoryview(b"")  # An empty slice would keep the response in memory.
+            self._write(piece)
+
     def pause_writing(self) -> None:
         """Record that the socket's buffer is full, because the client reads too slowly."""
         self._is_full = True
@@ -265,12 +297,18 @@ class SocketConnection(asyncio.Protocol):
         """Record that the buffer has space again, and report the last response as sent."""
         self.used_at = self._owner.loop.time()
         self._is_full = False
+        self._write_pieces()
+        if self._is_full:
+            return
+        if self._closes_when_sent:
+            self._closes_when_sent = False
+            self.close()
         if self._sent_is_due:
             self._sent_is_due = False
             self._report_sent()
 
     def _report_sent(self) -> None:
-        if self.transport.is_closing():
+        if self._is_closing:
             return
         self._owner.connection_step(self, ResponseSent(self.conn))
         self.feed()
@@ -279,6 +317,7 @@ class SocketConnection(asyncio.Protocol):
         """Remove the connection."""
         self._cancel_handshake_timer()
         self._bodies.clear()
+        self._unsent = memoryview(b"")
         self._owner.on_disconnected(self)
 
 

@@ -138,6 +138,17 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
     return Envelope(header, request_header_version(request, version), body, version)
 
 
+def decode_request_views(frame: bytes) -> Envelope:
+    """Decode as `decode_request` does, but return records as views into `frame`.
+
+    See `kproto.wire.decode_views`.
+    """
+    header, request, end = decode_request_header(frame)
+    version = header.request_api_version
+    body, _ = decode_views(request, frame, end, version)
+    return Envelope(header, request_header_version(request, version), body, version)
+
+
 def decode_request_header(
     frame: bytes | bytearray | memoryview,
 ) -> tuple[RequestHeader, type[Message], int]:
@@ -171,7 +182,7 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
         header = _PACK_ID(correlation_id) + bytes(header_version)
     except (struct.error, TypeError):  # ResponseHeader's encoder reports which field is invalid.
         header = ResponseHeader(correlation_id=correlation_id).encode(header_version)
-    return header + response.encode(version)
+    return b"".join([header, *encode_pieces(response, version)])
 
 
 def decode_response(frame: bytes | bytearray | memoryview, response: type[R], version: int) -> tuple[int, R]:

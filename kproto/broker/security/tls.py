@@ -100,7 +100,7 @@ class ServerTls:
         """Return the bytes to send now; after a TlsError, the bytes may be an alert."""
         return self._out.read()
 
-    def encrypt(self, data: bytes) -> bytes:
+    def encrypt(self, data: bytes | memoryview) -> bytes:
         """Encrypt `data` and return the bytes to send. Raises TlsError."""
         remaining = memoryview(data)
         try:
