@@ -339,9 +339,11 @@ class ExchangePrinter:
 
     def add(self, exchange: Exchange) -> None:
         """Add an exchange that has ended, and print it unless a filter excludes it."""
+        import sys
+
         from ..inspect.diagram_rows import DiagramBuilder
-        from ..inspect.exchange_lines import line, to_json
-        from ..messages.json_form import one_line
+        from ..inspect.exchange_json import write_json_line
+        from ..inspect.exchange_lines import line
 
         if self.began is None:
             self.began = exchange.asked_at
@@ -357,14 +359,18 @@ class ExchangePrinter:
         else:
             self.failed[exchange.api] = self.failed.get(exchange.api, 0) + 1
         if self._is_printed(exchange):
-            output = one_line(to_json(exchange)) if self.options.json else line(exchange, self.began)
-            print(output, flush=True)
+            if self.options.json:
+                write_json_line(exchange, sys.stdout.write)
+                print(flush=True)
+            else:
+                print(line(exchange, self.began), flush=True)
         for group, generation in self.history.take_generations():
             self._print_generation(group, generation, self.began)
 
     def _print_generation(self, group: str, event: GroupEvent, began: int) -> None:
         """Print a group's new generation with its cause, unless a filter excludes JoinGroup requests."""
-        from ..inspect.exchange_lines import generation_json, generation_line
+        from ..inspect.exchange_json import generation_json
+        from ..inspect.exchange_lines import generation_line
         from ..messages.json_form import one_line
 
         options = self.options

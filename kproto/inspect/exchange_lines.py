@@ -20,9 +20,7 @@ from uuid import UUID
 from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
-from ..messages.api_versions import ApiVersionsResponse
 from ..messages.find_coordinator import FindCoordinatorRequest
-from ..messages.json_form import to_json as json_form
 from ..printable import escape_unprintable
 from ..wire.message import Message
 from .exchanges import Exchange
@@ -61,42 +59,11 @@ def line(exchange: Exchange, began: int = 0) -> str:
     return escape_unprintable(" ".join(part for part in parts if part) + duration)
 
 
-def to_json(exchange: Exchange) -> dict[str, Any]:
-    """Return the exchange in Kafka's JSON form, with times in milliseconds."""
-    result: dict[str, Any] = {
-        "at": exchange.asked_at,
-        "ms": exchange.ms,
-        "connection": exchange.connection,
-        "peer": exchange.peer,
-        "client": exchange.client,
-        **({"principal": exchange.principal} if exchange.principal else {}),
-        "api": exchange.api,
-        "version": exchange.version,
-    }
-    if exchange.request is not None:
-        result["request"] = json_form(exchange.request, exchange.version)
-    if exchange.response is not None:
-        response = exchange.response
-        is_rejection = (
-            isinstance(response, ApiVersionsResponse) and response.error_code == ErrorCode.UNSUPPORTED_VERSION
-        )
-        # A broker rejects an unknown version of ApiVersions with a response of version 0 (KIP-511).
-        result["response"] = json_form(response, 0 if is_rejection else exchange.version)
-    if exchange.trouble:
-        result["trouble"] = exchange.trouble
-    return result
-
-
 def generation_line(group: str, event: GroupEvent, began: int = 0) -> str:
     """Format the start of a generation and its cause as a line. Its time is in seconds since `began` (ms)."""
     seconds = (event.at - began) / 1000
     cause = f"generation {event.generation}: {event.reason}"
     return escape_unprintable(f"{seconds:9.3f}  {_short('group ' + group, 20):<20}  {cause}")
-
-
-def generation_json(group: str, event: GroupEvent) -> dict[str, Any]:
-    """Return the start of a generation as a JSON object, with its cause. The time is in milliseconds."""
-    return {"at": event.at, "group": group, "generation": event.generation, "cause": event.reason}
 
 
 def groups_of(exchange: Exchange) -> set[str]:

@@ -28,7 +28,9 @@ from ..messages.find_coordinator import FindCoordinatorResponse
 from ..messages.headers import (
     UnsupportedRequest,
     decode_request,
+    decode_request_views,
     decode_response,
+    decode_response_views,
     encode_request,
     encode_response,
 )
@@ -71,6 +73,8 @@ _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
     "RenewDelegationToken": (("", "hmac"),),
 }
 _HIDDEN = b"[hidden]"
+# The number of bytes above which the records of a message are views into its frame, and not copies: 1 MiB.
+LARGE_FRAME = 1 << 20
 _KEYS = {name: key for key, name in API_NAMES.items()}
 
 
@@ -140,7 +144,7 @@ class Conversation:
         exchange.size, exchange.names, exchange.broker = len(frame), self._names, self.broker
         exchange.principal = self._principal
         try:
-            envelope = decode_request(frame)
+            envelope = (decode_request_views if len(frame) > LARGE_FRAME else decode_request)(frame)
         except UnsupportedRequest as error:
             exchange.client = error.header.client_id or ""
             exchange.trouble = str(error)
@@ -172,7 +176,8 @@ class Conversation:
             return exchange
         key = _KEYS[exchange.api]
         try:
-            _, response = decode_response(frame, response_class(key), exchange.version)
+            decode = decode_response_views if len(frame) > LARGE_FRAME else decode_response
+            _, response = decode(frame, response_class(key), exchange.version)
             self._on_login_response(response)
             exchange.response = without_secrets(exchange.api, response)
         except (DecodeError, UnsupportedVersion) as error:

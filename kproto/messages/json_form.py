@@ -3,6 +3,7 @@
     to_json(request, 9)                         # {"groupId": "g", "sessionTimeoutMs": 45000, ...}
     from_json(JoinGroupRequest, data, 9)
     one_line(to_json(request, 9))               # for JSON lines
+    write_one_line(to_json(request, 9, binary=Base64), sys.stdout.write)    # the same, in little memory
 
 The JSON is that of Kafka's generated ``JsonConverter`` classes:
 
@@ -27,14 +28,14 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ..errors import EncodeError
 from ..printable import escape_unprintable
 from ..wire.interpreter import short_repr
-from ..wire.message import Array, Field, Message, Struct
+from ..wire.message import Array, Field, Message, Struct, encode_pieces
 from ..wire.types import Primitive
 
 M = TypeVar("M", bound=Message)
@@ -42,15 +43,33 @@ M = TypeVar("M", bound=Message)
 UNKNOWN_TAGS = "_unknownTaggedFields"
 # The strings that Jackson, Kafka's JSON library, writes for the floats that JSON numbers cannot express.
 NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# The number of bytes that are converted to base64 at a time: a multiple of 3, so that only the last piece has
+# padding.
+PIECE = 3 << 16
 
 
-def to_json(message: Message, version: int) -> dict[str, Any]:
+class Base64(NamedTuple):
+    """Bytes that `write_one_line` writes as base64."""
+
+    content: bytes
+
+
+def base64_text(data: bytes) -> str:
+    """Return base64 of `data`, with padding."""
+    return base64.b64encode(data).decode()
+
+
+def to_json(
+    message: Message, version: int, *, binary: Callable[[bytes], object] = base64_text
+) -> dict[str, Any]:
     """Convert a message to dicts, lists, str, int, float, bool and None, ready for `json.dumps`.
+
+    `binary` converts the values of fields that contain bytes; the default returns base64 text.
 
     Raises EncodeError and UnsupportedVersion exactly if `message.encode(version)` does.
     """
-    message.encode(version)
-    return _struct_to_json(message, version, version in message.__flexible__)
+    encode_pieces(message, version)
+    return _struct_to_json(message, version, version in message.__flexible__, binary)
 
 
 def from_json(cls: type[M], data: object, version: int) -> M:
@@ -72,6 +91,32 @@ def one_line(value: object) -> str:
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
+def write_one_line(value: object, write: Callable[[str], object]) -> None:
+    """Write the text that `one_line` returns in pieces, so that large bytes (`Base64`) need little memory."""
+    if isinstance(value, dict):
+        separator = "{"
+        for key, item in cast("dict[str, object]", value).items():
+            write(f"{separator}{one_line(key)}: ")
+            write_one_line(item, write)
+            separator = ", "
+        write("}" if value else "{}")
+    elif isinstance(value, list):
+        separator = "["
+        for item in cast("list[object]", value):
+            write(separator)
+            write_one_line(item, write)
+            separator = ", "
+        write("]" if value else "[]")
+    elif isinstance(value, Base64):
+        write('"')
+        content = memoryview(value.content)
+        for start in range(0, len(content), PIECE):
+            write(base64_text(content[start : start + PIECE]))  # type: ignore[arg-type]
+        write('"')
+    else:
+        write(one_line(value))
+
+
 @cache
 def json_name(name: str) -> str:
     """Return the JSON key of a field: ``k_raft_version`` is ``kRaftVersion``."""
@@ -82,38 +127,42 @@ def json_name(name: str) -> str:
 # To JSON
 
 
-def _struct_to_json(value: Struct, version: int, flexible: bool) -> dict[str, Any]:
+def _struct_to_json(
+    value: Struct, version: int, flexible: bool, binary: Callable[[bytes], object]
+) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for f in type(value).__fields__:
         if version in f.versions:
             item = f.get(value)
             if not (flexible and version in f.tagged) or item != f.initial():
-                out[json_name(f.name)] = _to_json(f.kind, item, version, flexible)
+                out[json_name(f.name)] = _to_json(f.kind, item, version, flexible, binary)
     if value.__unknown_tags__:
         out[UNKNOWN_TAGS] = [
-            {"tag": tag, "data": _base64(content)} for tag, content in sorted(value.__unknown_tags__.items())
+            {"tag": tag, "data": binary(content)} for tag, content in sorted(value.__unknown_tags__.items())
         ]
     return out
 
 
-def _to_json(kind: Primitive | Array | type[Struct], value: Any, version: int, flexible: bool) -> Any:
+def _to_json(
+    kind: Primitive | Array | type[Struct],
+    value: Any,
+    version: int,
+    flexible: bool,
+    binary: Callable[[bytes], object],
+) -> Any:
     if value is None:
         return None
     if isinstance(kind, Array):
-        return [_to_json(kind.element, item, version, flexible) for item in value]
+        return [_to_json(kind.element, item, version, flexible, binary) for item in value]
     if isinstance(kind, type):
-        return _struct_to_json(value, version, flexible)
+        return _struct_to_json(value, version, flexible, binary)
     if kind.name in ("bytes", "records"):
-        return _base64(value)
+        return binary(value)
     if kind.name == "uuid":
         return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
     if kind.name == "float64":
         return _float_to_json(float(value))
     return value
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 def _float_to_json(value: float) -> float | str:

@@ -146,9 +146,14 @@ def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], b
 
 
 def check_bytes(value: Any) -> bytes:
-    """Return `value` as bytes. Raises TypeError for a value that is not bytes-like, such as an int."""
+    """Return `value` as bytes, or a view of bytes as it is, because it is copied when the pieces are joined.
+
+    Raises TypeError for a value that is not bytes-like, such as an int.
+    """
     if not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError
+    if isinstance(value, memoryview) and value.format == "B" and value.ndim == 1 and value.c_contiguous:
+        return cast("bytes", value)
     return bytes(cast("bytes | bytearray", value))
 
 

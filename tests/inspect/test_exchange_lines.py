@@ -9,7 +9,6 @@ import pytest
 
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
 from kproto.inspect.exchange_lines import (
-    generation_json,
     generation_line,
     groups_of,
     is_quiet,
@@ -510,7 +509,6 @@ def test_a_line_without_a_response_has_the_trouble() -> None:
 def test_a_generation_is_printed_with_its_cause() -> None:
     event = GroupEvent(at=1_500, kind="generation", member="", generation=3, reason="a joined")
     assert generation_line("g", event, 500) == f"    1.000  {'group g':<20}  generation 3: a joined"
-    assert generation_json("g", event) == {"at": 1_500, "group": "g", "generation": 3, "cause": "a joined"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
-from kproto.inspect.exchange_lines import groups_of, is_quiet, line, to_json
+from kproto.inspect.exchange_json import to_json
+from kproto.inspect.exchange_lines import groups_of, is_quiet, line
 from kproto.inspect.exchanges import Conversation, Exchange, addresses_in, replace_addresses
 from kproto.inspect.group_history import GroupHistory
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

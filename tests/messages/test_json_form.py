@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from kproto.messages.describe_client_quotas import DescribeClientQuotasResponse,
 from kproto.messages.fetch import FetchResponse
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
-from kproto.messages.json_form import from_json, json_name, one_line, to_json
+from kproto.messages.json_form import PIECE, Base64, from_json, json_name, one_line, to_json, write_one_line
 from kproto.testing.strategies import versioned
 from kproto.wire import Message
 from tests.bundles import bundles, check_each
@@ -124,6 +125,22 @@ def test_one_line_is_one_line_for_every_reader() -> None:
     assert len(line.splitlines()) == 1
     assert json.loads(line.encode()) == {"groupId": text}
     assert "é 日 \U0001f600" in line
+
+
+@given(st.sampled_from(index.names()), st.data())
+def test_a_line_that_is_written_in_pieces_is_the_same_line(name: str, data: st.DataObject) -> None:
+    version, message = data.draw(versioned(index.message_class(name), unknown_tags=True))
+    pieces: list[str] = []
+    write_one_line(to_json(message, version, binary=Base64), pieces.append)
+    assert "".join(pieces) == one_line(to_json(message, version))
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 2])
+def test_large_bytes_are_written_as_base64_of_the_whole(size: int) -> None:
+    content, pieces = bytes(range(256)) * (size // 256) + bytes(size % 256), list[str]()
+    write_one_line([Base64(content)], pieces.append)
+    assert json.loads("".join(pieces)) == [base64.b64encode(content).decode()]
+    assert max(map(len, pieces)) <= PIECE // 3 * 4
 
 
 # Errors.

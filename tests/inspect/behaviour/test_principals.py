@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.inspect.exchange_lines import line, to_json
+from kproto.inspect.exchange_json import to_json
+from kproto.inspect.exchange_lines import line
 from kproto.inspect.exchanges import Conversation, Exchange
 from kproto.inspect.group_history import GroupHistory
 from kproto.messages.headers import encode_request, encode_response

@@ -44,7 +44,8 @@ from consumer import (
 )
 from consumer.security import Token, client_properties
 from kproto.errors import AuthenticationFailed, KprotoError
-from kproto.inspect.exchange_lines import line, to_json
+from kproto.inspect.exchange_json import to_json
+from kproto.inspect.exchange_lines import line
 from kproto.inspect.exchanges import Conversation, Exchange
 from kproto.messages import alter_configs, incremental_alter_configs
 from kproto.messages.headers import encode_request
