@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -90,7 +92,10 @@ class InThread:
 
 
 def open_resources() -> set[str]:
-    """Return unique names of the threads of kproto's clients and of this process's open sockets."""
+    """Return unique names of the threads of kproto's clients and of this process's open sockets.
+
+    Sockets to the JVM of a Spark session are left out: pyspark opens and closes them at any time.
+    """
     threads = {
         f"{thread.name} ({thread.ident})"
         for thread in threading.enumerate()
@@ -101,8 +106,26 @@ def open_resources() -> set[str]:
 
 
 def socket_at(file: int) -> str:
-    """Return the name of the socket with this file descriptor, or "" if it is no open socket."""
+    """Return the name and the peer of the socket with this file descriptor, or "" for other files."""
     with suppress(OSError):
-        if (target := os.readlink(f"/proc/self/fd/{file}")).startswith("socket:"):
-            return target
+        target = os.readlink(f"/proc/self/fd/{file}")
+        if target.startswith("socket:"):
+            with socket.socket(fileno=os.dup(file)) as copy:
+                own, peer = copy.getsockname(), _peer(copy)
+            return "" if {own, peer} & _addresses_of_spark() else f"{target} to {peer}"
     return ""
+
+
+def _peer(connected: socket.socket) -> Any:
+    with suppress(OSError):  # A listening socket has no peer.
+        return connected.getpeername()
+    return None
+
+
+def _addresses_of_spark() -> set[Any]:
+    """Return the addresses of the Spark session in this process: the JVM's and the one for accumulators."""
+    pyspark = sys.modules.get("pyspark")
+    if pyspark is None or (context := pyspark.SparkContext._active_spark_context) is None:
+        return set()
+    gateway = context._gateway.gateway_parameters
+    return {(gateway.address, gateway.port), context._accumulatorServer.server_address}

@@ -417,4 +417,4 @@ def test_only_spark_workers_freeze_objects(filled: Filled, monkeypatch: pytest.M
     filled.topic("t", 5)
     before = gc.get_freeze_count()
     table(filled)
-    assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() <= before  # Frozen objects may have been freed.
