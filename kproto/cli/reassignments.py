@@ -14,7 +14,7 @@ from .connection import add_execute, add_verb, admin_client, exit_code, say_not_
 from .tables import cell, print_json
 
 if TYPE_CHECKING:
-    from consumer import Admin, TopicPartition
+    from consumer import Admin, PartitionReassignment, TopicPartition
 
 # The node ids of each partition's replicas; None cancels a reassignment.
 Moves: TypeAlias = "dict[TopicPartition, list[int] | None]"
@@ -198,17 +198,7 @@ def _propose(options: argparse.Namespace) -> int:
     with admin_client(options) as admin:
         racks = {node.id: node.rack for node in admin.describe_cluster().nodes}
         before = _current(admin, options.topics)
-    brokers = options.brokers or sorted(racks)
-    missing = sorted(set(brokers) - set(racks))
-    if missing:
-        raise ConfigError("--brokers", _nodes(missing), f"allowed: {_nodes(sorted(racks))}")
-    largest = max(map(len, before.values()), default=1)
-    if largest > len(brokers):
-        allowed = f"allowed: at least {largest} brokers, because a partition has {largest} replicas"
-        raise ConfigError("--brokers", _nodes(brokers), allowed)
-    if options.disable_rack_aware or None in (racks[node] for node in brokers):
-        racks = {}
-    proposed = spread({partition: len(nodes) for partition, nodes in before.items()}, brokers, racks)
+    proposed = _proposal(before, racks, options.brokers, is_rack_aware=not options.disable_rack_aware)
     if options.json:
         print_json([_plan_json(proposed)])
         return 0
@@ -217,6 +207,35 @@ def _propose(options: argparse.Namespace) -> int:
     print("\nProposed partition reassignment configuration")
     print_json([_plan_json(proposed)])
     return 0
+
+
+def _proposal(
+    before: Mapping[TopicPartition, Sequence[int]],
+    racks: Mapping[int, str | None],
+    chosen: Sequence[int] | None,
+    *,
+    is_rack_aware: bool,
+) -> dict[TopicPartition, list[int]]:
+    """Spread the replicas over the chosen brokers, or over all, with the numbers of replicas of `before`.
+
+    Raises ConfigError if a broker does not exist, if a partition has more replicas than there are brokers,
+    and, like Kafka's tool, if only some of the brokers have a rack.
+    """
+    brokers = chosen or sorted(racks)
+    missing = sorted(set(brokers) - set(racks))
+    if missing:
+        raise ConfigError("--brokers", _nodes(missing), f"allowed: {_nodes(sorted(racks))}")
+    largest = max(map(len, before.values()), default=1)
+    if largest > len(brokers):
+        allowed = f"allowed: at least {largest} brokers, because a partition has {largest} replicas"
+        raise ConfigError("--brokers", _nodes(brokers), allowed)
+    without_rack = [node for node in brokers if racks[node] is None]
+    if is_rack_aware and 0 < len(without_rack) < len(brokers):
+        allowed = f"brokers {_nodes(without_rack)} have no rack; add --disable-rack-aware to ignore all racks"
+        raise ConfigError("--brokers", _nodes(brokers), allowed)
+    if not is_rack_aware or without_rack:
+        racks = {}
+    return spread({partition: len(nodes) for partition, nodes in before.items()}, brokers, racks)
 
 
 def spread(
@@ -292,15 +311,7 @@ def _verify(options: argparse.Namespace) -> int:
     for partition, nodes in sorted(moves.items()):
         if nodes is None:
             raise ConfigError("TOPIC:P=NODES", f"{partition}=cancel", "allowed: the nodes of the partition")
-        replicas = list(current.get(partition, ()))
-        if partition in moving:
-            states[partition] = "is still in progress."
-        elif replicas == nodes:
-            states[partition] = "is completed."
-        else:
-            states[partition] = (
-                f"is not active, and its replicas are {_nodes(replicas)} instead of {_nodes(nodes)}."
-            )
+        states[partition] = _state(list(current.get(partition, ())), nodes, is_moving=partition in moving)
     completed = [partition for partition, state in states.items() if state == "is completed."]
     if options.json:
         print_json({"topic": p.topic, "partition": p.partition, "completed": p in completed} for p in states)
@@ -309,6 +320,15 @@ def _verify(options: argparse.Namespace) -> int:
         for partition, state in states.items():
             print(f"Reassignment of partition {cell(partition)} {state}")
     return 0 if len(completed) == len(states) else 1
+
+
+def _state(replicas: list[int], nodes: list[int], *, is_moving: bool) -> str:
+    """Return the state of a move to `nodes`, in the words of Kafka's tool."""
+    if is_moving:
+        return "is still in progress."
+    if replicas == nodes:
+        return "is completed."
+    return f"is not active, and its replicas are {_nodes(replicas)} instead of {_nodes(nodes)}."
 
 
 def _reassignments(options: argparse.Namespace) -> int:
@@ -321,7 +341,12 @@ def _reassignments(options: argparse.Namespace) -> int:
                 for partition in topic_partitions("TOPIC", word, admin.partitions)
             ]
         moves = admin.list_partition_reassignments(partitions)
-    if options.json:
+    _print_moves(moves, as_json=options.json)
+    return 0
+
+
+def _print_moves(moves: Mapping[TopicPartition, PartitionReassignment], *, as_json: bool) -> None:
+    if as_json:
         print_json(
             {
                 "topic": partition.topic,
@@ -332,13 +357,12 @@ def _reassignments(options: argparse.Namespace) -> int:
             }
             for partition, move in sorted(moves.items())
         )
-        return 0
+        return
     print("Current partition reassignments:" if moves else "No partition reassignments found.")
     for partition, move in sorted(moves.items()):
         adding = f" adding: {_nodes(move.adding_replicas)}." if move.adding_replicas else ""
         removing = f" removing: {_nodes(move.removing_replicas)}." if move.removing_replicas else ""
         print(f"{cell(partition)}: replicas: {_nodes(move.replicas)}.{adding}{removing}")
-    return 0
 
 
 def _nodes(nodes: Sequence[int]) -> str:

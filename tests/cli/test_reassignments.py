@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from consumer import TopicPartition
+from consumer import PartitionReassignment, TopicPartition
+from kproto.cli import reassignments
 from kproto.cli.reassignments import spread
+from kproto.errors import ConfigError
 from tests.cli.stage import Shell
 
 
@@ -71,6 +73,36 @@ def test_a_move_that_is_not_completed_fails_the_verification(shell: Shell) -> No
         "Reassignment of partition waits-0 is not active, and its replicas are 1 instead of 1,2."
     ]
     assert shell.json("cluster verify waits:0=1") == [{"topic": "waits", "partition": 0, "completed": True}]
+
+
+def test_a_move_in_progress_is_not_completed_although_its_new_replicas_exist() -> None:
+    assert reassignments._state([1, 2], [1, 2], is_moving=True) == "is still in progress."
+    assert reassignments._state([1, 2], [1, 2], is_moving=False) == "is completed."
+
+
+def test_moves_in_progress_are_listed_with_the_brokers_that_they_add_and_remove(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    moves = {
+        TopicPartition("t", 1): PartitionReassignment((3, 1), (3,), (1,)),
+        TopicPartition("t", 0): PartitionReassignment((1, 2), (), ()),
+    }
+    reassignments._print_moves(moves, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "Current partition reassignments:",
+        "t-0: replicas: 1,2.",
+        "t-1: replicas: 3,1. adding: 3. removing: 1.",
+    ]
+    reassignments._print_moves(moves, as_json=True)
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == {
+        "topic": "t",
+        "partition": 0,
+        "replicas": [1, 2],
+        "addingReplicas": [],
+        "removingReplicas": [],
+    }
+    assert (second["addingReplicas"], second["removingReplicas"]) == ([3], [1])
 
 
 def test_a_move_that_the_broker_rejects_is_an_error(shell: Shell) -> None:
@@ -171,3 +203,49 @@ def test_replicas_of_a_partition_are_in_different_racks() -> None:
     placed = spread({TopicPartition("t", n): 4 for n in range(6)}, list(racks), racks)
     assert all({racks[node] for node in nodes} == {"a", "b", "c"} for nodes in placed.values())
     assert all(len(set(nodes)) == 4 for nodes in placed.values())
+
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.mark.parametrize(
+    ("racks", "chosen", "is_rack_aware", "placed"),
+    [
+        ({1: "a", 2: "a", 3: "b", 4: "b"}, None, True, [[1, 3], [3, 2]]),
+        ({1: "a", 2: "a", 3: "b", 4: "b"}, None, False, [[1, 2], [2, 3]]),
+        ({1: None, 2: None, 3: None}, [3, 2], True, [[2, 3], [3, 2]]),
+        # Brokers that were not chosen need no rack.
+        ({1: "a", 2: "a", 3: "b", 4: None}, [1, 2, 3], True, [[1, 3], [3, 2]]),
+        ({1: "a", 2: "a", 3: "b", 4: None}, None, False, [[1, 2], [2, 3]]),
+    ],
+)
+def test_a_plan_keeps_the_numbers_of_replicas_and_uses_racks_that_all_brokers_have(
+    racks: dict[int, str | None], chosen: list[int] | None, is_rack_aware: bool, placed: list[list[int]]
+) -> None:
+    before = {P0: (9, 8), P1: (8, 9)}
+    proposed = reassignments._proposal(before, racks, chosen, is_rack_aware=is_rack_aware)
+    assert [proposed[P0], proposed[P1]] == placed
+
+
+@pytest.mark.parametrize(
+    ("racks", "replicas", "message"),
+    [
+        (
+            {1: "a", 2: None, 3: None},
+            1,
+            "--brokers='1,2,3' is not allowed; brokers 2,3 have no rack; add --disable-rack-aware",
+        ),
+        ({1: None, 2: None}, 3, "at least 3 brokers, because a partition has 3 replicas"),
+    ],
+)
+def test_a_plan_that_ignores_racks_or_loses_replicas_is_rejected(
+    racks: dict[int, str | None], replicas: int, message: str
+) -> None:
+    before = {P0: (1,), P1: (1,) * replicas}
+    with pytest.raises(ConfigError) as caught:
+        reassignments._proposal(before, racks, None, is_rack_aware=True)
+    assert message in str(caught.value)
+
+
+def test_a_plan_for_a_topic_without_partitions_is_empty() -> None:
+    assert reassignments._proposal({}, {1: None}, None, is_rack_aware=True) == {}
