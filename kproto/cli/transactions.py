@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, KprotoError
@@ -179,16 +179,33 @@ def _find_hanging(options: argparse.Namespace) -> int:
         topics = options.topics or sorted(admin.topics())
         partitions = [partition for topic in topics for partition in admin.partitions(topic)]
         producers = succeeded(lambda: admin.describe_producers(partitions), failures)
-        oldest = time.time_ns() // 1_000_000 - options.older_than
-        suspects = {
-            (partition, state.producer_id): state
-            for partition, states in producers.items()
-            for state in states
-            if state.current_transaction_start_offset is not None and state.last_timestamp < oldest
-        }
-        known = _known_partitions(admin, {producer for _, producer in suspects})
-    now = time.time_ns() // 1_000_000
-    rows = [
+        now = time.time_ns() // 1_000_000
+        suspects = _open_since(producers, now - options.older_than)
+        known = _known_partitions(admin, {state.producer_id for _, state in suspects})
+    rows = _hanging_rows(suspects, known, now)
+    _show(_HANGING, rows, as_json=options.json)
+    return exit_code("transactions find-hanging", failures)
+
+
+def _open_since(
+    producers: Mapping[TopicPartition, Sequence[ProducerState]], before: int
+) -> list[tuple[TopicPartition, ProducerState]]:
+    """Return the producers with an open transaction whose last record was written before a time in ms."""
+    return [
+        (partition, state)
+        for partition, states in sorted(producers.items())
+        for state in sorted(states, key=lambda state: state.producer_id)
+        if state.current_transaction_start_offset is not None and state.last_timestamp < before
+    ]
+
+
+def _hanging_rows(
+    suspects: Iterable[tuple[TopicPartition, ProducerState]],
+    known: Mapping[int, frozenset[TopicPartition]],
+    now: int,
+) -> list[tuple[object, ...]]:
+    """Return a row for each transaction in a partition that its coordinator does not know."""
+    return [
         (
             partition.topic,
             partition.partition,
@@ -199,11 +216,9 @@ def _find_hanging(options: argparse.Namespace) -> int:
             state.last_timestamp,
             (now - state.last_timestamp) // 60_000,
         )
-        for (partition, producer), state in sorted(suspects.items())
-        if partition not in known.get(producer, ())
+        for partition, state in suspects
+        if partition not in known.get(state.producer_id, ())
     ]
-    _show(_HANGING, rows, as_json=options.json)
-    return exit_code("transactions find-hanging", failures)
 
 
 def _known_partitions(admin: Admin, producer_ids: set[int]) -> dict[int, frozenset[TopicPartition]]:
