@@ -202,16 +202,6 @@ def test_a_port_in_use_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
         assert message in capsys.readouterr().err
 
 
-def test_an_unwritable_picture_is_reported_before_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    for package in ("pandas", "tqdm"):
-        pytest.importorskip(package)
-    assert main(["demo", "--no-spark", "--records", "1", "--picture", "/nowhere/x.html"]) == 2
-    assert (
-        "--picture='/nowhere/x.html' is not allowed; cannot be written: No such file"
-        in capsys.readouterr().err
-    )
-
-
 def test_a_trace_with_json_prints_only_json() -> None:
     words = [sys.executable, "-m", "kproto", "broker", "--listen", "127.0.0.1:0", "--trace", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -21,11 +21,25 @@ def test_a_rule_is_printed_with_its_text_its_cells_and_the_source_of_its_tests(
     number = next(number for number in rules.cells() if rules.tests().get(number))
     assert main(["rules", number.lower()]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"{number}  ")
+    text = " ".join(rules.definitions()[number].split())
+    assert " ".join(out.split()).startswith(f"{number} {text} Cells")
     cell, test = rules.cells()[number][0], rules.tests()[number][0]
     assert f"  {cell.machine}: {cell.kind} in " in out
     assert f"{test.path}::{test.name}" in out
     assert f"def {test.name}(" in out
+
+
+def test_without_the_source_distribution_a_rule_has_its_cells_but_no_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = next(iter(rules.cells()))
+    monkeypatch.setattr(rules, "definitions", dict[str, str])
+    assert main(["rules", number]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [f"{number}  (the text is in the source distribution)", "", "Cells"]
+    assert main(["rules", "--state", "stable"]) == 0
+    (text,) = {line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()}
+    assert text == "(its text is in the source distribution)"
 
 
 def test_the_rules_of_a_state_and_an_event_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
