@@ -166,7 +166,7 @@ def _watch(options: argparse.Namespace) -> int:
             decode_hint = (
                 ""
                 if port == 9092
-                else f"(Wireshark decodes port {port} as Kafka with -d tcp.port=={port},kafka)"
+                else f" (Wireshark decodes port {port} as Kafka with -d tcp.port=={port},kafka)"
             )
             printer.print_message(f"the frames: {options.pcap}{decode_hint}")
     return 0
