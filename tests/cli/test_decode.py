@@ -1,4 +1,4 @@
-"""`kproto decode --pcap` has the filters and the short form of `kproto watch`."""
+"""`kproto decode --pcap` prints frames and errors, with the filters and the short form of `kproto watch`."""
 
 from __future__ import annotations
 
@@ -173,3 +173,55 @@ def test_a_capture_without_data_on_the_port_is_reported(
     path = str(write_capture(tmp_path / "c.pcap", []))
     assert main(["decode", "--pcap", path]) == 0
     assert "the connections to port 9092 carry no data in this capture" in capsys.readouterr().err
+
+
+def test_requests_that_the_capture_lacks_are_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = encode_response(HeartbeatResponse(error_code=0), 2, 1)
+    path = write_capture(tmp_path / "c.pcap", segments_of(False, frame(answer), 1_000))
+    note = "the requests of 1 responses are not in the capture"
+    assert main(["decode", "--pcap", str(path), "--json"]) == 1
+    (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (line["title"], line["parts"], line["error"]) == ("not read", [], note)
+    assert main(["decode", "--pcap", str(path)]) == 1
+    assert capsys.readouterr().out.endswith(f" not read ({note})\n")
+    assert main(["decode", "--pcap", str(path), "--short"]) == 1
+    assert capsys.readouterr().out.splitlines()[0].endswith(f" not read {note}")
+    assert main(["decode", "--pcap", str(path), "--client", "me"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_frame_has_its_time_in_utc_and_no_note_if_it_was_decoded(
+    capture_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = decode_capture(capsys, capture_path, "--api", "LeaveGroup")
+    assert re.match(r"\n1970-01-01T00:00:\d\d\.\d{6}Z \S+ -> \S+:9092 LeaveGroupRequest v2 #2\n", text)
+    row = json.loads(decode_capture(capsys, capture_path, "--api", "LeaveGroup", "--json").splitlines()[0])
+    assert (row["title"], row["parts"][1]["json"]["groupId"]) == ("LeaveGroupRequest v2 #2", "flights")
+    assert "error" not in row
+
+
+def test_a_decoded_capture_is_a_success_unless_a_frame_is_invalid(capture_path: Path) -> None:
+    assert main(["decode", "--pcap", str(capture_path)]) == 0
+    assert main(["decode", "--pcap", str(capture_path), "--short"]) == 0
+
+
+def test_a_port_without_traffic_is_rejected_with_the_ports_that_have_some(
+    capture_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["decode", "--pcap", str(capture_path), "--port", "9094"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "port=9094 is not allowed" in printed.err
+    assert "9092 (4 segments)" in printed.err
+
+
+def test_the_short_form_of_an_empty_capture_is_its_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(write_capture(tmp_path / "c.pcap", []))
+    assert main(["decode", "--pcap", path, "--short"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.split() == ["API", "answers", "none", "median", "ms", "most", "ms"]
+    assert printed.err == ""

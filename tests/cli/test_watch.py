@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 import signal
+import ssl
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kproto.cli import main
 from kproto.cli.watch import (
     ExchangeHandler,
     ExchangePrinter,
+    _context,
     add_filters,
     add_output_options,
     capture_file,
@@ -29,6 +34,7 @@ from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.testing.proxy import WatchProxy
 from kproto.wire.message import Message
 
 
@@ -217,6 +223,86 @@ def test_a_failed_write_to_a_capture_is_reported_once_and_stops_nothing(
     assert b"frame" in path.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("port", "hint"),
+    [
+        (9092, ""),
+        (9094, " (Wireshark decodes port 9094 as Kafka with -d tcp.port==9094,kafka)"),
+    ],
+)
+def test_a_capture_of_another_port_has_a_hint_for_wireshark(
+    port: int, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Proxy(WatchProxy):
+        """A proxy of a cluster that needs no cluster, and that Ctrl-C interrupts."""
+
+        async def __aenter__(self) -> WatchProxy:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("kproto.testing.proxy.WatchProxy", Proxy)
+    path = tmp_path / "c.pcap"
+    assert main(["watch", f"kafka:{port}", "--pcap", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"the frames: {path}{hint}"
+
+
+def test_an_exchange_reaches_a_pipe_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe))
+    watch = printer()
+    for action in (lambda: watch.print_message("ready"), lambda: watch.add(metadata()), watch.print_summary):
+        size = len(pipe.getvalue())
+        action()
+        assert len(pipe.getvalue()) > size
+    watch.add(join())
+    size = len(pipe.getvalue())
+    watch.add(sync())
+    assert b"generation 1" in pipe.getvalue()[size:]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--tls-ca ca.pem", "--tls-ca='ca.pem' is not allowed; allowed only with --tls"),
+        ("--tls --command-config c", "--tls='True' is not allowed; allowed only without --command-config"),
+        (
+            "--tls-ca ca.pem --command-config c",
+            "--tls-ca='ca.pem' is not allowed; allowed only without --com",
+        ),
+    ],
+)
+def test_tls_options_that_exclude_each_other_are_rejected(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", "127.0.0.1:1", "--listen", "127.0.0.1:0", *words.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+def context(**options: object) -> ssl.SSLContext | None:
+    return _context(argparse.Namespace(**{"command_config": None, "tls": False, "tls_ca": None, **options}))
+
+
+def test_tls_to_the_cluster_checks_its_certificate_and_host_name(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SSL\n")
+    for tls in (context(tls=True), context(command_config=config)):
+        assert tls is not None
+        assert (tls.verify_mode, tls.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_the_client_configuration_decides_whether_the_connection_to_the_cluster_uses_tls(
+    tmp_path: Path,
+) -> None:
+    """The proxy ignores the SASL settings: clients authenticate themselves through it."""
+    assert context() is None
+    sasl = 'sasl.mechanism=PLAIN\nsasl.jaas.config=x.PlainLoginModule required username="u" password="p";\n'
+    config = tmp_path / "client.properties"
+    for protocol, uses_tls in (("PLAINTEXT", False), ("SASL_PLAINTEXT", False), ("SASL_SSL", True)):
+        config.write_text(f"security.protocol={protocol}\n{sasl}ssl.endpoint.identification.algorithm=\n")
+        tls = context(command_config=config)
+        assert (tls is not None) == uses_tls
+        assert tls is None or not tls.check_hostname
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_interrupts_a_command_as_ctrl_c_does(number: signal.Signals) -> None:
     before = signal.signal(number, signal.SIG_IGN)
@@ -249,7 +335,7 @@ def test_a_command_ends_when_its_output_is_closed(monkeypatch: pytest.MonkeyPatc
         added.append(exchange)
         raise BrokenPipeError
 
-    async def main() -> None:
+    async def run() -> None:
         watch = printer()
         monkeypatch.setattr(watch, "add", add)
         handler = ExchangeHandler(watch)
@@ -258,7 +344,7 @@ def test_a_command_ends_when_its_output_is_closed(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(BrokenPipeError):
             await handler.wait_for_failure()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(run(), 30))
     assert len(added) == 1  # Later exchanges are not printed.
 
 
