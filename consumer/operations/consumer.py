@@ -121,7 +121,7 @@ class ConsumerOperations(PollOperations):
 
     def group_metadata(self) -> GroupMetadata:
         self.runtime.check_process()
-        member_id, generation = self.engine.group_status.assigned_member_and_generation
+        member_id, generation = self.engine.group_status.member_for_transaction()
         return GroupMetadata(check_group(self.options), generation, member_id, self.options.group_instance_id)
 
     def events(self, callback: EventCallback) -> None:

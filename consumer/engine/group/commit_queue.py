@@ -42,6 +42,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Whether an initial commit that is due has to be preceded by a lookup of the group's committed offsets,
     # because the commit had to wait or an attempt has failed.
     needs_check: bool = False
+    # Whether such a lookup has succeeded.
+    is_checked: bool = False
     # Whether the commit is sent only once, like Java's commitAsync (M130).
     is_single_attempt: bool = False
     retry_at: int = 0

@@ -345,7 +345,11 @@ class Committer:
             commit.reason = "the group's coordinator is not known" + (lookup_error and f": {lookup_error}")
             commit.needs_check = True
             return False
-        if commit.is_initial and (commit.needs_check or not self._unconfirmed.isdisjoint(commit.offsets)):
+        if commit.is_initial and (
+            commit.needs_check
+            or (status.may_use_transactions and not commit.is_checked)
+            or not self._unconfirmed.isdisjoint(commit.offsets)
+        ):
             self._check(commit, node)
         else:
             self._send(commit, node, identity)
@@ -473,7 +477,7 @@ class Committer:
             self._retry(commit, reason)
         else:
             self._unconfirmed.difference_update(commit.offsets)
-            commit.needs_check = False
+            commit.needs_check, commit.is_checked = False, True
             if not commit.is_completed:
                 self._queue.add_again(commit)
 

@@ -9,11 +9,11 @@
   The same applies to partitions for which the application calls seek(). If the initial commit is already in
   flight then, the records wait for its response. The application may commit the offsets of records in a
   transaction, on another connection. An initial commit can therefore overwrite only offsets that a
-  transaction commits before poll has returned the partition's first record.
-* The committed offsets are looked up again if an initial commit had to wait, or if an earlier commit of the
-  application got no response. Meanwhile the application may have committed offsets in a transaction, or its
-  commit may have reached the coordinator although it timed out. The lookup waits for the end of open
-  transactions (KIP-447).
+  transaction sends after this lookup and before the commit, which is one round trip.
+* The committed offsets are looked up again if an initial commit had to wait, if an earlier commit of the
+  application got no response, or if the application has requested the group metadata for a transaction.
+  Meanwhile the application may have committed offsets in a transaction, or its commit may have reached the
+  coordinator although it timed out. The lookup waits for the end of open transactions (KIP-447).
 * An initial commit that gets no response, or is rejected because its member id and generation are outdated,
   is retried with a growing backoff. Until it succeeds, no record of the partition is returned. After any
   other error, poll raises the error and then returns the records.

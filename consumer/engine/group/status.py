@@ -101,6 +101,9 @@ class GroupStatus:
         # Whether the application is in a poll. During a poll, max.poll.interval.ms does not expire.
         self.in_poll = False
         self.polled_at = 0  # When the last poll began or ended (ms).
+        # Whether the application has requested the member id and generation for a transaction. The group may
+        # then have offsets that no OffsetCommit of this consumer contained.
+        self.may_use_transactions = False
 
     @property
     def in_group(self) -> bool:
@@ -137,14 +140,16 @@ class GroupStatus:
             return "", -1
         return member.member_id, -1 if member.generation is None else member.generation
 
-    @property
-    def assigned_member_and_generation(self) -> tuple[str, int]:
-        """The member id and generation of the last assignment, to send offsets in a transaction.
+    def member_for_transaction(self) -> tuple[str, int]:
+        """Return the member id and generation of the last assignment, to send offsets in a transaction.
+
+        Each later initial commit is preceded by a lookup of the group's committed offsets (M206).
 
         The values are kept after the partitions are lost, so that the coordinator rejects offsets of lost
         partitions. Without a member id the coordinator would accept these offsets. The result is ("", -1)
         before the first assignment, and with assign().
         """
+        self.may_use_transactions = True
         identity = None if self.member is None or self.is_manual else self.member.assigned_identity
         return ("", -1) if identity is None else (identity.member_id, identity.generation)
 

@@ -114,7 +114,7 @@ class Worker:
                     self.call("abort")
                     return
             # The same values as in the consumer's group_metadata().
-            member_id, generation = self.reader.engine.group_status.assigned_member_and_generation
+            member_id, generation = self.reader.engine.group_status.member_for_transaction()
             self.machine.send_offsets(GroupMetadata("g", generation, member_id, None), offsets)
         except KprotoError:
             return  # The transaction has failed. The next call of `act` aborts it.
@@ -271,9 +271,7 @@ def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> Non
 
 
 def a_member_without_partitions_has_no_generation(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        GroupStatus, "assigned_member_and_generation", property(lambda self: self.member_and_generation)
-    )
+    patch.setattr(GroupStatus, "member_for_transaction", lambda self: self.member_and_generation)
 
 
 def an_aborted_transaction_is_not_read_again(patch: pytest.MonkeyPatch) -> None:

@@ -292,7 +292,7 @@ def begin_transaction(world: World, a: Consumer, offset: int) -> Callable[[str],
     transactions.call("begin")
     producer.tick()
     world.run(500, until=lambda: transactions.state is ProducerTransactionState.IN_TRANSACTION)
-    member_id, generation = a.engine.group_status.assigned_member_and_generation
+    member_id, generation = a.engine.group_status.member_for_transaction()
     transactions.send_offsets(
         GroupMetadata("g", generation, member_id, None), {tp("t", 0): (offset, None, "")}
     )
@@ -348,6 +348,29 @@ def test_an_initial_commit_that_waited_for_its_coordinator_does_not_overwrite_a_
     assert call.done
     assert call.error is None
     assert world.committed("g", tp("t", 0)) == 3
+
+
+@pytest.mark.rule("M206")
+@pytest.mark.parametrize("ends_by", ["commit", "abort"])
+def test_an_initial_commit_after_a_slow_offset_lookup_does_not_overwrite_a_transaction(ends_by: str) -> None:
+    """The transaction sends its offset while the leader delays the start offset. Nothing else is late."""
+    world = World({"t": 1}, brokers=2, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    coordinator = world.cluster.group_coordinator_of("g")
+    leader = 3 - coordinator
+    world.elect("t", 0, leader)
+    a = world.consumer(**GROUP)
+    world.fault("delay", a, leader, ms=1_000, lasts=5_000)
+    a.subscribe("t")
+    assert world.run(until=lambda: bool(world.requests_of(a, OffsetFetchRequest)))
+    world.run(200)
+    end = begin_transaction(world, a, 3)
+    world.run(200)
+    call = end(ends_by)
+    world.run(10_000)
+    assert call.done
+    assert world.committed("g", tp("t", 0)) == (3 if ends_by == "commit" else 0)
+    assert a.values() == numbers(0, 10)
 
 
 @pytest.mark.rule("M206")
