@@ -1,4 +1,4 @@
-"""The table of docs/how-to/command-line.md has the command of kproto for each usual call of kcat."""
+"""The page about kcat has the command of kproto for each usual call, and each flag, of kcat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +15,11 @@ from consumer.schema_registry.avro import AvroSerializer
 from consumer.schema_registry.registry import Registry
 from kproto.broker.server import Server
 from tests.cli.stage import Shell
+from tests.comparison_pages import FOLDER, code, rows
 from tests.consumer.schema_registry.stage import registry_server
+from tests.kcat import FLAGS
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "command-line.md"
+PAGE = FOLDER / "kcat.md"
 # 2026-11-28T09:30:00Z, the timestamp of the first record. Each further record is ten minutes later.
 BEGIN_MS = 1_795_858_200_000
 ROWS = [
@@ -90,3 +91,9 @@ def test_the_command_does_what_the_call_of_kcat_does(
         # Without a number of records, --follow would wait until Ctrl-C.
         lines = shell("", *words, *(["--count", "10"] if "--follow" in words else []))
         assert lines == PRINTED.get(kcat, lines)
+
+
+def test_the_page_has_every_flag() -> None:
+    """`tests/conformance/test_coming_from_kcat.py` compares the flags with those of the installed kcat."""
+    named = {part.split()[0].lstrip("-") for row in rows("kcat", "^(Modes|Flags)") for part in code(row[0])}
+    assert named == set(FLAGS)
