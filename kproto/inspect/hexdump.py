@@ -67,6 +67,20 @@ _AMBIGUOUS = (
         r"0x[0-9A-Fa-f]{3,}\W[^$]*?0x[0-9A-Fa-f]{3,}",
         "words have an unknown byte order; print bytes, or use --form hex for big-endian words",
     ),
+    # Of the tools, only od -An begins each row with a single space.
+    (
+        r"\A(?: (?:[0-9a-f]{4}|[0-9a-f]{8}|[0-9a-f]{16}))+\s*$(?:\n .*)+\s*\Z",
+        "od prints words in the byte order of the machine; call od -tx1, or use --form hex",
+    ),
+    (
+        r"\A[\s,\[({]*0b[01]{8}\b|\A(?=[0\s]*1)[01\s]{48,}\Z",
+        "the digits may be bits or hex; print hex, or use --form hex",
+    ),
+    # Lua and Haskell print \39 for the byte that C prints as \047.
+    (
+        r"(?<!\\)(?:\\\\)*\\(?:[1-9][0-9](?![0-9])|[89])",
+        "the escapes may be decimal or octal; print hex, or use --form string for octal",
+    ),
 )
 # A comment at the start of a line must have a space after // or #, because base64 contains //.
 _COMMENT = re.compile(r"/\*.*?\*/|((?<=[ \t,;])(//|#)|(//|#)[ \t])[^\n]*", re.DOTALL)
@@ -232,6 +246,8 @@ def _elements(text: str) -> tuple[list[str], str]:
     if not arrays:
         elements = _split(re.sub(r"^\s*-\s+", "", code, flags=re.MULTILINE))
         return (elements, "") if _are_numbers(elements) else ([], "")
+    if re.search(r"(?:\b[0-9A-Fa-f]{2}\s+){4}", _BRACKETS.sub(" ; ", code)):
+        raise _rejected(text, "there are numbers in brackets and others; paste only the bytes")
     longest = max(arrays, key=_length)
     for array in arrays:
         if array is not longest and array[0] != [str(_length(longest))]:  # Not the declared size.
@@ -258,6 +274,8 @@ def _are_numbers(elements: list[str]) -> bool:
 
 def _hex(text: str, is_named: bool) -> bytes | None:
     text = text.strip()
+    if re.fullmatch("[0-9A-Fa-f]{2}([._|][0-9A-Fa-f]{2})+", text):
+        text = re.sub("[._|]", " ", text)
     quoted = _QUOTED_HEX.fullmatch(text)
     elements, bracket = _elements(text)
     if quoted is not None:

@@ -208,6 +208,13 @@ def test_other_text_gives_no_bytes(text: str) -> None:
         ('"\\00" "\\1"', "octal"),
         ('"\\x00" and "\\x0b"', "paste only the strings"),
         ('"\\x00\\q"', "not a known escape"),
+        (" 27000000 03001200\n 07000000\n", "byte order of the machine"),
+        (" 0000 2700 1200\n 0b00", "byte order of the machine"),
+        ("[0b00000000, 0b00100111]", "bits or hex"),
+        ("00000000 00001011 00000000 00001001 00000000 00000000", "bits or hex"),
+        ('"\\0\\0\\0\\39"', "decimal or octal"),
+        ('"\\0\\8"', "decimal or octal"),
+        ("Label: String <1234>\n00 0b 00 09 00 00", "numbers in brackets and others"),
     ],
 )
 def test_mistyped_hex_is_rejected_with_the_reason(text: str, why: str) -> None:
@@ -229,8 +236,30 @@ def test_a_text_of_two_forms_is_read_in_the_form_that_is_named() -> None:
         parse("10 20 30", "octal")
 
 
+@pytest.mark.parametrize("separator", ["_", ".", "|"])
+def test_pairs_of_hex_digits_may_have_another_separator(separator: str) -> None:
+    assert parse(DATA.hex(separator)) == (DATA, "hex")
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "data"),
+    [
+        ("0b00000000 0b00100111", "hex", bytes.fromhex("0b000000000b00100111")),
+        ("00000001" * 6, "hex", bytes([0, 0, 0, 1] * 6)),
+        (r"'\0\39'", "string", b"\0\x039"),
+        ("00 " * 32, None, bytes(32)),
+        (r"'\\39'", None, rb"\39"),
+    ],
+)
+def test_digits_with_another_meaning_are_read_if_the_form_is_named(
+    text: str, form: str | None, data: bytes
+) -> None:
+    assert read(text, form) == data
+
+
 @given(st.binary(min_size=1))
 @example(b"\\\0")
+@example(b"\\10")
 def test_prints_of_any_bytes_are_read(data: bytes) -> None:
     assert read(repr(data)) == data
     assert read(str(list(data))) == data
