@@ -227,7 +227,7 @@ class DiagramBuilder:
             at = exchange.answered_at or exchange.asked_at
             self._turns.append(_Turn(at, 1, "synced", member, group=group))
         elif exchange.api == "LeaveGroup":
-            self._turns.append(_Turn(exchange.asked_at, 1, "gone", member, group=group))
+            self._turns.append(_Turn(exchange.asked_at, 2, "gone", member, group=group))
 
 
 def failure(exchange: Exchange) -> str:

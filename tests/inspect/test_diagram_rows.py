@@ -13,6 +13,7 @@ from kproto.inspect.sequence import NARROW, diagram_svg, picture
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -127,6 +128,18 @@ def test_a_rebalance_ends_when_the_missing_member_dies() -> None:
     assert not [row for row in diagram.rows if row.at == 500 and row.inside]
 
 
+def test_a_rebalance_ends_when_the_missing_member_leaves() -> None:
+    """Its generation is part of the mark, even if the member leaves as soon as it has received it."""
+    leave = LeaveGroupRequest(group_id="g", member_id="a-1")
+    diagram = draw_diagram(
+        exchange(0, JOIN, join_response(7), took=40),
+        exchange(40, leave, LeaveGroupResponse(error_code=0)),
+        exchange(500, COMMIT, None),
+    )
+    assert [row.text for row in rows_of_kind(diagram, "rebalance")] == ["rebalance to generation 7"]
+    assert {row.at for row in diagram.rows if row.inside} == {0, 40}
+
+
 def test_a_rebalance_ends_only_with_a_successful_sync_of_every_member() -> None:
     failed = exchange(10, SYNC, SyncGroupResponse(error_code=27, assignment=b""))
     later = exchange(30, SYNC, SyncGroupResponse(error_code=0, assignment=b""))
@@ -138,12 +151,18 @@ def test_a_rebalance_ends_only_with_a_successful_sync_of_every_member() -> None:
 
 
 def test_a_pause_counts_the_exchanges_before_the_next_row() -> None:
-    beats = [exchange(at, HEARTBEAT, HeartbeatResponse(error_code=0)) for at in (3_000, 6_000, 9_000)]
+    times = (3_000, 5_000, 7_000, 9_000, 12_000)
+    beats = [exchange(at, HEARTBEAT, HeartbeatResponse(error_code=0)) for at in times]
     diagram = draw_diagram(
-        *join_and_sync(0), *beats, exchange(9_000, COMMIT, OffsetCommitResponse(topics=[]))
+        *join_and_sync(0),
+        *beats,
+        exchange(9_000, COMMIT, OffsetCommitResponse(topics=[])),
+        exchange(14_000, HEARTBEAT, HeartbeatResponse(error_code=27)),
     )
-    (pause,) = rows_of_kind(diagram, "quiet")
-    assert (pause.at, pause.text) == (9_000, "9.0 s later; a: 2 Heartbeat")
+    assert [(pause.at, pause.text) for pause in rows_of_kind(diagram, "quiet")] == [
+        (9_000, "9.0 s later; a: 3 Heartbeat"),
+        (14_000, "5.0 s later; a: 2 Heartbeat"),
+    ]
 
 
 def test_a_note_follows_the_response_of_the_same_time() -> None:
