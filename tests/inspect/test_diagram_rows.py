@@ -172,6 +172,11 @@ def test_a_note_follows_the_response_of_the_same_time() -> None:
     assert [row.kind for row in diagram.rows][-2:] == ["answer", "note"]
 
 
+def test_a_member_that_only_a_note_names_has_a_lane() -> None:
+    notes = (Note(2, "b", "is killed"), Note(3, "", "the broker restarts"))
+    assert draw_diagram(exchange(0, JOIN, None), notes=notes).clients == ["a", "b"]
+
+
 def test_a_missing_response_is_drawn_as_such() -> None:
     assert rows_of_kind(draw_diagram(exchange(0, JOIN, None)), "silence")[0].text == "no answer"
 

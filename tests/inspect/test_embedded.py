@@ -181,6 +181,8 @@ def test_a_group_metadata_record_is_decoded() -> None:
         ("sticky", sticky_user_data(OWNED, 7)[:-4], "StickyUserData v0", "partitions[0]: int32 = 2"),
         ("sticky", b"\0\1" + sticky_user_data(OWNED, 7), "StickyUserData v1", "version: int16 = 1"),
         ("cooperative-sticky", cooperative_user_data(7), "CooperativeUserData v0", "generation: int32 = 7"),
+        # The same bytes are also sticky user data without partitions.
+        ("cooperative-sticky", cooperative_user_data(0), "CooperativeUserData v0", "generation: int32 = 0"),
         ("cooperative-sticky", sticky_user_data(OWNED, 7), "StickyUserData v1", "generation: int32 = 7"),
         ("range", encode_initial_counts({"flights": 3}), "InitialCounts v0", "initial_count: int32 = 3"),
     ],

@@ -63,6 +63,49 @@ def test_only_tables_may_be_wider_than_the_page(width: int) -> None:
             assert len(line) <= max(width, 130), (name, line)
 
 
+def test_the_text_of_a_message_has_its_fields_and_the_changes_of_its_versions() -> None:
+    assert (
+        guide.text("HeartbeatRequest", width=100)
+        == """\
+Heartbeat (key 12): keep the membership alive, and detect a rebalance.
+
+HeartbeatRequest, versions 0-4, flexible from 4
+  field              type    versions  null  default
+  group_id           string  all
+  generation_id      int32   all
+  member_id          string  all
+  group_instance_id  string  3+        yes   null     The instance id of a static member (KIP-345).
+
+  v1 to v2   no fields added or removed
+  v3         + group_instance_id (KIP-345)
+  v4         flexible: compact lengths, tagged fields (KIP-482)
+"""
+    )
+
+
+def test_the_text_of_one_version_has_neither_versions_nor_changes() -> None:
+    assert (
+        guide.text("HeartbeatResponse", 3)
+        == """\
+Heartbeat (key 12): keep the membership alive, and detect a rebalance.
+
+HeartbeatResponse v3, not flexible
+  field             type   default
+  throttle_time_ms  int32  0
+  error_code        int16
+"""
+    )
+
+
+def test_a_note_without_room_beside_its_field_is_indented_below_it() -> None:
+    lines = guide.text("JoinGroupResponse", width=60).splitlines()
+    for field, depth in (("protocol_type", 0), ("group_instance_id", 1)):
+        (at,) = (index for index, line in enumerate(lines) if line.split()[:1] == [field])
+        names, note = lines[at : at + 2]
+        assert len(names) - len(names.lstrip()) == 2 + 2 * depth
+        assert len(note) - len(note.lstrip()) == 4 + 2 * depth
+
+
 class Tags(HTMLParser):
     """An HTML parser that collects links, and fails on an end tag without a start tag."""
 
@@ -155,3 +198,19 @@ def test_a_misspelt_name_is_reported_with_similar_names(
 def test_text_between_backticks_is_code_on_a_page() -> None:
     page = "".join(html for _, html in guide.fragments("Fetch"))
     assert "From v15 on the id is in <code>replica_state</code>" in page
+
+
+def test_a_page_has_a_section_for_each_message_with_its_fields_and_changes() -> None:
+    (_, summary), (title, request), (_, response) = guide.fragments("Heartbeat")
+    assert summary == "<p>Heartbeat (key 12): keep the membership alive, and detect a rebalance.</p>"
+    assert title == "HeartbeatRequest"
+    for part in (
+        "<p>Versions 0-4, flexible from 4.</p>",
+        "<th>field</th><th>type</th><th>versions</th><th>null</th><th>default</th><th>meaning</th>",
+        "<td><code>group_instance_id</code></td><td>string</td><td>3+</td><td>yes</td><td>null</td>",
+        "<li>v1 to v2: no fields added or removed</li>",
+        "<li>v3: new <code>group_instance_id</code> (KIP-345)</li>",
+        "<li>v4: flexible: compact lengths, tagged fields (KIP-482)</li>",
+    ):
+        assert part in request
+    assert "<th>null</th>" not in response

@@ -39,6 +39,14 @@ def test_a_value_of_the_metadata_log_has_a_frame() -> None:
     assert value.message == record
 
 
+def test_each_number_of_a_frame_is_an_unsigned_varint_of_up_to_five_bytes() -> None:
+    record = FeatureLevelRecord(name="metadata.version", feature_level=25)
+    header = b"\x81\x80\x80\x80\0" + b"\x8c\0" + b"\x80\x80\0"
+    _, value = decode_internal("__cluster_metadata", None, header + record.encode(0))
+    assert value is not None
+    assert (value.message, value.version) == (record, 0)
+
+
 @pytest.mark.parametrize("topic", RECORDS_OF)
 def test_every_record_type_has_its_classes(topic: str) -> None:
     for record_type, name in RECORDS_OF[topic].items():
@@ -66,9 +74,17 @@ def test_every_record_type_has_its_classes(topic: str) -> None:
         ("__consumer_offsets", KEY, b"\0\0\0", "OffsetCommitValue v0: field offset at offset 0"),
         ("__consumer_offsets", KEY[:-1], None, "OffsetCommitKey v0: field partition"),
         ("__cluster_metadata", None, b"\2\0\0", "frame version 2 is unknown; the only one is 1"),
-        ("__cluster_metadata", None, b"\1\x7f\0", "record type 127 is unknown"),
-        ("__cluster_metadata", None, b"\1", "the value ends within its header"),
-        ("__cluster_metadata", None, b"\xff" * 9, "an unsigned varint of the header has more than 5 bytes"),
+        ("__cluster_metadata", None, b"\1\x7f\0", "field value at offset 1: record type 127 is unknown"),
+        ("__cluster_metadata", None, b"\1", "field value at offset 1: the value ends within its header"),
+        (
+            "__cluster_metadata",
+            None,
+            b"\1" + b"\xff" * 9,
+            "field value at offset 6: an unsigned varint of the header has more than 5 bytes",
+        ),
+        ("__cluster_metadata", None, b"\x81\1", "frame version 129 is unknown"),
+        ("__cluster_metadata", None, b"\1\x8c\1\0", "record type 140 is unknown"),
+        ("__cluster_metadata", None, b"\1\x0c\x81\1", "version 129 is unknown"),
     ],
 )
 def test_other_bytes_are_rejected_with_the_reason(

@@ -103,6 +103,19 @@ def test_both_checksums_are_correct() -> None:
     assert packets == 4
 
 
+def test_the_ip_header_contains_the_length_of_its_packet() -> None:
+    for client, broker, at, own in ((CLIENT, BROKER, 2, 0), (("::1", 50312), ("::1", 9092), 4, 40)):
+        file = io.BytesIO()
+        PcapWriter(file).write_frame(client, broker, True, heartbeat_request(0), AT)
+        data, start = file.getvalue(), 24
+        while start < len(data):
+            captured, original = struct.unpack_from("<II", data, start + 8)
+            assert captured == original
+            assert struct.unpack_from(">H", data, start + 16 + at) == (captured - own,)
+            start += 16 + captured
+        assert start == len(data)
+
+
 def hide_credentials(version: int, frame: bytes) -> tuple[bytes, bytes]:
     """Remove the credentials from a request that follows a SaslHandshake, and from the request's response."""
     conversation = Conversation("p:1", 1)
