@@ -161,6 +161,68 @@ def test_a_truncated_file_is_reported(tmp_path: Path, convert: Callable[[bytes],
     assert captured[-1].note == "the file ends in the middle of a packet"
 
 
+def test_a_capture_of_an_unsupported_link_type_is_rejected_with_the_supported_ones(tmp_path: Path) -> None:
+    path = write_capture(tmp_path / "c", segment_per_frame())
+    data = path.read_bytes()
+    path.write_bytes(data[:20] + struct.pack("<I", 220) + data[24:])
+    with pytest.raises(ConfigError, match="220 .42 packets. is not supported. Supported: 0, 1, 12, 14, 101, "):
+        list(frames(path))
+
+
+def test_packets_that_are_not_tcp_are_skipped(tmp_path: Path) -> None:
+    path = write_capture(tmp_path / "c", segment_per_frame())
+    complete = path.read_bytes()
+    size = struct.unpack_from("<I", complete, 24 + 8)[0]
+    packet_header, first = complete[24:40], complete[40 : 40 + size]
+    udp = first[:14] + first[14:23] + b"\x11" + first[24:]
+    arp = first[:12] + b"\x08\x06" + bytes(28)
+    short = first[:20]
+    others = [udp, arp, short]
+    path.write_bytes(
+        complete
+        + b"".join(packet_header[:8] + struct.pack("<II", len(p), len(p)) + p for p in others)
+    )
+    assert has_every_frame(list(frames(path)))
+
+
+def test_segments_after_lost_bytes_are_decoded_when_the_port_is_reused(tmp_path: Path) -> None:
+    segments = segment_per_frame()
+    lost = write_capture(tmp_path / "c", segments[:2] + segments[3:5]).read_bytes()
+    path = tmp_path / "twice"
+    path.write_bytes(lost + lost[24:])
+    expected = [f"HeartbeatRequest v4 #{number}" for number in (0, 1, 3, 4)]
+    assert [frame.title for frame in frames(path) if "Request" in frame.title] == 2 * expected
+
+
+def test_a_segment_between_two_losses_without_the_start_of_a_frame_is_skipped(tmp_path: Path) -> None:
+    segments = segment_per_frame()
+    to_broker, sequence, data = segments[2]
+    inside = to_broker, (sequence + 7) % (1 << 32), data[7:9]
+    captured = list(frames(write_capture(tmp_path / "c", [segments[0], inside, *segments[4:6]])))
+    titles = [frame.title for frame in captured if not frame.note]
+    assert titles == [f"HeartbeatRequest v4 #{number}" for number in (0, 4, 5)]
+
+
+def test_a_frame_with_an_unknown_api_key_is_a_request_without_a_name(tmp_path: Path) -> None:
+    unknown = frame(struct.pack(">hhih", 4321, 0, 9, -1))
+    first, *_ = encode_heartbeats()
+    captured = frames_of(tmp_path, first[: 4 + first[3]] + unknown, b"")
+    assert [(frame.title, frame.note) for frame in captured] == [("HeartbeatRequest v4 #0", ""), ("request", "")]
+    assert captured[-1].dissection is not None
+    assert captured[-1].dissection.error is not None
+
+
+def test_the_response_to_an_unknown_version_is_reported_with_the_version(tmp_path: Path) -> None:
+    request = encode_heartbeats()[0]
+    request = request[: 4 + request[3]]
+    request = request[:6] + (99).to_bytes(2, "big") + request[8:]
+    captured = frames_of(tmp_path, request, frame(encode_response(HeartbeatResponse(error_code=0), 4, 0)))
+    assert [(frame.title, frame.note) for frame in captured] == [
+        ("HeartbeatRequest v99 #0", ""),
+        ("HeartbeatResponse v99 #0", "Heartbeat version 99 is unknown"),
+    ]
+
+
 def test_an_absent_port_is_rejected_with_the_ports_in_use(tmp_path: Path) -> None:
     path = write_capture(tmp_path / "c", segment_per_frame())
     with pytest.raises(ConfigError, match=r"The file's busiest TCP ports: 5000 \(42 segments\), 9092"):

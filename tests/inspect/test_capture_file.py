@@ -169,3 +169,22 @@ def test_other_files_are_rejected(tmp_path: Path, text: str, zipped: bool) -> No
     content = gzip.compress(text.encode()) if zipped else text.encode()
     with pytest.raises(ConfigError, match="neither pcap nor pcapng"):
         packets_of(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        FILES["pcapng"][:8] + b"\1\2\3\4" + FILES["pcapng"][12:],
+        section() + struct.pack("<II", 0x0BAD, 11) + bytes(8),
+        section() + block(1, b"\1\0"),
+        section() + interface(ETHERNET) + block(6, bytes(16)),
+    ],
+    ids=["byte order", "length", "interface", "packet"],
+)
+def test_a_pcapng_file_ends_at_its_first_invalid_block(tmp_path: Path, damaged: bytes) -> None:
+    assert packets_of(tmp_path, damaged + enhanced(0, 0, b"after it")) == ([], True)
+
+
+def test_a_file_that_cannot_be_opened_is_rejected_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"), open_capture(tmp_path / "missing"):
+        pass

@@ -13,6 +13,7 @@ from kproto.group.subscription import Subscription
 from kproto.inspect.dissect import dissect, dissect_message, lines, record_lines, split
 from kproto.inspect.hexdump import FORMS
 from kproto.messages.api_versions import ApiVersionsResponse
+from kproto.messages.group_records import OffsetCommitKey
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -142,6 +143,32 @@ def test_records_are_printed_below_their_field() -> None:
     at = printed.index('0  2023-11-14T22:13:20.000Z  key "k"  value null  header "h" null')
     assert printed[at - 1].startswith("batch at 0000")
     assert printed[at + 10] == "... and 2 more (--hex shows all)"
+
+
+def test_all_bytes_of_a_field_are_printed_on_request() -> None:
+    request = dissect(join(t9=bytes(range(20))))
+    (at,) = (span.start for span in request.parts[1].reading.spans if span.end - span.start == 20)
+    printed = list(lines(request, whole=True))
+    first = next(index for index, line in enumerate(printed) if line.startswith(f"{at:04x}"))
+    assert [line[:30].split() for line in printed[first + 1 : first + 3]] == [
+        [f"{at + 8:04x}", *"08 09 0a 0b 0c 0d 0e 0f".split()],
+        [f"{at + 16:04x}", *"10 11 12 13".split()],
+    ]
+
+
+def test_the_records_of_an_internal_topic_are_printed_with_their_messages() -> None:
+    key = b"\0\1" + OffsetCommitKey(group="g", topic="t", partition=3).encode(0)
+    records = [Record(0, 0, key, None), Record(1, 0, b"\0", b"")]
+    _, _, message, _, error = record_lines(encode_batch(records), topic="__consumer_offsets")
+    assert message == '      key OffsetCommitKey v0 {"group": "g", "topic": "t", "partition": 3}'
+    assert error.startswith("      <-- __consumer_offsets: field key at offset 0: expected at least 2 bytes")
+    marker = encode_batch([Record(0, 0, b"\0\0\0\1", bytes(6))], is_control=True, producer_id=1)
+    assert len(list(record_lines(marker, topic="__consumer_offsets"))) == 2
+
+
+def test_an_unknown_api_has_no_response() -> None:
+    with pytest.raises(UnsupportedVersion, match="no API has this name"):
+        dissect(bytes(8), ("Unknown", 1))
 
 
 def test_all_records_are_printed_on_request() -> None:
@@ -304,6 +331,34 @@ def test_the_command_fails_on_an_invalid_byte_in_a_records_field(capsys: pytest.
     corrupted = request.replace(batch, batch[:-1] + b"y")
     assert main(["decode", corrupted.hex()]) == 1
     assert "<-- " in capsys.readouterr().out
+
+
+def test_the_faults_of_a_frame_are_its_size_its_contents_and_the_bytes_after_it() -> None:
+    request = join_with_subscription()
+    assert not list(dissect(len(request).to_bytes(4, "big") + request).faults())
+    (size,) = dissect((len(request) + 9).to_bytes(4, "big") + request).faults()
+    assert size == f"the frame size is not that of the {len(request)} bytes after it"
+    assert list(dissect(request + b"abc").faults()) == ["3 bytes follow the end of the message"]
+    (content,) = dissect(request.replace(b"\0\x01t", b"\0\x09t")).faults()
+    assert content.startswith("in protocols[0].metadata: ConsumerProtocolSubscription v3: field topics[0]")
+
+
+def test_an_invalid_frame_has_its_error_and_no_faults() -> None:
+    dissection = dissect(join()[:-3])
+    assert (dissection.wrong, list(dissection.faults())) == (True, [])
+    assert dissection.error is not None
+
+
+def test_only_the_headers_of_the_batches_after_many_records_are_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kproto.inspect.dissect._MOST_CHECKED", 3)
+    good = encode_batch([Record(n, 0, None, b"") for n in range(3)])
+    for batches, is_wrong in ((good + good, False), (good + good[:-1] + b"\x7f", True)):
+        partition = PartitionProduceData(index=0, records=batches)
+        topic = TopicProduceData(name="t", partition_data=[partition])
+        request = encode_request(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 7, 1, "me")
+        assert dissect(request).wrong is is_wrong
 
 
 def test_the_command_names_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:

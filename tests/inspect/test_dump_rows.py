@@ -48,6 +48,17 @@ def test_rows_at_an_address_need_a_mark() -> None:
         read("00000010  00 01\n00000012  02")
 
 
+def test_a_line_that_is_not_a_row_is_quoted_up_to_40_characters() -> None:
+    line = "0000O002  " + "00 " * 16
+    with pytest.raises(ConfigError, match=f"line 2 is not a row: '{line[:40]}'$"):
+        read(f"00000000  00 0b\n{line}")
+
+
+def test_words_of_several_bytes_need_a_mark() -> None:
+    with pytest.raises(ConfigError, match="the words are in the byte order of a machine; print bytes"):
+        read("0000000 0b00 0900\n0000004")
+
+
 def test_lines_of_plain_hex_are_not_rows() -> None:
     assert read("000B 0009 0000 0007\n0002 6D65 0008 677C") == []
 

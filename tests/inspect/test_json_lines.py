@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kproto.inspect.json_lines import BadQuestion, answers, decode, decode_records, encode, encode_records
+from kproto.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from kproto.messages.json_form import one_line
 from kproto.records import Record, encode_batch
 
@@ -211,6 +212,31 @@ def test_an_answer_has_at_most_the_allowed_number_of_records(monkeypatch: pytest
     question = {"hex": encode_batch([Record(n, 0, None, b"") for n in range(4)]).hex()}
     with pytest.raises(BadQuestion, match="more than 3 records"):
         decode_records(question)
+
+
+def test_the_records_of_an_internal_topic_have_the_messages_in_their_keys_and_values() -> None:
+    key = b"\0\1" + OffsetCommitKey(group="g", topic="t", partition=3).encode(0)
+    value = b"\0\3" + OffsetCommitValue(offset=7, metadata="", commit_timestamp=1).encode(3)
+    records = [Record(0, 0, key, value), Record(1, 0, key, None), Record(2, 0, b"\0", b"")]
+    answer = decode_records({"hex": encode_batch(records).hex(), "topic": "__consumer_offsets"})
+    first, deleted, invalid = answer["rows"]
+    assert first["keyMessage"]["json"] == {"group": "g", "topic": "t", "partition": 3}
+    assert first["valueMessage"]["json"]["offset"] == 7
+    assert (deleted["keyMessage"], deleted["valueMessage"]) == (first["keyMessage"], None)
+    assert "expected at least 2 bytes, but there are 1" in invalid["messageError"]
+    assert "keyMessage" not in invalid
+
+
+def test_control_records_of_an_internal_topic_contain_no_messages() -> None:
+    marker = encode_batch([Record(0, 0, b"\0\0\0\1", bytes(6))], is_control=True, producer_id=1)
+    (row,) = decode_records({"hex": marker.hex(), "topic": "__consumer_offsets"})["rows"]
+    assert row.keys() == RECORDS["rows"][0].keys()
+
+
+@pytest.mark.parametrize("where", ["batches", "rows"])
+def test_an_entry_of_a_record_set_is_an_object(where: str) -> None:
+    (line,) = answers([json.dumps({**RECORDS, where: [7]})], encode_records)
+    assert f"{where}[0] is not an object" in line["error"]
 
 
 def test_records_of_a_topic_that_kafka_does_not_write_are_rejected() -> None:

@@ -181,6 +181,13 @@ def test_changed_subscriptions_and_unseen_members_are_causes(group: Group) -> No
     group.causes.members["a"].is_asked_to_rejoin = True
     group.join("a", 2, 200, {"a": ("u", "t"), "b": (), "z": ("t",)})
     assert group.cause(2) == "A subscribed to t, u; B subscribed to nothing; Z joined"
+    group.causes.members["a"].is_asked_to_rejoin = True
+    group.join("a", 3, 300, {"a": ("u", "t"), "b": (), "z": ("t",)})
+    assert group.cause(3) == UNEXPLAINED
+    group.join("c", 4, 400, is_new=True, reason="it was started")
+    group.causes.members["a"].is_asked_to_rejoin = True
+    group.join("a", 4, 410, {"a": ("u", "t"), "b": (), "z": ("t",), "c": ("t",)})
+    assert group.cause(4) == "C joined: it was started"
 
 
 def test_a_topic_that_has_grown_is_a_cause_for_its_subscribers(group: Group) -> None:
