@@ -230,8 +230,7 @@ def assign_until_settled(group: AssignorInput) -> dict[str, list[TopicPartition]
     assigned = group.assign()
     if not group.assignor.cooperative:
         return assigned
-    newest = max((reported_owned(group, member_id).generation or 0 for member_id in group.members), default=0)
-    for generation in range(newest + 1, newest + 1 + _MAX_REBALANCES):
+    for generation in range(_MAX_REBALANCES):
         members = {
             member_id: msgspec.structs.replace(
                 subscription,
