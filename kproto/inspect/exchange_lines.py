@@ -80,7 +80,7 @@ def groups_of(exchange: Exchange) -> set[str]:
 def is_quiet(exchange: Exchange) -> bool:
     """Return whether the exchange is routine: a successful heartbeat, or a fetch without records."""
     response: Any = exchange.response
-    if response is None or exchange.trouble or any(code for _, code in _codes(response, "", 4)):
+    if response is None or exchange.trouble or any(code for _, code in _codes(response, "")):
         return False
     if exchange.api == "Fetch":
         return not any(partition.records for topic in response.responses for partition in topic.partitions)
@@ -121,7 +121,7 @@ def _top(response: Any) -> int:
 def _errors(response: Any) -> Iterator[str]:
     """Yield each error once, with the first topic, partition or group that has it."""
     counts: dict[int, tuple[str, int]] = {}
-    for place, code in _codes(response, "", 4):
+    for place, code in _codes(response, ""):
         if code:
             first, count = counts.get(code, (place, 0))
             counts[code] = (first, count + 1)
@@ -130,18 +130,16 @@ def _errors(response: Any) -> Iterator[str]:
         yield f"{error_name(code)}{f' ({place}{more})' if place else ''}"
 
 
-def _codes(part: Any, place: str, depth: int) -> Iterator[tuple[str, int]]:
+def _codes(part: Any, place: str) -> Iterator[tuple[str, int]]:
     code = getattr(part, "error_code", getattr(part, "partition_error_code", None))
     if isinstance(code, int):
         yield place, code
-    if depth == 0:
-        return
     for field in part.__fields__ if hasattr(part, "__fields__") else ():
         value: Any = getattr(part, field.name)
         if isinstance(value, list):
             for entry in value:  # pyright: ignore[reportUnknownVariableType]
                 if hasattr(entry, "__fields__"):  # pyright: ignore[reportUnknownArgumentType]
-                    yield from _codes(entry, _place(entry, place), depth - 1)
+                    yield from _codes(entry, _place(entry, place))
 
 
 def _place(part: Any, above: str) -> str:
