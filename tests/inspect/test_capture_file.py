@@ -70,15 +70,18 @@ def test_a_pcap_file_has_one_link_type(tmp_path: Path, order: str, magic: int, p
 def test_each_interface_has_its_link_type_and_clock(tmp_path: Path) -> None:
     content = section() + interface(ETHERNET) + interface(LOOPBACK, option(2, b"lo") + option(9, b"\x09"))
     content += interface(ETHERNET, option(9, bytes([0x80 | 20])) + option(0, b""))
+    content += interface(ETHERNET, option(9, b"\x09\x09") + option(2, b"\x09"))
     content += interface(ETHERNET, option(9, b"\x00") + option(14, struct.pack("<q", SECOND)))
     content += enhanced(1, SECOND * 10**9 + 500_000_000, b"b") + enhanced(0, SECOND * 10**6 + 250_000, b"a")
-    content += enhanced(2, SECOND << 20 | 1 << 19, b"c") + enhanced(3, 7, b"d")
+    content += enhanced(2, SECOND << 20 | 1 << 19, b"c") + enhanced(4, 7, b"d")
+    content += enhanced(3, SECOND * 10**6, b"e")
     assert packets_of(tmp_path, content) == (
         [
             Packet(SECOND + 0.5, LOOPBACK, b"b"),
             Packet(SECOND + 0.25, ETHERNET, b"a"),
             Packet(SECOND + 0.5, ETHERNET, b"c"),
             Packet(SECOND + 7, ETHERNET, b"d"),
+            Packet(SECOND, ETHERNET, b"e"),
         ],
         False,
     )

@@ -116,6 +116,11 @@ def test_the_axis_has_about_one_label_for_80_pixels() -> None:
     labels = {text: place for text, place in texts(svg).items() if text.endswith(" s")}
     assert list(labels) == [f"{number / 5:g} s" for number in range(11)]
     assert labels["0.2 s"] == (222.6, height - 8, "middle")
+    for span, step in ((2_700, "0.2 s"), (2_701, "0.5 s")):
+        first, second, *_ = (
+            text for text in texts(drawn(event(0, "started"), event(span, "left"))) if " s" in text
+        )
+        assert (first, second) == ("0 s", step)
     long = drawn(event(0, "started"), event(3_600_000, "left"))
     assert [text for text in texts(long) if text.endswith(" s")] == [f"{600 * n} s" for n in range(7)]
 

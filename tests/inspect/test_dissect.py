@@ -13,6 +13,7 @@ from kproto.group.subscription import Subscription
 from kproto.inspect.dissect import dissect, dissect_message, lines, record_lines, split
 from kproto.inspect.hexdump import FORMS
 from kproto.messages.api_versions import ApiVersionsResponse
+from kproto.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatResponse
 from kproto.messages.group_records import OffsetCommitKey
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -52,6 +53,22 @@ def test_the_spans_cover_every_byte_once() -> None:
 
 def test_a_field_stands_beside_its_bytes_and_offset() -> None:
     assert '000d  02 67                     group_id: string = "g"' in list(lines(dissect(join())))
+
+
+def test_the_fields_of_a_nullable_struct_follow_its_name() -> None:
+    response = ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        member_id="m",
+        member_epoch=1,
+        heartbeat_interval_ms=5,
+        assignment=Assignment(topic_partitions=[]),
+    )
+    frame = encode_response(response, 1, 1)
+    printed = [line[30:] for line in lines(dissect(frame, ("ConsumerGroupHeartbeat", 1)))]
+    at = printed.index("  assignment: marker = 1")
+    assert printed[at + 1 : at + 3] == ["  assignment", "    topic_partitions: count = 0"]
 
 
 def test_an_unknown_tag_is_shown() -> None:
@@ -150,9 +167,9 @@ def test_all_bytes_of_a_field_are_printed_on_request() -> None:
     (at,) = (span.start for span in request.parts[1].reading.spans if span.end - span.start == 20)
     printed = list(lines(request, whole=True))
     first = next(index for index, line in enumerate(printed) if line.startswith(f"{at:04x}"))
-    assert [line[:30].split() for line in printed[first + 1 : first + 3]] == [
-        [f"{at + 8:04x}", *"08 09 0a 0b 0c 0d 0e 0f".split()],
-        [f"{at + 16:04x}", *"10 11 12 13".split()],
+    assert [line[: 4 + 2 + 8 * 3].strip() for line in printed[first + 1 : first + 3]] == [
+        f"{at + 8:04x}  08 09 0a 0b 0c 0d 0e 0f",
+        f"{at + 16:04x}  10 11 12 13",
     ]
 
 
@@ -164,6 +181,14 @@ def test_the_records_of_an_internal_topic_are_printed_with_their_messages() -> N
     assert error.startswith("      <-- __consumer_offsets: field key at offset 0: expected at least 2 bytes")
     marker = encode_batch([Record(0, 0, b"\0\0\0\1", bytes(6))], is_control=True, producer_id=1)
     assert len(list(record_lines(marker, topic="__consumer_offsets"))) == 2
+
+
+@pytest.mark.parametrize("size", range(4))
+def test_a_frame_without_a_whole_api_version_is_a_truncated_header(size: int) -> None:
+    dissection = dissect(join()[:size])
+    assert dissection.error is not None
+    field = "request_api_key" if size < 2 else "request_api_version"
+    assert str(dissection.error).startswith(f"RequestHeader v1: field {field} at offset {size // 2 * 2}: ")
 
 
 def test_an_unknown_api_has_no_response() -> None:
@@ -252,7 +277,10 @@ def test_an_invalid_batch_is_marked_after_the_valid_ones() -> None:
 
 def test_a_truncated_batch_is_reported() -> None:
     good = encode_batch(RECORDS[:1])
-    assert list(record_lines(good + good[:-1]))[-1].startswith(f"{len(good) - 1} bytes of a truncated batch")
+    for complete in (good, b""):
+        *_, last = record_lines(complete + good[:-1])
+        assert last == f"{len(good) - 1} bytes of a truncated batch, which readers fetch again"
+    assert list(record_lines(b"")) == []
 
 
 def test_a_response_is_decoded_for_the_given_api_and_version() -> None:
@@ -400,3 +428,8 @@ def test_a_batch_of_many_records_is_not_decoded_whole(monkeypatch: pytest.Monkey
     assert len(shown) == 12
     assert shown[-1] == "  ... and 4990 more (--hex shows all), 3000 of them not decoded"
     assert len(list(record_lines(data, whole=True))) == 5001
+    partitions = [PartitionProduceData(index=number, records=data) for number in range(2)]
+    topic = TopicProduceData(name="t", partition_data=partitions)
+    request = encode_request(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 7, 1, "")
+    notes = [line.strip() for line in lines(dissect(request)) if "not decoded" in line]
+    assert notes == ["... and 4990 more (--hex shows all), 4000 of them not decoded"] * 2

@@ -192,6 +192,27 @@ def test_user_data_is_decoded_by_assignor(assignor: str, data: bytes, title: str
     assert line in printed[printed.index(title) :]
 
 
+def test_user_data_of_kprotos_leader_is_decoded_in_a_subscription_outside_of_other_messages() -> None:
+    for user_data, expected in ((encode_initial_counts({"t": 3}), ["InitialCounts"]), (b"\0" * 4, [])):
+        subscription = Subscription(topics=("t",), user_data=user_data).encode()[2:]
+        dissection = dissect_message(subscription, "ConsumerProtocolSubscription", 3)
+        assert embedded_names(dissection) == expected
+
+
+def test_a_request_of_an_unknown_version_in_an_envelope_stays_bytes() -> None:
+    beat = encode_request(HeartbeatRequest(group_id="g", generation_id=3, member_id="a"), 4, 8, "me")
+    for data in (beat[:2] + b"\0\x63" + beat[4:], b"\x7f\0" + beat[2:]):
+        request = EnvelopeRequest(request_data=data, request_principal=b"", client_host_address=b"")
+        assert embedded_names(dissect(encode_request(request, 0, 1, "broker"))) == []
+
+
+def test_other_bytes_of_a_group_without_a_protocol_type_are_not_decoded() -> None:
+    """SyncGroup names the protocol type from version 5 on."""
+    for assignment, expected in ((ASSIGNMENT, ["ConsumerProtocolAssignment"]), (ASSIGNMENT + b"\0", [])):
+        response = encode_response(SyncGroupResponse(error_code=0, assignment=assignment), 3, 1)
+        assert embedded_names(dissect(response, ("SyncGroup", 3))) == expected
+
+
 def test_user_data_of_another_assignor_stays_bytes() -> None:
     dissection = join(Subscription(topics=("t",), user_data=cooperative_user_data(7)).encode(), "my-own")
     assert embedded_names(dissection) == ["ConsumerProtocolSubscription"]

@@ -24,9 +24,12 @@ from kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from kproto.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.create_partitions import CreatePartitionsRequest
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.delete_groups import DeleteGroupsRequest
 from kproto.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from kproto.messages.elect_leaders import ElectLeadersRequest
+from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -37,7 +40,7 @@ from kproto.messages.fetch import (
 )
 from kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -220,6 +223,15 @@ FETCH_TOPIC = FetchTopic(
             "x producer=0/-1 timeout=9 ms",
         ),
         (InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=9), "x timeout=9 ms"),
+        (InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=9), "for no transactions"),
+        (
+            EndTxnRequest(transactional_id="x", producer_id=7, producer_epoch=2, committed=True),
+            "x producer=7/2 commit",
+        ),
+        (
+            EndTxnRequest(transactional_id="x", producer_id=7, producer_epoch=2, committed=False),
+            "x producer=7/2 abort",
+        ),
         (
             AddPartitionsToTxnRequest(
                 transactions=[
@@ -289,6 +301,8 @@ FETCH_TOPIC = FetchTopic(
         ),
         (SaslHandshakeRequest(mechanism="PLAIN"), "mechanism=PLAIN"),
         (DeleteGroupsRequest(groups_names=["g", "h"]), "groups_names=2"),
+        (CreatePartitionsRequest(topics=[], timeout_ms=5, validate_only=True), "topics=0 timeout_ms=5"),
+        (ElectLeadersRequest(election_type=1, topic_partitions=None), "election_type=1 timeout_ms=60000"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Message) else "",
 )
@@ -461,6 +475,10 @@ def broker(node_id: int) -> MetadataResponseBroker:
             "g Empty with 0",
         ),
         (SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]), "ok"),
+        (
+            InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=2),
+            "producer id=7 epoch=2",
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Message) else "",
 )

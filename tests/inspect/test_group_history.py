@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 
 from kproto.group.classic.coordinator import GenerationStarted, MemberRemoved
+from kproto.group.subscription import Assignment, Subscription, TopicPartition
 from kproto.inspect.diagrams import section
 from kproto.inspect.exchanges import Exchange
 from kproto.inspect.group_history import GroupHistory
 from kproto.inspect.timeline import ownerships, standstills
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.models import java, kafka_go, librdkafka, sarama
 from kproto.testing.world import World
 from kproto.testing.world.state import START
 from kproto.testing.world.trace import exchanges
+from tests.inspect import stage
 
 MODELS = (None, java, librdkafka, sarama, kafka_go)
 
@@ -189,6 +193,45 @@ def test_a_member_that_reconnects_has_not_stopped_to_own() -> None:
     assert not [event for event in history.all() if event.kind == "disconnected"]
 
 
+def test_a_cooperative_member_keeps_what_it_still_owns_and_gets() -> None:
+    """It revokes partitions before it rejoins, or because its assignment does not contain them."""
+    history = GroupHistory()
+    first, second, third = (TopicPartition("t", number) for number in range(3))
+    steps = (
+        (1, (), (first, second)),
+        (2, (first, second), (second, third)),
+        (3, (third,), (third,)),
+    )
+    for generation, owned, assigned in steps:
+        at = 100 * generation
+        history.add(stage.exchange(at, join_request(owned), join_response(generation)))
+        assignment = Assignment(partitions=assigned).encode()
+        response = SyncGroupResponse(error_code=0, assignment=assignment)
+        history.add(stage.exchange(at + 10, sync_request(generation), response))
+    changes = [
+        (event.at, event.kind, event.partitions, event.reason)
+        for event in history.all()
+        if event.kind in ("revoked", "assigned")
+    ]
+    assert changes == [
+        (111, "assigned", (first, second), ""),
+        (211, "revoked", (first,), ""),
+        (211, "assigned", (third,), ""),
+        (300, "revoked", (second,), "joins again"),
+        (311, "assigned", (), ""),
+    ]
+
+
+def test_an_assignment_of_another_protocol_type_changes_no_ownership() -> None:
+    history = GroupHistory()
+    history.add(stage.exchange(100, join_request(()), join_response(1)))
+    for at, assignment in ((110, Assignment(partitions=(TopicPartition("t", 0),)).encode()), (120, b"\0")):
+        history.add(
+            stage.exchange(at, sync_request(1), SyncGroupResponse(error_code=0, assignment=assignment))
+        )
+    assert [event.at for event in history.all() if event.kind in ("revoked", "assigned")] == [111]
+
+
 def test_a_static_member_that_was_replaced_is_removed() -> None:
     world = World({"t": 2}, seed=1)
     a = join(world, "a", group_instance_id="i")
@@ -211,13 +254,24 @@ def test_the_reasons_of_the_coordinator_replace_inferred_ones() -> None:
     notices = [o for o in world.observations if o.kind in ("generation", "removed")]
     for notice in notices:
         number_or_member, reason = notice.detail
-        kind = GenerationStarted if notice.kind == "generation" else MemberRemoved
-        history.add_notice(kind("g", number_or_member, reason), notice.at)
+        if notice.kind == "generation":
+            history.add_notice(GenerationStarted("g", number_or_member, reason), notice.at)
+        else:
+            history.add_notice(MemberRemoved("g", number_or_member, f"{reason}, says the broker"), notice.at)
     for exchange in exchanges(world.entries):
         history.add(exchange)
     assert causes(history) == ["a joined", "b joined", "a sent nothing for 6000 ms"]
     [removed] = [event for event in history.all() if event.kind == "removed"]
-    assert (removed.member, removed.reason) == ("a", "a sent nothing for 6000 ms")
+    assert (removed.member, removed.reason) == ("a", "a sent nothing for 6000 ms, says the broker")
+
+
+def test_the_causes_of_the_coordinator_replace_inferred_ones() -> None:
+    world, _a, _b = pair()
+    history = GroupHistory()
+    history.add_notice(GenerationStarted("g", 1, ("an operator said so",)), START)
+    for exchange in exchanges(world.entries):
+        history.add(exchange)
+    assert causes(history) == ["an operator said so", "b joined"]
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["silent", "its connection ended"])
@@ -272,6 +326,32 @@ def leave(group: str, at: int, *members: MemberIdentity, member_id: str = "") ->
         request=request,
         response=LeaveGroupResponse(error_code=0),
     )
+
+
+def join_request(owned: tuple[TopicPartition, ...]) -> JoinGroupRequest:
+    metadata = Subscription(topics=("t",), owned=owned).encode()
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        member_id="a-1",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="cooperative-sticky", metadata=metadata)],
+    )
+
+
+def join_response(generation: int) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=0,
+        generation_id=generation,
+        protocol_name="cooperative-sticky",
+        leader="b-1",
+        member_id="a-1",
+        members=[],
+    )
+
+
+def sync_request(generation: int) -> SyncGroupRequest:
+    return SyncGroupRequest(group_id="g", generation_id=generation, member_id="a-1", assignments=[])
 
 
 def test_a_leave_group_names_its_members_by_member_id_or_instance_id() -> None:

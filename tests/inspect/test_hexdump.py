@@ -215,11 +215,29 @@ def test_other_text_gives_no_bytes(text: str) -> None:
         ('"\\0\\0\\0\\39"', "decimal or octal"),
         ('"\\0\\8"', "decimal or octal"),
         ("Label: String <1234>\n00 0b 00 09 00 00", "numbers in brackets and others"),
+        ('"\\x00\\777"', "777 is more than a byte; the largest is .377"),
+        ('"\\x00\u00e9"', "the bytes of '\u00e9' depend on an encoding; print hex"),
     ],
 )
 def test_mistyped_hex_is_rejected_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         read(text)
+
+
+def test_an_octal_escape_is_at_most_a_byte() -> None:
+    assert read(r'"\x00\377\7"') == b"\0\xff\7"
+
+
+def test_quoted_hex_may_have_spaces() -> None:
+    for text in ("x'000b 0009'", "'000b 0009'", "\\x000b0009"):
+        assert read(text) == bytes.fromhex("000b0009")
+
+
+def test_lines_of_one_odd_length_are_parts_of_one_hex_text() -> None:
+    assert read("000b000\n9000000\n07") == bytes.fromhex("000b0009 00000007")
+    for text in ("000b000\n900000\n007", "000b000 9000000 07", "000b000\n9000000\n070"):
+        with pytest.raises(ConfigError, match="odd number"):
+            read(text)
 
 
 def test_rust_prints_a_zero_byte_in_front_of_a_digit() -> None:
@@ -228,6 +246,7 @@ def test_rust_prints_a_zero_byte_in_front_of_a_digit() -> None:
 
 def test_a_text_of_two_forms_is_read_in_the_form_that_is_named() -> None:
     assert parse("10 20 30") == (bytes.fromhex("102030"), "hex")
+    assert parse("100 200") == (bytes([100, 200]), "decimal")
     assert parse("10 20 30", "decimal") == (bytes([10, 20, 30]), "decimal")
     assert read("0x000b, 0x0009", "hex") == bytes.fromhex("000b0009")
     with pytest.raises(ConfigError, match="--form dump reads rows with offsets"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -52,6 +53,8 @@ def test_a_message_is_shown_in_the_highest_version_that_encodes_all_values() -> 
 def test_a_message_that_no_version_can_encode_is_shown_as_text() -> None:
     text = html(HeartbeatRequest(group_id=HOSTILE, generation_id=1 << 40, member_id="m"))
     assert text.startswith("<pre>HeartbeatRequest(")
+    long = HeartbeatRequest(group_id="x" * 3_000, generation_id=1 << 40, member_id="m")
+    assert html(long) == f"<pre>{escape(repr(long)[:2_000])}…</pre>"
 
 
 def test_of_a_message_with_many_fields_only_the_start_is_decoded_for_display() -> None:
@@ -84,6 +87,7 @@ def test_columns_show_the_first_rows_and_the_number_of_rows() -> None:
 def test_columns_with_a_timestamp_that_is_no_date_are_shown() -> None:
     columns = pytest.importorskip("kproto.records.columns").columns
     assert str(1 << 62) in html(columns(encode_batch([Record(0, 1 << 62, None, None)])))
+    assert "1970-01-01 00:00:00.000+00:00" in html(columns(encode_batch([Record(0, 0, None, None)])))
     assert "<td style='text-align: left'>-1</td>" in html(columns(encode_batch([Record(0, -1, None, None)])))
 
 

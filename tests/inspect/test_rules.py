@@ -72,6 +72,7 @@ def test_a_test_pins_the_rules_in_its_decorators(tmp_path: Path, monkeypatch: py
     directory.mkdir(parents=True)
     (directory / "test_it.py").write_text(SOURCE)
     (directory / "stage.py").write_text(SOURCE)
+    (directory / "test_without_rules.py").write_text("this is not parsed")
     monkeypatch.setattr(rules, "ROOT", tmp_path)
     rules.tests.cache_clear()
     try:

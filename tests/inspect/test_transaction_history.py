@@ -56,6 +56,7 @@ def test_a_failed_end_txn_ends_nothing() -> None:
 
 def test_a_restarted_producer_aborts_its_open_transaction() -> None:
     assert summary_of(PRODUCED, (INIT, NEW)) == ["billing", "0", "1", "0", "11"]
+    assert summary_of(PRODUCED, COMMITTED, PRODUCED, (INIT, NEW)) == ["billing", "1", "1", "0", "11"]
 
 
 def test_an_end_txn_without_a_response_is_not_counted() -> None:
