@@ -63,6 +63,9 @@ FIRST_BYTES = 4096
 # Number of bytes after which another partition is selected for records without a key. This is Java's default
 # of batch.size, which its BuiltInPartitioner uses. Batches may become larger.
 STICKY_BYTES = 16 * 1024
+# Time (ms) after which the waiting batches of a topic's partitions are counted again. Counting them takes
+# 0.1 ms for 1,000 partitions, too long for every 16 KiB. Java's sender counts them in each of its passes.
+SHARES_MS = 10
 # Whether the interpreter switches threads only at function calls.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
@@ -286,35 +289,29 @@ class RecordAccumulator:
         if self.closed:
             raise IllegalState(self.closed)
         options = self._options
-        max_size = max(options.batch_size, size + BATCH_OVERHEAD)
         if size + BATCH_OVERHEAD > options.max_request_size:
             detail = (
                 f"a record of {size} bytes for {route.topic!r}; "
                 f"max_request_size is {options.max_request_size}, {BATCH_OVERHEAD} of them for the batch"
             )
             raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
-        batch = queue.filling
-        if batch is not NO_BATCH:
-            used = batch.size - batch.room
-            fits = used + size <= options.batch_size
-            turn_ends = route.sticky is not queue or route.sticky_bytes + used + size > self._sticky_limit
-            leaves = movable and turn_ends
-            if fits and not leaves:
-                stepwise = route.sticky is queue and len(route.with_leader) > 1
-                return batch if self._grow(batch, used + size, stepwise=stepwise) else None
+        while (batch := queue.filling) is not NO_BATCH:
+            is_sticky = route.sticky is queue
+            used = batch.size - batch.room + size
+            fits = used <= options.batch_size
+            if fits and not (movable and (not is_sticky or route.sticky_bytes + used > self._sticky_limit)):
+                stepwise = is_sticky and len(route.with_leader) > 1
+                return batch if batch.room >= size or self._grow(batch, used, stepwise=stepwise) else None
             if not fits:
                 self.seal(batch)
-            if movable:
-                if route.sticky is queue:
-                    self.change_sticky_partition(route)
-                queue = route.sticky
-                if queue.filling.room >= size:
-                    return queue.filling
-                if queue.filling is not NO_BATCH:
-                    return self._batch_with_room(route, queue, size, movable=False)
+            if not movable:
+                break
+            if route.sticky is queue:
+                self.change_sticky_partition(route)
+            queue, movable = route.sticky, False
         if self._is_stalled(queue):
             return None
-        wanted = min(max_size, max(FIRST_BYTES, size + BATCH_OVERHEAD))
+        wanted = max(min(options.batch_size, FIRST_BYTES), size + BATCH_OVERHEAD)
         available = options.buffer_memory - self.buffered
         if wanted > available and self.buffered:
             wanted = size + BATCH_OVERHEAD
@@ -384,12 +381,15 @@ class RecordAccumulator:
         """Select the partition of the next records without a key, at random (KIP-794).
 
         The selected partition may be the same as before. A partition with fewer waiting batches has a higher
-        probability, as in Java's BuiltInPartitioner.
+        probability, as in Java's BuiltInPartitioner. The batches are counted at most every `SHARES_MS`.
         """
-        queues = route.with_leader
-        loads = [len(queue.waiting) + (queue.filling is not NO_BATCH) for queue in queues]
-        shares = list(accumulate(max(loads) + 1 - load for load in loads))
-        queue = queues[bisect_right(shares, int(self._random.random() * shares[-1]))]
+        now, shares = self._clock(), route.shares
+        if not shares or now - route.shares_at >= SHARES_MS:
+            loads = [len(queue.waiting) + (queue.filling is not NO_BATCH) for queue in route.with_leader]
+            most = max(loads) + 1
+            shares = route.shares = list(accumulate([most - load for load in loads]))
+            route.shares_at = now
+        queue = route.with_leader[bisect_right(shares, int(self._random.random() * shares[-1]))]
         filling = queue.filling
         route.sticky = queue
         route.sticky_bytes = 0 if filling is NO_BATCH else filling.room - filling.size

@@ -364,6 +364,10 @@ class TopicRoute(msgspec.Struct):
     # Number of bytes that the sticky partition has received since it was selected, without those of its
     # unsealed batch. The number is negative if the unsealed batch already had records at the selection.
     sticky_bytes: int = 0
+    # The cumulative probabilities, in shares, with which each partition of `with_leader` is selected as the
+    # next sticky one, and when they were computed (ms).
+    shares: list[int] = msgspec.field(default_factory=list[int])
+    shares_at: int = 0
 
 
 class Notifications(msgspec.Struct):

@@ -118,6 +118,28 @@ def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
     assert 4_700 < drawn[1] < 5_300
 
 
+def test_waiting_batches_are_counted_at_most_every_10_ms() -> None:
+    """Counting the batches of all partitions every 16 KiB would make sends to large topics slow."""
+    now = 0
+    records = RecordAccumulator(producer_options({}), Random(1), lambda: now)
+    records.route("t", 2, [0, 1])
+    route = records.routes["t"]
+
+    def draws_of_partition_0() -> int:
+        drawn = 0
+        for _ in range(1_000):
+            records.change_sticky_partition(route)
+            drawn += route.sticky is route.queues[0]
+        return drawn
+
+    assert 450 < draws_of_partition_0() < 550
+    records.queues[TopicPartition("t", 0)].waiting.extend([NO_BATCH] * 99)
+    now = 9
+    assert 450 < draws_of_partition_0() < 550
+    now = 10
+    assert draws_of_partition_0() < 50
+
+
 def test_with_linger_the_partition_changes_after_a_batch_size_of_bytes() -> None:
     records = new_accumulator(batch_size=1000)
     records.route("t", 3, [0, 1, 2])
