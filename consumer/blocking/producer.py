@@ -73,10 +73,9 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         self.options = self._runtime.options
         self._hooks = send_hooks(self._operations)  # None if no hook is set.
         self._records = records = self._runtime.records
-        # The `TopicRoute` of each known topic, with which `send` adds a record to a batch without calling
-        # `take`. The dict is empty if every record must be added by `take`.
-        has_fast_path = self._hooks is None and not records.gated
-        self._routes: dict[str, TopicRoute] = records.routes if has_fast_path else {}
+        # Whether `send` may add a record to a batch without calling `take`.
+        self._has_fast_path = self._hooks is None and not records.gated
+        self._routes: dict[str, TopicRoute] = records.routes
         self._moment = moment()
 
     # ---- sending
@@ -107,23 +106,34 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         # Arguments of the most common types are accepted here without a function call. The functions of
         # `validation` check all others.
         if timestamp is None:
-            since, until, timestamp = self._moment
-            if not since <= time() < until:
-                self._moment = _, _, timestamp = moment()
-            if key is None and partition is None and headers is NO_HEADERS and type(value) is bytes:
-                # A record with only a value, the most common kind, is added to its batch here. These
-                # statements do the same as `RecordAccumulator.take`, but save the function call.
-                route = self._routes.get(topic) if type(topic) is str else None
-                if route is not None:
+            if (
+                key is None
+                and partition is None
+                and headers is NO_HEADERS
+                and type(value) is bytes
+                and self._has_fast_path
+            ):
+                # A record with only a value, the most common kind, is added to its batch here, if the batch
+                # has free memory and shares the timestamp of the current millisecond. These statements do the
+                # same as `RecordAccumulator.take`, but save the function call.
+                try:
+                    batch = self._routes[topic].sticky.filling
+                except (KeyError, TypeError):  # The topic is unknown, or not a string.
+                    pass
+                else:
                     size = RECORD_OVERHEAD + len(value)
-                    batch = route.sticky.filling
+                    current = time()
                     free = batch.room - size
-                    if free >= 0 and batch.shared_timestamp is timestamp:
+                    # Both ends are compared, because the clock may be set back.
+                    if free >= 0 and batch.run_start <= current < batch.run_end:
                         batch.room = free
                         index = batch.count
                         batch.count = index + 1
                         batch.rows.append(value)
                         return Delivery(batch, index)
+            start, end, timestamp = self._moment
+            if not start <= time() < end:
+                self._moment = _, _, timestamp = moment()
         elif type(timestamp) is not int or not LAST_SECONDS <= timestamp <= MAX_TIMESTAMP:
             timestamp = timestamp_ms(timestamp)
         if partition is not None:

@@ -79,6 +79,8 @@ class ProducerBatch:
         "retry_at",
         "room",
         "rows",
+        "run_end",
+        "run_start",
         "sealed",
         "sequence",
         "shared_timestamp",
@@ -104,10 +106,12 @@ class ProducerBatch:
         # four entries for each record: timestamp, key, value and headers; `shared_timestamp` is then None.
         # The short format is used while no record has a key or headers. In the short format `rows` has only
         # the values. `timestamp_runs` then has a pair (index, timestamp in ms) for the first record of each
-        # timestamp, and `shared_timestamp` is the last of these timestamps.
+        # timestamp, and `shared_timestamp` is the last of these timestamps. Its millisecond lasts from
+        # `run_start` to `run_end`, in s since 1970; in the general format `run_end` is 0.
         self.rows: list[Any] = []
         self.timestamp_runs: list[tuple[int, int]] = []
         self.shared_timestamp: int | None = NO_MOMENT
+        self.run_start = self.run_end = 0.0
         # The encoded records of a batch from an Arrow table, which has no `rows`.
         self.encoded: UnnumberedBatch | None = None
         self.timestamps: Sequence[int] = ()
@@ -173,7 +177,8 @@ class ProducerBatch:
         self.timestamp_runs.append((self.count, shared_timestamp))
         if self.shared_timestamp is None or self.sealed:
             return False
-        self.shared_timestamp = shared_timestamp
+        start, end = shared_timestamp / 1000, (shared_timestamp + 1) / 1000
+        self.shared_timestamp, self.run_start, self.run_end = shared_timestamp, start, end
         return True
 
     def use_general_rows(self) -> None:
@@ -192,7 +197,7 @@ class ProducerBatch:
                 return
             if self.count == count:
                 self.rows = rows
-                self.shared_timestamp = None
+                self.shared_timestamp, self.run_end = None, 0.0
 
     def _times(self) -> list[int]:
         """Return the timestamps of all records of a batch in the short format."""

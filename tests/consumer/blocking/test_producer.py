@@ -47,3 +47,15 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send(producer: Produce
     *times, last = delivery._batch._times()
     assert last == 5
     assert all(before <= at <= after for at, (before, after) in zip(times, sent, strict=True))
+
+
+@pytest.mark.parametrize("shift_ms", [-3_600_000, 3_600_000])
+def test_a_record_without_a_timestamp_does_not_get_the_explicit_one_before_it(
+    producer: Producer, shift_ms: int
+) -> None:
+    before = time.time_ns() // 1_000_000
+    producer.send("t", b"x", timestamp=before + shift_ms)
+    delivery = producer.send("t", b"x")
+    explicit, current = delivery._batch._times()
+    assert explicit == before + shift_ms
+    assert before <= current <= time.time_ns() // 1_000_000
