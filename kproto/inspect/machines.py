@@ -26,6 +26,7 @@ TABLES: Final[Mapping[str, Table[Any, Any]]] = {
 
 _STYLE = """
 svg { color: var(--ink) } svg text { font: 12px system-ui, sans-serif; fill: currentColor }
+.paper { fill: var(--paper) }
 .state { fill: var(--paper); stroke: currentColor } .edge { fill: none; stroke: var(--ask) }
 .number { fill: var(--ask) }
 """
@@ -92,6 +93,7 @@ def picture(name: str, drawing: Drawing, current: str | None = None) -> str:
     svg = Element("svg", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}")
     SubElement(svg, "title").text = f"The states of {name}"
     SubElement(svg, "style").text = COLOURS + _STYLE + (_CURRENT if current else "")
+    SubElement(svg, "rect", {"class": "paper", "width": "100%", "height": "100%"})
     box_x = (width - box_width) / 2
     for number, ((before, after), lane) in enumerate(zip(ends, lanes, strict=True), 1):
         _draw_edge(svg, number, before, after, lane, (box_x, box_x + box_width))

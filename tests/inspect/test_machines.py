@@ -73,7 +73,7 @@ def test_a_picture_is_wide_enough_for_its_arcs_and_names() -> None:
         svg = ElementTree.fromstring(picture(name, drawing))
         _, _, width, height = (float(number) for number in (svg.get("viewBox") or "").split())
         tag = "{http://www.w3.org/2000/svg}"
-        boxes = list(svg.iter(f"{tag}rect"))
+        boxes = [box for box in svg.iter(f"{tag}rect") if box.get("class") != "paper"]
         assert len(boxes) == len(drawing.columns)
         for column, box in zip(drawing.columns, boxes, strict=True):
             x, box_width = float(box.get("x") or ""), float(box.get("width") or "")
@@ -118,6 +118,15 @@ def test_only_the_picture_of_a_machine_in_a_state_highlights_it() -> None:
     plain, highlighted = picture("transaction", drawing), picture("transaction", drawing, drawing.columns[1])
     assert "current {" not in plain
     assert ".current {" in highlighted
-    boxes = [e for e in ElementTree.fromstring(highlighted).iter() if e.tag.endswith("rect")]
+    boxes = [e for e in ElementTree.fromstring(highlighted).iter() if e.tag.endswith("rect")][1:]
     assert [box.get("class") for box in boxes].index("state current") == 1
     assert [box.get("class") for box in boxes].count("state current") == 1
+
+
+def test_a_picture_has_a_background_so_that_it_is_readable_on_a_page_of_the_other_theme() -> None:
+    """A notebook or a page may be dark although the system, whose theme the ink follows, is light."""
+    svg = ElementTree.fromstring(picture("coordinator", drawing_of("coordinator")))
+    title, style, paper = list(svg)[:3]
+    assert [paper.get(name) for name in ("class", "width", "height")] == ["paper", "100%", "100%"]
+    assert ".paper { fill: var(--paper) }" in (style.text or "")
+    assert title.text == "The states of coordinator"
