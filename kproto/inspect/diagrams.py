@@ -56,7 +56,6 @@ table { border-collapse: collapse; margin: 1em 0 } td, th { padding: .15em .8em;
 th { border-bottom: 1px solid #8888; white-space: nowrap }
 td:first-child, td:last-child, th:last-child { text-align: left }
 caption { text-align: left; padding: .5em 0 }
-i { display: inline-block; width: .9em; height: .9em; border-radius: 2px; margin: 0 .35em -.1em 1em }
 @media (max-width: 760px) { .wide { display: none } .narrow { display: block; overflow-x: auto }
   .narrow svg { max-width: none } main { padding: 0 12px } ul { padding-left: 1.2em } }
 """
@@ -106,13 +105,17 @@ def section(events: Sequence[GroupEvent], began: int | None = None, heading: str
 
 
 def legend(events: Sequence[GroupEvent]) -> str:
-    """Return a paragraph with the colour of each partition in a timeline."""
+    """Return a paragraph with the colour of each partition in a timeline.
+
+    The squares are characters, because notebooks remove style sheets from the outputs of a notebook that was
+    not run by its reader.
+    """
     drawing = _Drawing(events, NARROW)
     entries = [
-        f'<i style="background:{drawing.colour(partition)}"></i>{escape(str(partition))}'
+        f'<span style="color:{drawing.colour(partition)}">&#9632;</span> {escape(str(partition))}'
         for partition in drawing.partitions
     ]
-    return f"<p>{' '.join(entries)}</p>"
+    return f"<p>{'&emsp;'.join(entries)}</p>"
 
 
 def picture(events: Sequence[GroupEvent], width: int = NARROW) -> str:

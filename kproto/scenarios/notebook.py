@@ -17,11 +17,6 @@ from .scenario import Act
 
 # The width of a timeline in pixels.
 _WIDTH: Final = 820
-# The squares of the legend.
-_STYLE: Final = (
-    "<style>.kproto-legend i "
-    "{ display: inline-block; width: .9em; height: .9em; margin: 0 .35em 0 1em }</style>"
-)
 
 
 def timeline(world: World) -> str:
@@ -60,4 +55,4 @@ def _timeline(events: list[GroupEvent]) -> str:
         return "<p>No member of a group has been started.</p>"
     picture = image(diagrams.picture(events, _WIDTH), "the timeline of the group")
     legend, table = escape_lines(diagrams.legend(events)), escape_lines(diagrams.table(events))
-    return f"<div class=kproto-legend>{_STYLE}{legend}{picture}{table}</div>"
+    return f"<div>{legend}{picture}{table}</div>"
