@@ -36,9 +36,10 @@ def add_verb(
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Add the options `--bootstrap`, `--command-config`, `--timeout` and `--json`."""
+    """Add the options of a connection: the cluster, its security, a timeout and JSON as output."""
     parser.add_argument(
         "--bootstrap",
+        "--bootstrap-server",  # The name in Kafka's own tools.
         required=True,
         metavar="HOST:PORT",
         help="one or more brokers of the cluster, separated by commas",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from consumer import Admin, TopicPartition
+from kproto.cli import main
 from kproto.cli.connection import client_options, exit_code, succeeded
 from kproto.errors import KprotoError, PartialFailure
 from tests.cli.stage import Shell
@@ -61,3 +62,10 @@ def test_the_errors_of_failed_items_are_printed_after_the_results(capsys: pytest
     assert succeeded(partly, failures) == {"a": 1}
     assert exit_code("topics list", failures) == 1
     assert capsys.readouterr().err == "kproto topics list: b is\\u000amissing\nkproto topics list: c too\n"
+
+
+def test_the_cluster_may_be_named_as_in_kafkas_own_tools(
+    shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cluster", "describe", "--bootstrap-server", shell.bootstrap]) == 0
+    assert capsys.readouterr().out.startswith("Cluster ID: ")
