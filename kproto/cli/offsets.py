@@ -98,7 +98,8 @@ def _delete(options: argparse.Namespace) -> int:
             for partition, before in wanted.items():
                 bound = ends[partition].offset if before == "latest" else before
                 print(
-                    f"delete the records of {cell(partition)} from {starts[partition].offset} to {bound} - 1"
+                    f"delete the records of {cell(partition)} below offset {bound}; "
+                    f"the first offset is {starts[partition].offset}"
                 )
             return say_not_executed("nothing was deleted")
         deleted = succeeded(lambda: admin.delete_records(wanted), failures)

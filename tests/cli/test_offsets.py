@@ -39,7 +39,9 @@ def test_offsets_of_single_partitions_as_json(shell: Shell) -> None:
 
 
 def test_records_are_deleted_only_with_execute(shell: Shell) -> None:
-    assert shell("offsets delete-records deleted:0=3") == ["delete the records of deleted-0 from 0 to 3 - 1"]
+    assert shell("offsets delete-records deleted:0=3") == [
+        "delete the records of deleted-0 below offset 3; the first offset is 0"
+    ]
     assert shell("offsets list deleted --time earliest") == ["deleted:0:0"]
     assert shell("offsets delete-records deleted:0=3 --execute") == ["partition: deleted-0\tlow_watermark: 3"]
     assert shell("offsets list deleted --time earliest") == ["deleted:0:3"]
