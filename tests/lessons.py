@@ -30,6 +30,7 @@ LESSONS = Path(__file__).resolve().parents[1] / "docs" / "lessons"
 BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOTEBOOK = LESSONS / "000-offset-minus-1000.ipynb"
+ANCHOR = re.compile(r"\]\(#([^)]+)\)")
 PICTURE = re.compile(r"!\[[^\]]+\]\(([^)]+)\)")
 
 
@@ -66,11 +67,18 @@ def output(command: str, folder: Path) -> str:
 def notebook(page: str) -> str:
     """Return the notebook of a page. A cell has a piece of text, a Python example, or a block's commands."""
     cells: list[dict[str, Any]] = []
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    # JupyterLab keeps the case of a heading in its anchor.
+    anchors = {heading.lower().replace(" ", "-"): heading.replace(" ", "-") for heading in headings}
+
+    def anchor(link: re.Match[str]) -> str:
+        return f"](#{anchors[link[1]]})"
+
     # The parts alternate: text, language and content of a block, text ...
     parts = CODE.split(page)
     for text, language, block in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
         if text.strip():
-            cells.append({"cell_type": "markdown", "source": text.strip()})
+            cells.append({"cell_type": "markdown", "source": ANCHOR.sub(anchor, text.strip())})
         if language == "console":
             block = "\n".join(f"!{command}" for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE))
         if block:
