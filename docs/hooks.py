@@ -18,6 +18,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from textwrap import indent
 from typing import Any, NamedTuple
 
 DOCS = Path(__file__).resolve().parent
@@ -41,10 +42,14 @@ def _expand(nav: Any) -> Any:
     for part in nav:
         if isinstance(part, str) and part.endswith("/*"):
             folder = DOCS / part.removesuffix("/*")
-            entries += [path.relative_to(DOCS).as_posix() for path in sorted(folder.glob("*.md"))]
+            entries += [path.relative_to(DOCS).as_posix() for path in sorted(folder.glob("*.md"), key=_order)]
         else:
             entries.append(_expand(part))
     return entries
+
+
+def _order(path: Path) -> tuple[bool, str]:
+    return path.name != "README.md", path.name
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -59,6 +64,21 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Insert the tables of options into the page of the client options. MkDocs calls this for each page."""
     return with_option_tables(markdown) if page.file.src_uri == "reference/client-options.md" else markdown
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Add to each cell the title of its column, which extra.css shows on telephones. MkDocs calls this."""
+    return re.sub(r"(?s)<table>.*?</table>", _with_labels, html)
+
+
+def _with_labels(table: re.Match[str]) -> str:
+    titles = [re.sub("<.*?>", "", title) for title in re.findall(r"(?s)<th\b[^>]*>(.*?)</th>", table[0])]
+
+    def labelled(row: re.Match[str]) -> str:
+        labels = iter(titles)
+        return re.sub("<td", lambda _: f'<td data-label="{next(labels, "")}"', row[0])
+
+    return re.sub(r"(?s)<tr\b.*?</tr>", labelled, table[0])
 
 
 def with_option_tables(markdown: str) -> str:
@@ -77,7 +97,7 @@ def with_option_tables(markdown: str) -> str:
 
 def generated() -> Iterator[tuple[str, str]]:
     """Yield the path below docs/ and the Markdown of every generated page."""
-    yield "reference/client.md", client()
+    yield from clients()
     yield "reference/other-names.md", other_names()
     yield "reference/admin.md", admin_methods()
     yield "reference/metrics.md", metrics()
@@ -91,90 +111,125 @@ def generated() -> Iterator[tuple[str, str]]:
     yield from protocol()
 
 
-# The documented public names, and the modules that export them.
+# The pages on the Python API: their titles, and the public names with the modules that export them.
 CLIENT = {
-    "Consumer": "consumer",
-    "AsyncConsumer": "consumer",
-    "RebalanceListener": "consumer",
-    "ConsumerRecord": "consumer",
-    "ColumnBatch": "consumer",
-    "GroupChange": "consumer",
-    "GroupMetadata": "consumer",
-    "DeliveryStatus": "consumer",
-    "Metrics": "consumer",
-    "Metric": "consumer",
-    "CommittedOffset": "consumer",
-    "OffsetAt": "consumer",
-    "Producer": "consumer",
-    "AsyncProducer": "consumer",
-    "Delivery": "consumer",
-    "RecordMetadata": "consumer",
-    "Admin": "consumer",
-    "AsyncAdmin": "consumer",
-    "ConfigResource": "consumer",
-    "ConfigEntry": "consumer",
-    "ConfigSynonym": "consumer",
-    "AlterConfigOp": "consumer",
-    "TopicDescription": "consumer",
-    "TopicListing": "consumer",
-    "TopicPartitionInfo": "consumer",
-    "ClusterDescription": "consumer",
-    "ClusterNode": "consumer",
-    "DelegationToken": "consumer",
-    "FeatureMetadata": "consumer",
-    "FeatureUpdate": "consumer",
-    "FeatureVersionRange": "consumer",
-    "GroupDescription": "consumer",
-    "StreamsTasks": "consumer",
-    "StreamsSubtopology": "consumer",
-    "SharePartitionOffset": "consumer",
-    "QuorumInfo": "consumer",
-    "QuorumReplicaState": "consumer",
-    "RaftVoterEndpoint": "consumer",
-    "ClientQuotaEntity": "consumer",
-    "ReplicaLogDirInfo": "consumer",
-    "AclBinding": "consumer",
-    "AclBindingFilter": "consumer",
-    "ScramCredentialInfo": "consumer",
-    "UserScramCredentialDeletion": "consumer",
-    "UserScramCredentialUpsertion": "consumer",
-    "ProducerState": "consumer",
-    "TransactionDescription": "consumer",
-    "TransactionListing": "consumer",
-    "LogDirDescription": "consumer",
-    "PartitionReassignment": "consumer",
-    "ReplicaInfo": "consumer",
-    "TopicPartitionReplica": "consumer",
-    "Group": "consumer",
-    "GroupMember": "consumer",
-    "ListedGroup": "consumer",
-    "ConsumerGroup": "consumer",
-    "AsyncConsumerGroup": "consumer",
-    "running": "kproto",
-    "Server": "kproto.broker.server",
-    "Kafka": "kproto.testing.kafka",
-    "Columns": "kproto.records.columns",
+    "reference/consumer.md": (
+        "Consumer",
+        {
+            "Consumer": "consumer",
+            "RebalanceListener": "consumer",
+            "ConsumerRecord": "consumer",
+            "ColumnBatch": "consumer",
+            "Columns": "kproto.records.columns",
+            "GroupChange": "consumer",
+            "GroupMetadata": "consumer",
+            "CommittedOffset": "consumer",
+            "OffsetAt": "consumer",
+            "Metrics": "consumer",
+            "Metric": "consumer",
+        },
+    ),
+    "reference/async-consumer.md": (
+        "AsyncConsumer",
+        {
+            "AsyncConsumer": "consumer",
+        },
+    ),
+    "reference/producer.md": (
+        "Producer",
+        {
+            "Producer": "consumer",
+            "AsyncProducer": "consumer",
+            "Delivery": "consumer",
+            "DeliveryStatus": "consumer",
+            "RecordMetadata": "consumer",
+        },
+    ),
+    "reference/consumer-group.md": (
+        "ConsumerGroup, sarama's API",
+        {
+            "ConsumerGroup": "consumer",
+            "AsyncConsumerGroup": "consumer",
+        },
+    ),
+    "reference/admin-client.md": (
+        "Admin",
+        {
+            "Admin": "consumer",
+            "AsyncAdmin": "consumer",
+            "ConfigResource": "consumer",
+            "ConfigEntry": "consumer",
+            "ConfigSynonym": "consumer",
+            "AlterConfigOp": "consumer",
+            "TopicDescription": "consumer",
+            "TopicListing": "consumer",
+            "TopicPartitionInfo": "consumer",
+            "ClusterDescription": "consumer",
+            "ClusterNode": "consumer",
+            "DelegationToken": "consumer",
+            "FeatureMetadata": "consumer",
+            "FeatureUpdate": "consumer",
+            "FeatureVersionRange": "consumer",
+            "GroupDescription": "consumer",
+            "StreamsTasks": "consumer",
+            "StreamsSubtopology": "consumer",
+            "SharePartitionOffset": "consumer",
+            "QuorumInfo": "consumer",
+            "QuorumReplicaState": "consumer",
+            "RaftVoterEndpoint": "consumer",
+            "ClientQuotaEntity": "consumer",
+            "ReplicaLogDirInfo": "consumer",
+            "AclBinding": "consumer",
+            "AclBindingFilter": "consumer",
+            "ScramCredentialInfo": "consumer",
+            "UserScramCredentialDeletion": "consumer",
+            "UserScramCredentialUpsertion": "consumer",
+            "ProducerState": "consumer",
+            "TransactionDescription": "consumer",
+            "TransactionListing": "consumer",
+            "LogDirDescription": "consumer",
+            "PartitionReassignment": "consumer",
+            "ReplicaInfo": "consumer",
+            "TopicPartitionReplica": "consumer",
+            "Group": "consumer",
+            "GroupMember": "consumer",
+            "ListedGroup": "consumer",
+        },
+    ),
+    "reference/embedded-broker.md": (
+        "Embedded broker and fixture",
+        {
+            "running": "kproto",
+            "Server": "kproto.broker.server",
+            "Kafka": "kproto.testing.kafka",
+        },
+    ),
 }
 
 
-def client() -> str:
-    """Return the page of the clients, the broker and the fixture."""
-    parts = [
-        "# Clients, broker and fixture",
-        "`from kproto import Consumer, Producer, ...` exports the common names, and "
-        "`from consumer import ...` all names of the clients. Times are in seconds in calls, and in "
-        "milliseconds in options. An offset is that of the next record. [Errors](errors.md) lists the "
-        "exceptions.",
-    ]
-    for name, module in CLIENT.items():
-        parts.append(_describe(name, getattr(importlib.import_module(module), name)))
-    return "\n\n".join(parts) + "\n"
+def clients() -> Iterator[tuple[str, str]]:
+    """Yield the pages on the clients, the broker and the fixture."""
+    for path, (title, names) in CLIENT.items():
+        parts = [
+            f"# {title}",
+            "`from kproto import Consumer, Producer, ...` exports the common names, and "
+            "`from consumer import ...` all names of the clients. Times are in seconds in calls, and in "
+            "milliseconds in options. An offset is that of the next record. [Errors](errors.md) lists the "
+            "exceptions.",
+        ]
+        for name, module in names.items():
+            parts.append(_describe(name, getattr(importlib.import_module(module), name)))
+        yield path, "\n\n".join(parts) + "\n"
 
 
 def _describe(name: str, thing: Any) -> str:
     if not inspect.isclass(thing):
         return f"## {name}\n\n`{name}{_signature(thing)}`\n\n{_prose(thing)}"
-    parts = [f"## {name}\n\n{_prose(thing)}"]
+    # The list of options follows, which has a page of its own.
+    prose, *options = re.split("(?m)^(?:Options and their defaults|For TLS and SASL):$", _prose(thing))
+    if options:
+        prose += "[Options of the clients](client-options.md) lists the options."
+    parts = [f"## {name}\n\n{prose}"]
     for method, value in _public(thing):
         if isinstance(value, property) or not callable(value):
             text = inspect.getdoc(value) if isinstance(value, property) else None
@@ -572,6 +627,7 @@ def state_machines() -> str:
     """Return the page with the pictures and tables of the state machines."""
     from kproto.cli.machines import MACHINES, drawing_of
     from kproto.inspect.machines import picture, text
+    from kproto.inspect.notebook import image
 
     parts = [
         "# State machines\n",
@@ -580,12 +636,12 @@ def state_machines() -> str:
     ]
     for name in MACHINES:
         drawing = drawing_of(name)
+        # As an image, because the styles of a drawing inside the page would apply to the whole page.
         parts += [
             f"## {name.capitalize()}\n",
-            picture(name, drawing).replace("\n\n", "\n"),
-            "```text",
-            text(name, drawing).rstrip("\n"),
-            "```\n",
+            image(picture(name, drawing), f"states and transitions of {name}"),
+            f'\n??? abstract "{name.capitalize()} as text"\n',
+            indent(f"```text\n{text(name, drawing).rstrip()}\n```\n", "    "),
         ]
     return "\n".join(parts)
 
@@ -751,6 +807,7 @@ def rule_index() -> str:
     from kproto.inspect import rules
 
     lines = [
+        "---\nhide: [toc]\n---\n",
         "# Cells and tests of rules\n",
         "The cells of the [state machines](../reference/state-machines.md) that keep a rule, "
         "and the tests that pin it. A rule without a cell is kept by a function whose docstring names it. "
@@ -764,7 +821,9 @@ def rule_index() -> str:
             for cell in rules.cells().get(number, ()):
                 kinds.setdefault(f"{cell.machine}: {cell.kind}", []).append(cell.state)
             kept = "<br>".join(f"{kind} in {', '.join(states)}" for kind, states in kinds.items())
-            pinned = "<br>".join(f"`{test.path}::{test.name}`" for test in rules.tests().get(number, ()))
+            pinned = "<br>".join(
+                f"`{test.path}::{test.name}`{{ .path }}" for test in rules.tests().get(number, ())
+            )
             lines.append(f"| [{number}]({page}.md#{number.lower()}) | {kept} | {pinned} |")
     return "\n".join(lines) + "\n"
 

@@ -152,10 +152,10 @@ def test_empty_sites_and_missing_files_are_reported(
     ]
 
 
-def test_the_client_page_has_every_public_name_of_kproto() -> None:
+def test_the_pages_of_the_api_have_every_public_name_of_kproto() -> None:
     import kproto
 
-    text = generated()["reference/client.md"]
+    text = "".join(generated()[path] for path in hooks().CLIENT)
     for public in kproto.__all__:
         if public not in ("__version__", "TopicPartition"):
             assert f"## {public}\n" in text, public
@@ -163,6 +163,31 @@ def test_the_client_page_has_every_public_name_of_kproto() -> None:
         "`poll(timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]`" in text
     )
     assert "`await poll(" in text
+
+
+def test_the_pages_of_the_api_link_to_the_options_instead_of_listing_them() -> None:
+    pages = generated()
+    assert "[Options of the clients](client-options.md)" in pages["reference/consumer.md"]
+    assert [path for path in hooks().CLIENT if "Options and their defaults" in pages[path]] == []
+    assert [path for path in hooks().CLIENT if "For TLS and SASL" in pages[path]] == []
+
+
+def test_each_cell_of_a_table_has_the_title_of_its_column() -> None:
+    html = (
+        '<table><thead><tr><th style="x">an <code>option</code></th><th>default</th></tr></thead>'
+        "<tbody><tr><td>a</td><td><code>1</code></td></tr><tr><td>b</td></tr></tbody></table><td>"
+    )
+    assert re.findall("<td.*?>", hooks().on_page_content(html, None, None, None)) == [
+        '<td data-label="an option">',
+        '<td data-label="default">',
+        '<td data-label="an option">',
+        "<td>",
+    ]
+
+
+def test_the_overview_of_the_lessons_comes_before_them() -> None:
+    [lessons] = hooks()._expand([{"Lessons": ["lessons/*"]}])
+    assert lessons["Lessons"][:2] == ["lessons/README.md", "lessons/000-offset-minus-1000.md"]
 
 
 def test_the_command_line_page_has_every_command() -> None:
@@ -274,7 +299,9 @@ def test_the_page_of_state_machines_has_a_picture_of_each() -> None:
     from kproto.cli.machines import MACHINES
 
     page = generated()["reference/state-machines.md"]
-    assert page.count("<svg") == len(MACHINES)
+    assert page.count("data:image/svg+xml") == len(MACHINES)
+    # The style of a drawing inside the page would apply to the header of the page, too.
+    assert "<style" not in page
     assert all(f"## {name.capitalize()}\n" in page for name in MACHINES)
 
 

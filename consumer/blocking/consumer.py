@@ -43,9 +43,9 @@ R = TypeVar("R")
 class Consumer(BoundToProcess, Generic[K, V]):
     """Reads records, either of given partitions (`assign`) or as a member of a group (`subscribe`).
 
-    The options are listed below. The constructor raises ConfigError for invalid options. The first
-    `subscribe` or `assign` makes the consumer connect, in the background. Only one thread at a time may use
-    the consumer, but any thread may `close` it.
+    The options have Kafka's names, in snake_case. The constructor raises ConfigError for invalid options. The
+    first `subscribe` or `assign` makes the consumer connect, in the background. Only one thread at a time may
+    use the consumer, but any thread may `close` it.
     """
 
     @hide_secrets

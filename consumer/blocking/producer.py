@@ -57,7 +57,9 @@ _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 @with_options(producer_docs())
 class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
-    """Writes records. The options are listed below. The constructor raises ConfigError for invalid options.
+    """Writes records.
+
+    The options have Kafka's names, in snake_case. The constructor raises ConfigError for invalid options.
 
     Several threads may use one producer. If the interpreter exits before `close`, a warning reports the
     number of undelivered records, and the producer delivers them for at most five more seconds. In the child
