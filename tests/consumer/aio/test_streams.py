@@ -1,0 +1,525 @@
+"""asyncio's connections: which events they report, and what they write, for each event of their transport."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from consumer.aio import streams as streams_module
+from consumer.aio.streams import Streams, _Protocol, _Route
+from consumer.dialers import Dialed
+from consumer.engine.network.transport import (
+    Answer,
+    Broken,
+    Data,
+    GetToken,
+    GotToken,
+    NetworkEvent,
+    Open,
+    Opened,
+    Reached,
+    Shut,
+    Write,
+)
+from consumer.resolver import Address, Resolved
+from consumer.security.failures import CLOSED, NoToken, TlsFailed
+from kproto.wire.frame import frame
+
+A: Address = (socket.AF_INET, ("127.0.0.1", 9092))
+B: Address = (socket.AF_INET, ("127.0.0.2", 9092))
+
+
+class Transport(asyncio.Transport):
+    """A transport without a network, which records what the protocol does."""
+
+    def __init__(self, sock: socket.socket | None = None) -> None:
+        super().__init__({"socket": sock})
+        self.actions: list[bytes | str] = []
+
+    def write(self, data: Any) -> None:
+        self.actions.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return "close" in self.actions or "abort" in self.actions
+
+    def close(self) -> None:
+        self.actions.append("close")
+
+    def abort(self) -> None:
+        self.actions.append("abort")
+
+
+class Pipe:
+    """TLS without cryptography: the handshake ends with `done`, and sealed bytes are in angle brackets."""
+
+    def __init__(self) -> None:
+        self.secured = False
+        self.plain = b""
+        self.out = b""
+
+    def begin(self) -> bytes:
+        return b"hello"
+
+    def feed(self, data: memoryview) -> None:
+        if bytes(data) == b"bad":
+            self.out = b"alert"
+            raise TlsFailed("the certificate has expired", final=True)
+        self.secured = self.secured or bytes(data).startswith(b"done")
+        if self.secured:
+            self.plain += bytes(data).removeprefix(b"done")
+
+    def outgoing(self) -> bytes:
+        out, self.out = self.out, b""
+        return out
+
+    def read_into(self, room: memoryview) -> int:
+        size = min(len(room), len(self.plain))
+        room[:size], self.plain = self.plain[:size], self.plain[size:]
+        return size
+
+    def seal(self, data: bytes) -> bytes:
+        if data == b"bad":
+            raise TlsFailed("cannot be encrypted", final=False)
+        return b"<" + data + b">"
+
+    def close(self) -> bytes:
+        return b"close_notify"
+
+    def end(self) -> str:
+        return "the connection ended in the handshake"
+
+
+class Connection:
+    """A protocol on a `Transport`, with the events that it has reported."""
+
+    def __init__(self, *, max_response: int = 1 << 20) -> None:
+        self.events: list[NetworkEvent] = []
+        self.transport = Transport()
+        self.protocol = _Protocol(1, max_response, self.events.append)
+        self.protocol.connection_made(self.transport)
+
+    def receive(self, data: bytes) -> None:
+        while data:
+            room = self.protocol.get_buffer(-1)
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            room.release() if self.protocol.pipe is None else None
+            self.protocol.buffer_updated(size)
+            data = data[size:]
+
+    def begin_tls(self) -> Pipe:
+        pipe: Any = Pipe()
+        self.protocol.begin(pipe, memoryview(bytearray(64)))
+        return pipe
+
+
+def test_small_requests_are_sent_without_delay() -> None:
+    with socket.socket() as sock:
+        _Protocol(1, 100, print).connection_made(Transport(sock))
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_responses_are_reported_in_order_until_the_connection_ends() -> None:
+    connection = Connection()
+    connection.receive(frame(b"a") + frame(b"b")[:2])
+    connection.receive(frame(b"b")[2:])
+    assert connection.events == [Answer(1, b"a"), Answer(1, b"b")]
+    assert connection.protocol.responded
+    connection.protocol.connection_lost(None)
+    connection.protocol.connection_lost(OSError(104, "Connection reset by peer"))
+    assert connection.events[2:] == [Broken(1, CLOSED)]
+
+
+def test_the_error_of_a_lost_connection_is_reported() -> None:
+    connection = Connection()
+    connection.protocol.connection_lost(OSError(104, "Connection reset by peer"))
+    assert connection.events == [Broken(1, "connection reset by peer")]
+    assert not connection.protocol.responded
+
+
+def test_a_closed_connection_reports_nothing_more() -> None:
+    connection = Connection()
+    connection.protocol.write(b"x")
+    connection.protocol.close()
+    connection.receive(frame(b"a"))
+    connection.receive(b"\x00\x01")
+    connection.protocol.connection_lost(None)
+    assert connection.events == []
+    assert connection.transport.actions[:2] == [b"x", "close"]
+
+
+def test_a_response_that_closes_the_connection_is_the_last_one() -> None:
+    connection = Connection()
+    connection.protocol.tell = lambda event: (connection.events.append(event), connection.protocol.close())
+    connection.receive(frame(b"a") + frame(b"b"))
+    assert connection.events == [Answer(1, b"a")]
+
+
+def test_a_response_above_the_limit_breaks_the_connection() -> None:
+    connection = Connection(max_response=10)
+    connection.receive(frame(b"x" * 11))
+    (event,) = connection.events
+    assert isinstance(event, Broken)
+    assert "a size of 11; allowed are 0 to 10" in event.why
+    assert not event.denied
+    assert connection.transport.actions[0] == "abort"
+
+
+def test_a_tls_alert_without_tls_is_a_failure_of_the_configuration() -> None:
+    connection = Connection()
+    connection.receive(b"\x15\x03\x03\x00\x02\x02\x28")
+    (event,) = connection.events
+    assert isinstance(event, Broken)
+    assert event.denied
+    assert connection.transport.actions[0] == "close"
+
+
+def test_a_long_response_in_progress_is_reported_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = [0.0]
+    monkeypatch.setattr(streams_module, "time", SimpleNamespace(monotonic=lambda: at[0]))
+    connection = Connection()
+    response = frame(b"x" * 100)
+
+    def receive_at(seconds: float, data: bytes) -> list[NetworkEvent]:
+        at[0] = seconds
+        connection.events.clear()
+        connection.receive(data)
+        return connection.events
+
+    coming = Data(1, b"")
+    assert receive_at(50.0, response[:10]) == []
+    assert receive_at(50.9, response[10:11]) == []
+    assert receive_at(51.0, response[11:12]) == [coming]
+    assert receive_at(51.9, response[12:13]) == []
+    assert receive_at(52.5, response[13:14]) == [coming]
+    assert receive_at(53.4, response[14:]) == [Answer(1, b"x" * 100)]
+    # The second begins again with the next response.
+    assert receive_at(60.0, response[:10]) == []
+    assert receive_at(61.0, response[10:11]) == [coming]
+
+
+def test_a_connection_with_tls_is_open_after_the_handshake() -> None:
+    connection = Connection()
+    pipe = connection.begin_tls()
+    pipe.out = b"finished"
+    connection.receive(b"flight")
+    assert connection.events == []
+    connection.receive(b"done")
+    connection.receive(frame(b"a"))
+    assert connection.events == [Opened(1), Answer(1, b"a")]
+    connection.protocol.write(b"request")
+    connection.protocol.close()
+    assert connection.transport.actions == [b"hello", b"finished", b"<request>", b"close_notify", "close"]
+
+
+def test_a_failed_handshake_sends_the_alert_before_the_end() -> None:
+    connection = Connection()
+    connection.begin_tls()
+    connection.receive(b"bad")
+    assert connection.events == [Broken(1, "the certificate has expired", True)]
+    assert connection.transport.actions == [b"hello", b"alert", "close"]
+    connection.protocol.close()  # The transport is closing, so it accepts no close_notify.
+    assert connection.transport.actions[3:] == ["close"]
+
+
+def test_a_connection_that_ends_in_the_handshake_says_so() -> None:
+    connection = Connection()
+    connection.begin_tls()
+    connection.protocol.connection_lost(None)
+    assert connection.events == [Broken(1, "the connection ended in the handshake")]
+
+
+def test_a_request_that_cannot_be_encrypted_breaks_the_connection() -> None:
+    connection = Connection()
+    connection.begin_tls()
+    connection.protocol.write(b"bad")
+    assert connection.events == [Broken(1, "cannot be encrypted")]
+    assert connection.transport.actions == [b"hello", "abort"]
+
+
+def test_a_connection_that_is_shut_when_it_opens_reports_no_response() -> None:
+    connection = Connection()
+    connection.begin_tls()
+    connection.protocol.tell = lambda event: (connection.events.append(event), connection.protocol.close())
+    connection.receive(b"done" + frame(b"a"))
+    assert connection.events == [Opened(1)]
+
+
+# ---- all connections of an engine
+
+
+class Engine:
+    """`Streams`, with the events that it has reported, and with connections that need no network."""
+
+    def __init__(self) -> None:
+        self.events: list[NetworkEvent] = []
+        self.on_event: Callable[[NetworkEvent], object] = self.events.append
+        self.streams = Streams(lambda event: self.on_event(event))
+        self.streams._loop = asyncio.get_running_loop()
+
+    def add(self, key: int, *addresses: Address, tls: Any = None) -> Connection:
+        """Add a connection to the first of these addresses."""
+        connection = Connection()
+        connection.protocol.key = key
+        connection.protocol.tell = self.streams._on_event
+        route = _Route(("kafka", 9092), tls, 100, list(addresses[1:]))
+        route.address = addresses[0] if addresses else None
+        assert self.streams._begin_opened(key, (connection.transport, connection.protocol), route) is None
+        return connection
+
+    def tried(self, *addresses: Address) -> list[Address]:
+        """Return the order in which a new connection would try these addresses."""
+        return self.streams._failures.sort(("kafka", 9092), addresses)
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_requests_and_ends_reach_only_their_connection() -> None:
+    async def run() -> None:
+        engine = Engine()
+        first, second = engine.add(1, A), engine.add(2, A)
+        engine.streams.perform(Write(1, b"x"))
+        engine.streams.perform(Write(9, b"y"))  # The connection has ended.
+        engine.streams.perform(Shut(2))
+        engine.streams.perform(Shut(9))
+        assert (first.transport.actions, second.transport.actions) == ([b"x"], ["close"])
+        engine.streams.perform(Write(2, b"z"))
+        assert second.transport.actions == ["close"]
+        assert engine.events == [Opened(1), Opened(2)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("has_response", [False, True])
+def test_an_address_without_a_response_is_tried_last_the_next_time(has_response: bool) -> None:
+    async def run() -> None:
+        for end in ("shut", "broken"):
+            engine = Engine()
+            connection = engine.add(1, A)
+            assert engine.tried(A, B) == [A, B]
+            if has_response:
+                connection.receive(frame(b"a"))
+            if end == "shut":
+                engine.streams.perform(Shut(1))
+            else:
+                connection.protocol.connection_lost(None)
+                assert engine.events[-1] == Broken(1, CLOSED)
+            assert engine.tried(A, B) == ([A, B] if has_response else [B, A])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("has_response", "denied", "continues"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_a_connection_that_breaks_before_a_response_continues_with_the_next_address(
+    has_response: bool, denied: bool, continues: bool
+) -> None:
+    async def run() -> None:
+        engine = Engine()
+        connection = engine.add(1, A, (socket.AF_INET, ("127.0.0.1", 1)))
+        if has_response:
+            connection.receive(frame(b"a"))
+        engine.events.clear()
+        connection.protocol._on_broken("reset", denied=denied)
+        assert engine.events == ([] if continues else [Broken(1, "reset", denied)])
+        # The next address refuses connections. The error is that of the address that had accepted one.
+        async with asyncio.timeout(10):
+            while not engine.events:
+                await asyncio.sleep(0.001)
+        assert engine.events == [Broken(1, "reset", denied)]
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_breaks_before_it_is_added_is_reported_by_its_task() -> None:
+    async def run() -> None:
+        engine = Engine()
+        engine.streams._opening[1] = asyncio.create_task(asyncio.sleep(0))
+        engine.streams._on_event(Broken(1, "reset"))
+        engine.streams._on_event(Broken(2, "reset"))  # The connection was shut.
+        assert engine.events == []
+        connection = Connection()
+        opened = (connection.transport, connection.protocol)
+        assert engine.streams._begin_opened(1, opened, _Route(("kafka", 1), None, 9, [])) == "reset"
+        assert engine.events == []
+        engine.streams._failed(1, "reset")
+        assert engine.events == [Broken(1, "reset")]
+        assert engine.streams._opening == {}
+
+    asyncio.run(run())
+
+
+def test_tls_begins_when_the_socket_is_connected() -> None:
+    async def run() -> None:
+        engine = Engine()
+        hosts: list[str] = []
+
+        def pipe(host: str) -> Pipe:
+            hosts.append(host)
+            return Pipe()
+
+        first, second = (engine.add(key, A, tls=SimpleNamespace(pipe=pipe)) for key in (1, 2))
+        assert engine.events == [Reached(1), Reached(2)]
+        assert hosts == ["kafka", "kafka"]
+        assert first.transport.actions == second.transport.actions == [b"hello"]
+        # All connections share a buffer for encrypted bytes.
+        assert first.protocol.get_buffer(1) is second.protocol.get_buffer(1)
+        assert len(first.protocol.get_buffer(1)) == 256 * 1024
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_is_shut_when_it_is_reached_starts_no_handshake() -> None:
+    async def run() -> None:
+        engine = Engine()
+        engine.on_event = lambda event: engine.streams.perform(Shut(1))
+        assert engine.add(1, A, tls=SimpleNamespace(pipe=None)).transport.actions == ["close"]
+
+    asyncio.run(run())
+
+
+def test_tls_that_cannot_start_is_a_failure_of_the_configuration() -> None:
+    async def run() -> None:
+        def pipe(host: str) -> Pipe:
+            raise TlsFailed("the host name is invalid", final=True)
+
+        engine = Engine()
+        connection = engine.add(1, A, tls=SimpleNamespace(pipe=pipe))
+        assert engine.events == [Reached(1), Broken(1, "the host name is invalid", True)]
+        assert connection.transport.actions == ["close"]
+
+    asyncio.run(run())
+
+
+class Source:
+    """A source of tokens whose answer a test gives with `answer`."""
+
+    def __init__(self, *, shared: bool) -> None:
+        self.shared = shared
+        self.requests: list[asyncio.Future[Any]] = []
+
+    async def awaited(self) -> Any:
+        self.requests.append(asyncio.get_running_loop().create_future())
+        return await self.requests[-1]
+
+
+@pytest.mark.parametrize(("shared", "count"), [(True, 1), (False, 2)])
+def test_connections_share_a_token_request_unless_a_login_belongs_to_one(shared: bool, count: int) -> None:
+    async def run() -> None:
+        engine, source = Engine(), Source(shared=shared)
+        get_token: Any = GetToken
+        for key in (1, 2):
+            engine.streams.perform(get_token(key, source))
+        await turns()
+        assert len(source.requests) == count
+        for number, request in enumerate(source.requests):
+            request.set_result(number)
+        await turns()
+        assert engine.events == [GotToken(1, 0), GotToken(2, count - 1)]  # type: ignore[arg-type]
+        # The next connection makes a new request.
+        engine.streams.perform(get_token(3, source))
+        await turns()
+        source.requests[count].set_exception(NoToken("no ticket", final=True))
+        await turns()
+        assert engine.events[2:] == [Broken(3, "no ticket", True)]
+        assert engine.streams._opening == {}
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_is_shut_gets_no_token_but_the_others_do() -> None:
+    async def run() -> None:
+        engine, source = Engine(), Source(shared=True)
+        get_token: Any = GetToken
+        for key in (1, 2):
+            engine.streams.perform(get_token(key, source))
+        await turns()
+        engine.streams.perform(Shut(1))
+        await turns()
+        source.requests[0].set_result("token")
+        await turns()
+        assert engine.events == [GotToken(2, "token")]  # type: ignore[arg-type]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_the_end_closes_connections_and_cancels_the_token_request(abort: bool) -> None:
+    async def run() -> None:
+        engine, source = Engine(), Source(shared=True)
+        connection = engine.add(1, A)
+        get_token: Any = GetToken
+        engine.streams.perform(get_token(2, source))
+        await turns()
+        engine.events.clear()
+        engine.streams.close(abort=abort)
+        await turns()
+        assert source.requests[0].cancelled()
+        assert connection.transport.actions == ["abort" if abort else "close"]
+        engine.streams.close()  # A second end changes nothing.
+        assert len(connection.transport.actions) == 1
+        connection.protocol.connection_lost(None)
+        assert engine.events == []
+
+    asyncio.run(run())
+
+
+def test_results_of_threads_for_connections_that_were_shut_are_dropped() -> None:
+    async def run() -> None:
+        engine, loop = Engine(), asyncio.get_running_loop()
+        waiting, done = loop.create_future(), loop.create_future()
+        done.cancel()
+        engine.streams._resolving.update({1: waiting, 2: done})
+        resolved = [Resolved(key, (A,)) for key in (1, 2, 3)]
+        engine.streams._resolver._results.extend(resolved)
+        engine.streams._complete_resolved()
+        assert waiting.result() == resolved[0]
+
+        dialing, given_up = loop.create_future(), loop.create_future()
+        given_up.cancel()
+        engine.streams._dialing.update({1: dialing, 2: given_up})
+        sockets = {key: socket.socket() for key in (1, 2, 3)}
+        taken = [Dialed(key, sock) for key, sock in sockets.items()]
+        engine.streams._dials.take = lambda: taken  # type: ignore[method-assign]
+        engine.streams._complete_resolved()
+        assert dialing.result().sock is sockets[1]
+        assert [sock.fileno() == -1 for sock in sockets.values()] == [False, True, True]
+        sockets[1].close()
+
+    asyncio.run(run())
+
+
+def test_a_dialed_connection_is_used_and_a_failed_dialer_is_reported() -> None:
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        engine = Engine()
+
+        async def dial(host: str, port: int) -> socket.socket:
+            assert (host, port) == ("kafka", 9092)
+            return ours
+
+        async def fail(host: str, port: int) -> socket.socket:
+            raise OSError(111, "Connection refused")
+
+        engine.streams.perform(Open(1, "kafka", 9092, dialer=dial))
+        engine.streams.perform(Open(2, "kafka", 9092, dialer=fail))
+        async with asyncio.timeout(10):
+            while len(engine.events) < 2:
+                await asyncio.sleep(0.001)
+        assert {type(event): event.key for event in engine.events} == {Opened: 1, Broken: 2}  # type: ignore[union-attr]
+        engine.streams.perform(Write(1, b"x"))
+        engine.streams.close()
+        await turns()
+        assert theirs.recv(2) == b"x"
+        theirs.close()
+
+    asyncio.run(run())
