@@ -29,6 +29,7 @@ from consumer.engine.network.transport import (
 from consumer.resolver import Address, Resolved
 from consumer.security.failures import CLOSED, NoToken, TlsFailed
 from kproto.wire.frame import frame
+from tests.consumer.stage import PlainPipe
 
 A: Address = (socket.AF_INET, ("127.0.0.1", 9092))
 B: Address = (socket.AF_INET, ("127.0.0.2", 9092))
@@ -54,46 +55,6 @@ class Transport(asyncio.Transport):
         self.actions.append("abort")
 
 
-class Pipe:
-    """TLS without cryptography: the handshake ends with `done`, and sealed bytes are in angle brackets."""
-
-    def __init__(self) -> None:
-        self.secured = False
-        self.plain = b""
-        self.out = b""
-
-    def begin(self) -> bytes:
-        return b"hello"
-
-    def feed(self, data: memoryview) -> None:
-        if bytes(data) == b"bad":
-            self.out = b"alert"
-            raise TlsFailed("the certificate has expired", final=True)
-        self.secured = self.secured or bytes(data).startswith(b"done")
-        if self.secured:
-            self.plain += bytes(data).removeprefix(b"done")
-
-    def outgoing(self) -> bytes:
-        out, self.out = self.out, b""
-        return out
-
-    def read_into(self, room: memoryview) -> int:
-        size = min(len(room), len(self.plain))
-        room[:size], self.plain = self.plain[:size], self.plain[size:]
-        return size
-
-    def seal(self, data: bytes) -> bytes:
-        if data == b"bad":
-            raise TlsFailed("cannot be encrypted", final=False)
-        return b"<" + data + b">"
-
-    def close(self) -> bytes:
-        return b"close_notify"
-
-    def end(self) -> str:
-        return "the connection ended in the handshake"
-
-
 class Connection:
     """A protocol on a `Transport`, with the events that it has reported."""
 
@@ -112,8 +73,8 @@ class Connection:
             self.protocol.buffer_updated(size)
             data = data[size:]
 
-    def begin_tls(self) -> Pipe:
-        pipe: Any = Pipe()
+    def begin_tls(self) -> PlainPipe:
+        pipe: Any = PlainPipe()
         self.protocol.begin(pipe, memoryview(bytearray(64)))
         return pipe
 
@@ -318,7 +279,8 @@ def test_an_address_without_a_response_is_tried_last_the_next_time(has_response:
 
 
 @pytest.mark.parametrize(
-    ("has_response", "denied", "continues"), [(False, False, True), (True, False, False), (False, True, False)]
+    ("has_response", "denied", "continues"),
+    [(False, False, True), (True, False, False), (False, True, False)],
 )
 def test_a_connection_that_breaks_before_a_response_continues_with_the_next_address(
     has_response: bool, denied: bool, continues: bool
@@ -338,6 +300,94 @@ def test_a_connection_that_breaks_before_a_response_continues_with_the_next_addr
         assert engine.events == [Broken(1, "reset", denied)]
 
     asyncio.run(run())
+
+
+def test_an_address_that_does_not_accept_a_connection_is_tried_last_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        engine = Engine()
+        refusing: Address = (socket.AF_INET, ("127.0.0.1", 1))
+        invalid: Address = (socket.AF_INET, ("127.0.0.1", 70_000))
+        silent, answering = (socket.create_server(("127.0.0.1", 0), backlog=1) for _ in range(2))
+        places = [(socket.AF_INET, server.getsockname()) for server in (silent, answering)]
+        connect = engine.streams._connect
+
+        async def connect_to(key: int, address: Address, limit: int, patience: float | None) -> Any:
+            if address == places[0]:
+                raise TimeoutError
+            return await connect(key, address, limit, patience)
+
+        monkeypatch.setattr(engine.streams, "_connect", connect_to)
+        addresses = [refusing, invalid, *places]
+        await engine.streams._try_addresses(1, _Route(("kafka", 9092), None, 9, addresses), "none")
+        assert engine.events == [Opened(1)]
+        assert engine.tried(refusing, invalid, *places) == [places[1], refusing, invalid, places[0]]
+        engine.streams._opening[2] = asyncio.create_task(asyncio.sleep(0))
+        await engine.streams._try_addresses(2, _Route(("kafka", 9092), None, 9, [places[0]]), "none")
+        await engine.streams._try_addresses(3, _Route(("kafka", 9092), None, 9, []), "none")
+        assert engine.events[1:] == [Broken(2, "no answer within 2 s"), Broken(3, "none")]
+        engine.streams.close()
+        for server in (silent, answering):
+            server.close()
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_is_shut_while_it_connects_counts_as_failed() -> None:
+    async def run() -> None:
+        engine = Engine()
+
+        async def connect(*arguments: object) -> Any:
+            await asyncio.get_running_loop().create_future()
+
+        engine.streams._connect = connect  # type: ignore[method-assign]
+        attempt = engine.streams._try_addresses(1, _Route(("kafka", 9092), None, 9, [A]), "none")
+        engine.streams._opening[1] = task = asyncio.create_task(attempt)
+        await turns()
+        engine.streams.perform(Shut(1))
+        await turns()
+        assert task.cancelled()
+        assert engine.events == []
+        assert engine.tried(A, B) == [B, A]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_only_an_address_with_successors_has_a_limited_time(is_last: bool) -> None:
+    async def run() -> None:
+        engine = Engine()
+        limits: list[float | None] = []
+
+        async def connect(key: int, address: Address, limit: int, patience: float | None) -> Any:
+            limits.append(patience)
+            raise OSError(111, "Connection refused")
+
+        engine.streams._connect = connect  # type: ignore[method-assign]
+        addresses = [A] if is_last else [A, B]
+        await engine.streams._try_addresses(1, _Route(("kafka", 9092), None, 9, addresses), "none")
+        assert limits == ([None] if is_last else [2.0, None])
+        assert engine.events == [Broken(1, "connection refused")]
+
+    asyncio.run(run())
+
+
+def test_ctrl_c_in_a_dialer_ends_the_loop() -> None:
+    async def dial(host: str, port: int) -> socket.socket:
+        raise KeyboardInterrupt
+
+    opening: list[asyncio.Task[None]] = []
+
+    async def run() -> None:
+        engine = Engine()
+        engine.streams.perform(Open(1, "kafka", 9092, dialer=dial))
+        opening.extend(engine.streams._opening.values())
+        await asyncio.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(run())
+    assert isinstance(opening[0].exception(), KeyboardInterrupt)
 
 
 def test_a_connection_that_breaks_before_it_is_added_is_reported_by_its_task() -> None:
@@ -363,9 +413,9 @@ def test_tls_begins_when_the_socket_is_connected() -> None:
         engine = Engine()
         hosts: list[str] = []
 
-        def pipe(host: str) -> Pipe:
+        def pipe(host: str) -> PlainPipe:
             hosts.append(host)
-            return Pipe()
+            return PlainPipe()
 
         first, second = (engine.add(key, A, tls=SimpleNamespace(pipe=pipe)) for key in (1, 2))
         assert engine.events == [Reached(1), Reached(2)]
@@ -389,7 +439,7 @@ def test_a_connection_that_is_shut_when_it_is_reached_starts_no_handshake() -> N
 
 def test_tls_that_cannot_start_is_a_failure_of_the_configuration() -> None:
     async def run() -> None:
-        def pipe(host: str) -> Pipe:
+        def pipe(host: str) -> PlainPipe:
             raise TlsFailed("the host name is invalid", final=True)
 
         engine = Engine()

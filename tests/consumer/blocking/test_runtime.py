@@ -61,6 +61,19 @@ def test_one_thread_at_a_time_may_use_a_consumer_and_any_thread_may_close_it(rea
     in_another_thread(lambda: reader.assign([]))
 
 
+def test_the_child_of_a_fork_may_only_close_its_copy(reader: Consumer) -> None:
+    runtime: Any = reader._runtime
+    runtime.forked = True  # os.fork() sets this in the child.
+    with pytest.raises(IllegalState, match="was opened before the process forked"):
+        runtime.call("assignment", waits=False)
+    for method in ("close", "leave_block"):
+        with runtime.call(method):
+            pass
+    reader.kill()
+    assert runtime.thread.is_alive()  # The parent's thread is another one, and goes on.
+    runtime.forked = False
+
+
 def test_several_threads_may_use_an_admin_client() -> None:
     with Admin(NOWHERE) as admin:
         runtime: Any = admin._operations._runtime
