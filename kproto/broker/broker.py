@@ -283,6 +283,11 @@ class Broker:
             self.step_group_coordinator(TransactionEnded(action.producer_id, action.committed), now)
         self.on_partitions_changed(changed)
 
+    def end_pending_offsets(self, producer_id: int, index: int, now: int, *, committed: bool) -> None:
+        """End the producer's transaction in a partition of `__consumer_offsets`, if it is ongoing there."""
+        if self.cluster.clear_pending_offsets(producer_id, (OFFSETS_TOPIC, index)):
+            self.step_group_coordinator(TransactionEnded(producer_id, committed), now)
+
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None
     ) -> Topic:

@@ -107,7 +107,20 @@ class BrokerCluster:
         self.features_epoch = 0
         self._settings: Final = settings
         self._node_ids: Final = tuple(self.nodes)
+        self._unregistered: Final = set[int]()
         self.log_manager: Final = LogManager(self.topics, self.dynamic, self._node_ids[0])
+
+    def unregister(self, node: int) -> bool:
+        """Remove the registration of a stopped node; return whether the node was registered.
+
+        A running node is always registered.
+        """
+        if node in self.nodes:
+            self._unregistered.discard(node)
+            return True
+        is_registered = node in self._node_ids and node not in self._unregistered
+        self._unregistered.add(node)
+        return is_registered
 
     def finalize_transaction_version(self, level: int) -> None:
         """Set the level of the feature transaction.version, which ApiVersions advertises."""
@@ -203,6 +216,10 @@ class BrokerCluster:
         """Return the partition of `__consumer_offsets` that stores a group's offsets."""
         return offsets_partition(group_id, self._settings.transactions)
 
+    def has_offsets_partition(self, index: int) -> bool:
+        """Return whether `__consumer_offsets` has the partition `index`."""
+        return 0 <= index < self._settings.transactions.offsets_topic_num_partitions
+
     def has_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> bool:
         """Return whether the producer's transaction is ongoing in a group's offsets partition."""
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
@@ -212,9 +229,12 @@ class BrokerCluster:
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 
-    def clear_pending_offsets(self, producer_id: int, partition: TransactionPartition) -> None:
-        """Record that the producer's transaction ended in a partition of `__consumer_offsets`."""
-        self._pending_offsets.pop((producer_id, partition), None)
+    def clear_pending_offsets(self, producer_id: int, partition: TransactionPartition) -> bool:
+        """Record that the producer's transaction ended in a partition of `__consumer_offsets`.
+
+        Returns whether the transaction was ongoing in this partition.
+        """
+        return self._pending_offsets.pop((producer_id, partition), None) is not None
 
     @property
     def needs_routing(self) -> bool:

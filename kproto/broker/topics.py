@@ -62,13 +62,21 @@ class Partition:
         return ongoing and self.producers.epoch(producer_id) == epoch
 
     def write_marker(
-        self, producer_id: int, epoch: int, now: int, *, committed: bool, limits: Limits = UNLIMITED
+        self,
+        producer_id: int,
+        epoch: int,
+        now: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int = COORDINATOR_EPOCH,
+        limits: Limits = UNLIMITED,
     ) -> None:
         """Append the marker that ends the producer's transaction."""
         offset = self.log.end_offset
-        batch = marker(offset, self.log.leader_epoch, producer_id, epoch, now, committed=committed)
+        leader_epoch = self.log.leader_epoch
+        batch = marker(offset, leader_epoch, producer_id, epoch, now, coordinator_epoch, committed=committed)
         self.log.append(batch, 1, now, limits)
-        self.producers.on_marker_appended(producer_id, epoch, COORDINATOR_EPOCH, now)
+        self.producers.on_marker_appended(producer_id, epoch, coordinator_epoch, now)
         self.transactions.on_marker_appended(producer_id, offset, committed=committed)
 
     def delete_before(self, offset: int) -> None:

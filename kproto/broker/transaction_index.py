@@ -21,8 +21,8 @@ from ..records.record import Record
 # ControlRecordType
 ABORT: Final = 0
 COMMIT: Final = 1
-# The coordinator epoch of all markers. It is constant, because the brokers of a cluster share one transaction
-# coordinator, which is never replaced.
+# The coordinator epoch of the coordinator's markers. It is constant, because the brokers of a cluster share
+# one transaction coordinator, which is never replaced.
 COORDINATOR_EPOCH: Final = 0
 
 
@@ -98,10 +98,17 @@ class PartitionTransactions:
 
 
 def marker(
-    offset: int, leader_epoch: int, producer_id: int, producer_epoch: int, now: int, *, committed: bool
+    offset: int,
+    leader_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    now: int,
+    coordinator_epoch: int,
+    *,
+    committed: bool,
 ) -> bytes:
     """Return the control batch that ends a transaction."""
-    value = (0).to_bytes(2, "big") + EndTxnMarker(coordinator_epoch=COORDINATOR_EPOCH).encode(0)
+    value = (0).to_bytes(2, "big") + EndTxnMarker(coordinator_epoch=coordinator_epoch).encode(0)
     record = Record(offset, now, _marker_key(COMMIT if committed else ABORT), value)
     return encode_batch(
         [record],

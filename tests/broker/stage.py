@@ -355,6 +355,7 @@ class Socket:
     """A client on a blocking socket: one request, one response."""
 
     def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
         host, port = bootstrap.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
 

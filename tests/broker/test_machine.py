@@ -13,6 +13,7 @@ from kproto.broker.apis.table import APIS
 from kproto.broker.machine import CreateTopic, GrowTopic, next_deadline
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError
+from kproto.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
@@ -25,7 +26,6 @@ from kproto.messages.index import API_NAMES, request_class, response_class
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.metadata import MetadataRequest
-from kproto.messages.write_txn_markers import WriteTxnMarkersRequest
 from kproto.testing.strategies import versioned
 from tests.broker.apis.stage import api_versions_request, join_alone, request_bytes
 from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic, join_request
@@ -42,7 +42,7 @@ def stage() -> Stage:
 _NOT_STABLE = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
 
 
-_NOT_SERVED = WriteTxnMarkersRequest(markers=[])  # Sent between brokers only.
+_NOT_SERVED = AllocateProducerIdsRequest(broker_id=1, broker_epoch=1)  # Sent between brokers only.
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ _NOT_SERVED = WriteTxnMarkersRequest(markers=[])  # Sent between brokers only.
         (request_bytes(0, 2, 1), "ProduceRequest: version 2"),
         (request_bytes(9999, 0, 1), "9999"),
         (encode_request(_NOT_STABLE, 6, 1, "me"), "InitProducerIdRequest"),
-        (encode_request(_NOT_SERVED, 1, 1, "me"), "WriteTxnMarkersRequest"),
+        (encode_request(_NOT_SERVED, 0, 1, "me"), "AllocateProducerIdsRequest"),
         (request_bytes(3, 1, 1, b"\xff\xff\x7f\xff\xff\xff"), "MetadataRequest"),
     ],
 )

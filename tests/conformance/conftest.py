@@ -9,8 +9,10 @@ import pytest
 
 from consumer import Admin, Producer
 from kproto.group.subscription import TopicPartition
+from tests.broker.stage import Socket
 from tests.conformance import java_bridge, judges
 from tests.conformance.recording_proxy import RecordingProxy
+from tests.conformance.socket_pair import Pair
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +34,18 @@ def real_kafka() -> Iterator[judges.RealKafka]:
     """One real Kafka for the whole session. Each test uses its own topic and group names."""
     with judges.real_kafka() as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def pair(real_kafka: judges.RealKafka) -> Iterator[Pair]:
+    """A connection to the real Kafka, and one to an embedded broker, for the tests of a module."""
+    from kproto.broker.server import running
+
+    with running(highest=judges.HIGHEST_OF_KAFKA) as ours:
+        sockets = Socket(real_kafka.bootstrap), Socket(ours.bootstrap)
+        yield sockets
+        for each in sockets:
+            each.socket.close()
 
 
 @pytest.fixture

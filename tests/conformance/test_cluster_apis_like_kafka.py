@@ -6,41 +6,21 @@ do not include UpdateFeatures, because a lower level of a feature changes the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
-from kproto.broker.server import running
 from kproto.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
 )
 from kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from kproto.wire.message import Message
-from tests.broker.stage import Socket
-from tests.conformance import judges
+from tests.conformance.socket_pair import Pair, ask
 
 pytestmark = pytest.mark.kafka
 
-Pair = tuple[Socket, Socket]
 UP, SAFE, UNSAFE = 1, 2, 3
 TRANSACTIONS = "transaction.version"
 METADATA_LOG = "__cluster_metadata"
-
-
-@pytest.fixture(scope="module")
-def pair(real_kafka: judges.RealKafka) -> Iterator[Pair]:
-    with running(highest=judges.HIGHEST_OF_KAFKA) as ours:
-        sockets = Socket(real_kafka.bootstrap), Socket(ours.bootstrap)
-        yield sockets
-        for each in sockets:
-            each.socket.close()
-
-
-def ask(pair: Pair, request: Message, version: int) -> list[Any]:
-    return [each.ask(request, version) for each in pair]
 
 
 def updating(*updates: tuple[str, int, int]) -> UpdateFeaturesRequest:

@@ -10,9 +10,11 @@ from ...messages.api_versions import ApiVersion
 from . import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    add_raft_voter,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     alter_user_scram_credentials,
     api_versions,
     create_acls,
@@ -55,11 +57,14 @@ from . import (
     offset_for_leader_epoch,
     produce,
     push_telemetry,
+    remove_raft_voter,
     sasl_authenticate,
     sasl_handshake,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
     update_features,
+    write_txn_markers,
 )
 from .api import Api
 
@@ -87,12 +92,14 @@ _MODULES: Final = (
     add_partitions_to_txn,
     add_offsets_to_txn,
     end_txn,
+    write_txn_markers,
     txn_offset_commit,
     describe_acls,
     create_acls,
     delete_acls,
     describe_configs,
     alter_configs,
+    alter_replica_log_dirs,
     describe_log_dirs,
     sasl_authenticate,
     create_partitions,
@@ -110,12 +117,15 @@ _MODULES: Final = (
     update_features,
     describe_cluster,
     describe_producers,
+    unregister_broker,
     describe_transactions,
     list_transactions,
     get_telemetry_subscriptions,
     push_telemetry,
     list_config_resources,
     describe_topic_partitions,
+    add_raft_voter,
+    remove_raft_voter,
 )
 
 APIS: Final[Mapping[int, Api]] = {module.API.key: module.API for module in _MODULES}

@@ -56,6 +56,8 @@ AddPartitionsToTxn            WRITE             TOPIC             TOPIC_AUTHORIZ
 AddOffsetsToTxn               WRITE             TRANSACTIONAL_ID  TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 AddOffsetsToTxn               READ              GROUP             GROUP_AUTHORIZATION_FAILED
 EndTxn                        WRITE             TRANSACTIONAL_ID  TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+WriteTxnMarkers               ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
+WriteTxnMarkers               CLUSTER_ACTION    CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 TxnOffsetCommit               WRITE             TRANSACTIONAL_ID  TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 TxnOffsetCommit               READ              GROUP             GROUP_AUTHORIZATION_FAILED
 TxnOffsetCommit               READ              TOPIC             TOPIC_AUTHORIZATION_FAILED
@@ -68,6 +70,7 @@ DescribeConfigs               DESCRIBE_CONFIGS  GROUP             GROUP_AUTHORIZ
 AlterConfigs                  ALTER_CONFIGS     TOPIC             TOPIC_AUTHORIZATION_FAILED
 AlterConfigs                  ALTER_CONFIGS     CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 AlterConfigs                  ALTER_CONFIGS     GROUP             GROUP_AUTHORIZATION_FAILED
+AlterReplicaLogDirs           ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 DescribeLogDirs               DESCRIBE          CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 CreatePartitions              ALTER             TOPIC             TOPIC_AUTHORIZATION_FAILED
 DeleteGroups                  DELETE            GROUP             GROUP_AUTHORIZATION_FAILED
@@ -87,11 +90,14 @@ DescribeQuorum                DESCRIBE          CLUSTER           CLUSTER_AUTHOR
 UpdateFeatures                ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 DescribeCluster               DESCRIBE          CLUSTER           NONE
 DescribeProducers             READ              TOPIC             TOPIC_AUTHORIZATION_FAILED
+UnregisterBroker              ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 DescribeTransactions          DESCRIBE          TRANSACTIONAL_ID  TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 DescribeTransactions          DESCRIBE          TOPIC             NONE
 ListTransactions              DESCRIBE          TRANSACTIONAL_ID  NONE
 ListConfigResources           DESCRIBE_CONFIGS  CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 DescribeTopicPartitions       DESCRIBE          TOPIC             TOPIC_AUTHORIZATION_FAILED
+AddRaftVoter                  ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
+RemoveRaftVoter               ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 """
 
 

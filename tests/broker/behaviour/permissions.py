@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kproto.broker.security.acls import Resource
+from kproto.broker.security.acls import Operation, Resource
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.index import API_NAMES
@@ -26,13 +26,15 @@ class Request(NamedTuple):
     """A request of the table. `title` begins with the API's name. The request is sent in each of `versions`.
 
     `instead` is a type of resource. A permission on a resource of this type can replace a permission that the
-    table lists for the request, such as CREATE on the cluster for CREATE on a topic.
+    table lists for the request, such as CREATE on the cluster for CREATE on a topic. `also` is an operation
+    on the same resource that can replace the listed one.
     """
 
     title: str
     versions: Sequence[int]
     fields: Mapping[str, Any]
     instead: Resource | None = None
+    also: Operation | None = None
 
     @property
     def api(self) -> str:
@@ -102,6 +104,18 @@ def _named(*names: str, **fields: Any) -> list[dict[str, Any]]:
     return [{"name": name, **fields} for name in names]
 
 
+_MARKERS: Final = {
+    "markers": [
+        {
+            "producer_id": 9,
+            "producer_epoch": 0,
+            "coordinator_epoch": 0,
+            "transaction_result": False,
+            "topics": _named("t", partition_indexes=[0]),
+        }
+    ]
+}
+_VOTER: Final = {"cluster_id": None, "voter_id": 1, "voter_directory_id": NO_ID}
 _PLAIN_BATCH: Final = batch_of(b"x")
 _TRANSACTIONAL_BATCH: Final = batch_of(
     b"x", is_transactional=True, producer_id=0, producer_epoch=0, base_sequence=0
@@ -296,6 +310,8 @@ REQUESTS: Final = (
     ),
     Request("AddOffsetsToTxn", (0, 4), {**_TRANSACTION, "group_id": "g"}),
     Request("EndTxn", (0, 5), _TRANSACTION),
+    Request("WriteTxnMarkers, with ALTER", (1, 2), _MARKERS, also=Operation.CLUSTER_ACTION),
+    Request("WriteTxnMarkers, with CLUSTER_ACTION", (1, 2), _MARKERS, also=Operation.ALTER),
     Request(
         "TxnOffsetCommit, before version 4",
         (0, 3),
@@ -327,6 +343,9 @@ REQUESTS: Final = (
             ("subscription of metrics", 16, ("1",)),
             ("group", 32, ("g", "h")),
         )
+    ),
+    Request(
+        "AlterReplicaLogDirs", (1, 2), {"dirs": [{"path": "memory", "topics": _named("t", partitions=[0])}]}
     ),
     Request("DescribeLogDirs, before version 3", (1, 2), {"topics": None}),
     Request("DescribeLogDirs", (3, 4), {"topics": None}),
@@ -370,6 +389,7 @@ REQUESTS: Final = (
     ),
     Request("UpdateFeatures", (0, 2), {"feature_updates": []}),
     Request("DescribeProducers", (0,), {"topics": _named("t", "u", partition_indexes=[0])}),
+    Request("UnregisterBroker", (0,), {"broker_id": 1}),
     Request("DescribeTransactions", (0,), {"transactional_ids": ["x", "y"]}),
     Request("ListTransactions", (0, 2), {}),
     Request("ListConfigResources", (1,), {"resource_types": [32]}),
@@ -379,4 +399,10 @@ REQUESTS: Final = (
         {"topics": _named("t", "u", "absent"), "response_partition_limit": 100},
     ),
     Request("DescribeTopicPartitions, of all", (0,), {"topics": [], "response_partition_limit": 100}),
+    Request(
+        "AddRaftVoter",
+        (0, 1),
+        {"cluster_id": None, "timeout_ms": 1, "voter_id": 1, "voter_directory_id": NO_ID, "listeners": []},
+    ),
+    Request("RemoveRaftVoter", (0,), {"cluster_id": None, "voter_id": 1, "voter_directory_id": NO_ID}),
 )

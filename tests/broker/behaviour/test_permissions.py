@@ -209,6 +209,12 @@ AddOffsetsToTxn
 EndTxn
     NONE
     WRITE TRANSACTIONAL_ID x: TRANSACTIONAL_ID_FAILED
+WriteTxnMarkers, with ALTER
+    t NONE
+    ALTER CLUSTER: t CLUSTER_FAILED
+WriteTxnMarkers, with CLUSTER_ACTION
+    t NONE
+    CLUSTER_ACTION CLUSTER: t CLUSTER_FAILED
 TxnOffsetCommit, before version 4
     t INVALID_TXN_STATE, u INVALID_TXN_STATE
     WRITE TRANSACTIONAL_ID x: t TRANSACTIONAL_ID_FAILED, u TRANSACTIONAL_ID_FAILED
@@ -280,6 +286,9 @@ IncrementalAlterConfigs, of a group
     g INVALID_REQUEST, h INVALID_REQUEST
     ALTER_CONFIGS GROUP g: g GROUP_FAILED, h INVALID_REQUEST
     ALTER_CONFIGS GROUP h: g INVALID_REQUEST, h GROUP_FAILED
+AlterReplicaLogDirs
+    NONE
+    ALTER CLUSTER: CLUSTER_FAILED
 DescribeLogDirs, before version 3
     t, u
     DESCRIBE CLUSTER: NONE
@@ -333,6 +342,9 @@ DescribeProducers
     t NONE, u NONE
     READ TOPIC t: t TOPIC_FAILED, u NONE
     READ TOPIC u: t NONE, u TOPIC_FAILED
+UnregisterBroker
+    NONE
+    ALTER CLUSTER: CLUSTER_FAILED
 DescribeTransactions
     x NONE, x t, y NONE
     DESCRIBE TRANSACTIONAL_ID x: x TRANSACTIONAL_ID_FAILED, y NONE
@@ -354,6 +366,12 @@ DescribeTopicPartitions, of all
     t NONE, u NONE
     DESCRIBE TOPIC t: u NONE
     DESCRIBE TOPIC u: t NONE
+AddRaftVoter
+    INVALID_REQUEST
+    ALTER CLUSTER: CLUSTER_FAILED
+RemoveRaftVoter
+    INVALID_REQUEST
+    ALTER CLUSTER: CLUSTER_FAILED
 """
 
 USERS = make_users()
@@ -515,6 +533,7 @@ def test_each_listed_permission_is_needed(request_: Request, version: int) -> No
     for number, need in enumerate(row.needs):
         rest = [other.allow() for other in row.needs if other != need]
         sufficient = {need.operation, Operation.ALL, *IMPLIED_BY.get(need.operation, ())}
+        sufficient |= {request_.also} - {None}
         types = [kind for kind in RESOURCES if kind not in (need.resource, request_.instead)]
         denied: dict[object, list[Acl]] = {"no permission": [], "other types": allow_all(*types)}
         if need.name != "*":

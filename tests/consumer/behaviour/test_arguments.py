@@ -26,7 +26,7 @@ from consumer import (
 )
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, KprotoError, UnsupportedVersion
-from kproto.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from kproto.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kproto.messages.list_groups import ListGroupsRequest
 from tests.bundles import check_each
 from tests.consumer.behaviour.valid_arguments import BATCH, P0, valid_argument
@@ -281,10 +281,10 @@ def test_a_long_wrong_value_is_shortened_in_the_error() -> None:
 
 
 def test_a_request_that_the_broker_does_not_know_raises_unsupported_version(broker: str) -> None:
-    request = AlterReplicaLogDirsRequest(dirs=[])
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=1)
     with Admin(broker) as cluster, pytest.raises(UnsupportedVersion) as caught:
         cluster.request(request)
-    assert str(caught.value) == f"AlterReplicaLogDirs: the broker at {broker} does not support this request"
+    assert str(caught.value) == f"AllocateProducerIds: the broker at {broker} does not support this request"
 
 
 def test_the_repr_of_cluster_metadata_summarizes_it(broker: str) -> None:

@@ -1,0 +1,88 @@
+"""AlterReplicaLogDirs (key 34): move replicas to other log directories of this broker (KIP-113).
+
+This broker has a single directory, so no replica ever moves: a request that names this directory succeeds,
+and any other directory is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...error_codes import ErrorCode
+from ...messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ..broker import Broker
+from ..call import Call, Result
+from ..security.acls import Operation
+from .api import Api
+from .authorization import on_cluster
+from .describe_log_dirs import LOG_DIR
+from .partitions import find_partition
+
+# The longest name of a partition to whose directory Kafka can add "." with a random id of 32 characters, and
+# "-future". A directory's name has at most 255 characters.
+_MAX_NAME: Final = 255 - len(".") - 32 - len("-future")
+
+
+def handle_alter_replica_log_dirs(broker: Broker, call: Call) -> Result:
+    """Check the directory of each partition. If a partition has several directories, the last one counts."""
+    request = call.request
+    assert isinstance(request, AlterReplicaLogDirsRequest)
+    paths = {
+        (topic.name, index): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
+    return _response({key: _check(broker, *key, path) for key, path in paths.items()})
+
+
+def _check(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
+    """Return the error for a partition, in the order of Kafka's ReplicaManager.alterReplicaLogDirs."""
+    if len(f"{name}-{index}") > _MAX_NAME:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if path != LOG_DIR:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    partition = find_partition(broker.topics, name, index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    is_replica = broker.node.id in broker.cluster.replicas_of(partition, index)
+    return ErrorCode.NONE if is_replica else ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+def _response(errors: dict[tuple[str, int], ErrorCode]) -> AlterReplicaLogDirsResponse:
+    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for (name, index), error in errors.items():
+        partition = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
+        topics.setdefault(name, []).append(partition)
+    results = [
+        AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+        for name, partitions in topics.items()
+    ]
+    return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
+
+
+def refuse(
+    request: AlterReplicaLogDirsRequest, error: ErrorCode, version: int
+) -> AlterReplicaLogDirsResponse:
+    """Refuse every partition."""
+    return _response(
+        {
+            (topic.name, index): error
+            for directory in request.dirs
+            for topic in directory.topics
+            for index in topic.partitions
+        }
+    )
+
+
+API = Api(
+    request=AlterReplicaLogDirsRequest,
+    handle=handle_alter_replica_log_dirs,
+    authorization=on_cluster(Operation.ALTER),
+    refuse=refuse,
+)

@@ -1,0 +1,46 @@
+"""What AddRaftVoter and RemoveRaftVoter share: the checks of a request that changes the quorum's voters.
+
+The controller is the only voter, and stays it. So every valid request fails, as on a Kafka with a single
+node: a new voter cannot be reached, and the last voter is not removed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from ...error_codes import ErrorCode
+from ..broker import Broker
+from ..topics import NO_ID
+
+Fault = tuple[ErrorCode, str]
+"""An error code and Kafka's error message."""
+
+
+def voter_fault(broker: Broker, request: Any, verb: str) -> Fault | None:
+    """Return the error for a request that names another cluster or no voter; None without such an error.
+
+    `verb` is "Add" or "Remove". The checks are those of Kafka's KafkaRaftClient.
+    """
+    if request.cluster_id is not None and request.cluster_id != broker.cluster_id:
+        given, own = request.cluster_id, broker.cluster_id
+        text = f'The given id "{given}" doesn\'t match the cluster id "{own}"'
+        return ErrorCode.INCONSISTENT_CLUSTER_ID, text
+    if request.voter_id < 0 or request.voter_directory_id == NO_ID:
+        return ErrorCode.INVALID_REQUEST, f"{verb} voter request didn't include a valid voter"
+    return None
+
+
+def voters(broker: Broker) -> str:
+    """Return the text of the set of voters, as Kafka prints it."""
+    return f"[{voter_key(controller(broker), NO_ID)}]"
+
+
+def controller(broker: Broker) -> int:
+    """Return the node id of the controller, which DescribeQuorum reports as the only voter."""
+    return min(broker.cluster.nodes)
+
+
+def voter_key(node: int, directory: UUID) -> str:
+    """Return the text of a voter's id and directory, as Kafka prints a ReplicaKey."""
+    return f"ReplicaKey(id={node}, directoryId={directory})"
