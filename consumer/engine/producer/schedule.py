@@ -169,7 +169,7 @@ class SendSchedule:
 
     def ready_queues(self) -> list[PartitionQueue]:
         """Return the queues whose next batch is ready to be sent."""
-        return [queue for queues in self.queues.values() for queue in queues]
+        return [queue for queues in self.queues.values() for queue in queues if queue.waiting]
 
     def on_metadata(self, topic: str) -> None:
         """Reschedule the queues of the topic that wait for a leader."""

@@ -184,11 +184,32 @@ def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: i
     play = TransactionWorld()
     play.refusals[AddPartitionsToTxnRequest] = [code]
     play.begin()
-    play.producer.must_send("t", "a", partition=0)
-    assert "AddPartitionsToTxn" in str(play.call("commit"))
+    batch = play.producer.must_send("t", "a", partition=0)
+    error = play.call("commit")
+    assert "AddPartitionsToTxn" in str(error)
+    assert batch.error is error
     assert play.kinds().count("Produce") == 0
     assert play.call("abort") is None
+
+
+def test_a_rejected_partition_is_not_added_to_the_next_transaction() -> None:
+    """In Java only a send adds a partition to the new ones of a transaction, and an abort clears these."""
+    play = TransactionWorld()
+    play.refusals[AddPartitionsToTxnRequest] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    assert isinstance(play.call("commit"), NotAuthorized)
+    assert play.call("abort") is None
+    play.kinds()
+    play.begin()
+    play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 1): (5, None, "")})
+    assert play.call("commit") is None
+    assert "AddPartitionsToTxn" not in play.kinds()
+    play.begin()
+    play.producer.must_send("t", "b", partition=1)
+    assert play.call("commit") is None
+    (request,) = [r for r in play.asked if isinstance(r, AddPartitionsToTxnRequest)]
+    assert [topic.partitions for topic in request.v3_and_below_topics] == [[1]]
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 51])
