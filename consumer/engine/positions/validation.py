@@ -89,10 +89,6 @@ class PositionValidator:
         checking = dict(self._checking)
         nodes: dict[int, dict[TopicPartition, PartitionState]] = {}
         for partition, state in checking.items():
-            if state.leader_epoch is None:
-                del self._checking[partition]
-                state.on_validated(None)
-                continue
             leader = core.view.leader(partition)
             if leader is None:
                 # The leader is unknown. The next Metadata response marks all partitions dirty, so this
