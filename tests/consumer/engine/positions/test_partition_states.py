@@ -353,6 +353,17 @@ def test_every_change_that_another_part_of_the_engine_must_see_makes_the_partiti
         assert home.dirty == {T0: state}
 
 
+def test_returned_records_and_completely_returned_fetches_are_counted_once() -> None:
+    home, state = fetching()
+    chunk = fetched(5, 3)
+    state.add_fetch(chunk)
+    take(state, 2)
+    assert (home.unrecorded, state.take_counts()) == ({state: None}, (2, 0))
+    take(state, 1)
+    assert state.take_counts() == (1, len(chunk.data))
+    assert state.take_counts() == (0, 0)
+
+
 def test_lags_and_leads_after_records_were_returned_are_the_extreme_and_the_last_one() -> None:
     _, state = fetching(last_stable_offset=20, log_start_offset=2)
     assert (state.take_lags(), state.take_leads()) == (set(), set())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from consumer.engine import events as ev
+from consumer.engine.positions.seeks import PendingSeeks
 from kproto.errors import IllegalState
 from tests.consumer.stage import Consumer, World, tp
 
@@ -133,6 +134,23 @@ def test_a_seek_expires_after_the_second_generation() -> None:
     [own] = c.owned
     [change] = [change for change in c.changes if change.kind == "unsought"]
     assert set(change.partitions) == {tp("t", index) for index in range(3)} - {own}
+
+
+def test_a_seek_waits_for_an_assignment_until_max_poll_interval_ms_has_passed() -> None:
+    for later, expired in ((5_000, []), (5_001, [T0])):
+        seeks = PendingSeeks(5_000)
+        seeks.put(T0, lambda state: None)
+        assert seeks.over({T1}, 100, last=False) == []
+        assert seeks.over({T0}, 100 + later, last=True) == expired
+
+
+def test_a_seek_that_the_next_assignment_does_not_contain_expires_with_it() -> None:
+    for last in (False, True):
+        seeks = PendingSeeks(5_000)
+        seeks.put(T0, lambda state: None)
+        assert seeks.over({T1}, 100, last=False) == []
+        assert seeks.over({T1}, 101, last=last) == [T0]
+        assert seeks.over({T1}, 102, last=True) == []
 
 
 @pytest.mark.parametrize(("place", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from consumer.engine import events as ev
+from consumer.engine.positions.validation import LOWEST_VERSION
 from kproto.error_codes import ErrorCode
 from kproto.errors import LogTruncated, OffsetOutOfRange
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.list_offsets import ListOffsetsRequest
+from kproto.messages.metadata import MetadataRequest
 from kproto.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -276,6 +278,30 @@ def test_validations_without_a_result_back_off_longer_each_time() -> None:
         assert 0.8 * backoff_ms <= gap <= 1.2 * backoff_ms + 5
 
 
+def test_a_validation_without_a_response_is_repeated_with_new_metadata() -> None:
+    """The network sends each request twice, because it reconnects once before the request fails."""
+    world = committed_world()
+    sent: list[int] = []
+
+    def cut(client: Client, request: Any, version: int) -> None:
+        if isinstance(request, OffsetForLeaderEpochRequest):
+            sent.append(world.now)
+            if len(sent) <= 4:
+                world.cut(client)
+
+    world.tamper = cut
+    b = new_member(world, metadata_max_age_ms=60_000)
+    world.write("t", 0, "x")
+    assert world.run(until=lambda: len(sent) == 2)
+    requests = len(world.requests_of(b, MetadataRequest))
+    assert world.run(until=lambda: b.values() == ["x"])
+    assert len(world.requests_of(b, MetadataRequest)) > requests
+    gaps = [later - earlier for earlier, later in pairwise(sent)]
+    # Each backoff is up to 20 % shorter or longer at random, and the lookup of the leader takes milliseconds.
+    for gap, backoff_ms in zip(gaps[1::2], (100, 200), strict=True):
+        assert 0.8 * backoff_ms <= gap <= 1.2 * backoff_ms + 10
+
+
 @pytest.mark.rule("M149")
 def test_a_truncation_found_before_a_leader_change_is_validated_by_the_new_leader() -> None:
     """The response of the old leader is slow. Meanwhile the consumer learns of a newer leader epoch."""
@@ -325,9 +351,12 @@ def test_a_validation_that_is_not_authorized_is_raised() -> None:
 
 def test_a_broker_without_the_needed_version_is_not_asked_to_validate() -> None:
     world = committed_world()
-    b = world.consumer(**GROUP)
-    b.engine.core.network.caps[23] = 2
-    b.subscribe("t")
-    world.write("t", 0, "x")
-    assert world.run(until=lambda: b.values() == ["x"])
-    assert world.requests_of(b, OffsetForLeaderEpochRequest) == []
+    for version, checks in ((LOWEST_VERSION - 1, 0), (LOWEST_VERSION, 1)):
+        b = world.consumer(**GROUP)
+        b.engine.core.network.caps[23] = version
+        b.subscribe("t")
+        world.write("t", 0, str(version))
+        assert world.run(until=lambda b=b: len(b.records) == 1)
+        assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) == checks
+        b.close()
+        world.run(1_000)

@@ -147,6 +147,7 @@ def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None
     clock.now += SENDER_WAKEUP_MS
     with pytest.raises(IllegalState, match="no such topic"):
         records.take("t", None, b"v", None, 0, ())
+    records.fail_waiting_sends("t", error)  # The send that waited has raised its error.
     # The next send requests the metadata again. An error of long ago is not raised.
     assert records.take("t", None, b"v", None, 0, ()) is None
     records.fail_waiting_sends("t", error)
