@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,17 @@ def test_the_program_runs(name: str) -> None:
     assert process.returncode == 0, process.stderr
     assert OUTPUTS[name] in process.stdout
     assert process.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["kafka_python_json.py", "lag_exporter.py"])
+def test_the_program_runs_in_this_process(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process of its own would take half a second."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.setattr(sys, "argv", [name])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    assert OUTPUTS[name] in capsys.readouterr().out
 
 
 _STOPPED = """
