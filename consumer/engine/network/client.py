@@ -218,6 +218,20 @@ class NetworkClient:
                 return connection.version_for(message)
         return None
 
+    def ready_node(self, preferred: int | None, now: int) -> int | None:
+        """Return a broker to which a request can be sent now on lane MAIN, or None.
+
+        `preferred` is returned if it is such a broker, otherwise the one with the fewest requests in flight.
+        """
+        ready: list[tuple[int, int]] = []
+        for node, broker in self.view.brokers.items():
+            connection = self._lanes.get((broker.host, broker.port, MAIN))
+            if connection is not None and connection.ready and connection.throttled_until <= now:
+                if node == preferred:
+                    return node
+                ready.append((len(connection.in_flight), node))
+        return min(ready)[1] if ready else None
+
     def feature_at(self, node: int, name: str) -> int | None:
         """Return a feature's finalized level: 0 if the feature is off, None if no connection is ready."""
         broker = self.view.brokers.get(node)

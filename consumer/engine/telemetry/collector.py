@@ -1,0 +1,87 @@
+"""The metrics of a push: their names, and the changes of sums since the last push (KIP-714).
+
+Rules, as in Java's TelemetryMetricNamingConvention and KafkaMetricsCollector:
+
+* `consumer-fetch-manager-metrics` and `bytes-consumed-total` become
+  `org.apache.kafka.consumer.fetch.manager.bytes.consumed.total`. Tags become attributes, with underscores.
+  The tag `client-id` is omitted, because the broker knows it from each request.
+* Metrics whose name ends with -total are monotonic sums, all others are gauges. With delta temporality, a sum
+  is its change since the previous push.
+* If a broker rejects a push, the next one contains its changes as well (`restore`). In Java they are lost.
+* A metric without a value is omitted. Java sends NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kproto.otlp import MetricPoint, Temporality
+
+from ..metrics import Metric, Metrics
+
+_PREFIX: Final = "org.apache.kafka"
+_CLIENT_ID: Final = "client-id"
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def telemetry_name(group: str, name: str) -> str:
+    """Return the name of KIP-714 for a metric of a client."""
+    cleaned = _dotted(group).replace(".metrics", "")
+    return f"{_PREFIX}.{cleaned}.{_dotted(name)}"
+
+
+def _dotted(name: str) -> str:
+    return name.lower().replace("-", ".")
+
+
+def is_sum(metric: Metric) -> bool:
+    """Return whether a metric counts from the start of the client (Java's CumulativeSum)."""
+    return metric.name.endswith("-total")
+
+
+class MetricsCollector:
+    """Converts snapshots of metrics, and remembers the sums of the last push."""
+
+    def __init__(self, start_ns: int) -> None:
+        """Create a collector; sums count from the time `start_ns`, in nanoseconds since 1970."""
+        self._start_ns = start_ns
+        # The value and the time of each sum in the last push, and in the push before it.
+        self._sums: dict[_Key, tuple[float, int]] = {}
+        self._previous_sums: dict[_Key, tuple[float, int]] = {}
+
+    def collect(
+        self, metrics: Metrics, selects: Callable[[str], bool], now_ns: int, *, is_delta: bool
+    ) -> list[MetricPoint]:
+        """Return the selected metrics at the time `now_ns`."""
+        self._previous_sums, sums = self._sums, dict(self._sums)
+        points: list[MetricPoint] = []
+        for metric in metrics:
+            name = telemetry_name(metric.group, metric.name)
+            if metric.value is None or not selects(name):
+                continue
+            value = float(metric.value)
+            attributes = {
+                tag.lower().replace("-", "_"): text for tag, text in metric.tags.items() if tag != _CLIENT_ID
+            }
+            if not is_sum(metric):
+                points.append(MetricPoint(name, value, attributes, now_ns))
+                continue
+            key: _Key = (name, tuple(attributes.items()))
+            before, start_ns = sums.get(key, (0.0, self._start_ns)) if is_delta else (0.0, self._start_ns)
+            # A sum that is smaller than before belongs to a sensor that was created again.
+            change = value - before if value >= before else value
+            temporality = Temporality.DELTA if is_delta else Temporality.CUMULATIVE
+            points.append(MetricPoint(name, change, attributes, now_ns, start_ns, temporality, True))
+            sums[key] = value, now_ns
+        self._sums = sums
+        return points
+
+    def restore(self) -> None:
+        """Undo the last `collect`, because the broker has rejected its metrics."""
+        self._sums = self._previous_sums
+
+    def reset(self) -> None:
+        """Forget all sums, because the temporality has changed."""
+        self._sums = self._previous_sums = {}

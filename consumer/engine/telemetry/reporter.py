@@ -1,0 +1,282 @@
+"""Sends the requests of a client's telemetry on the client's connections (Java's ClientTelemetryReporter).
+
+Rules:
+
+* Requests go to a broker with a ready connection, and to the same broker as long as it is ready. If there is
+  none, the request waits for the next event of a connection. No connection is opened for telemetry.
+* A broker that does not advertise both APIs ends the pushes without a request, as in Java.
+* Nothing that goes wrong here concerns the application: errors are logged, and end or delay the pushes.
+* Close waits for the response to the last push for at most `CLOSE_MS`.
+* A payload that is larger than `telemetry.max.bytes` is not sent. A codec that the broker has rejected, or
+  whose package is missing, is not used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from kproto.error_codes import ErrorCode, describe
+from kproto.errors import IllegalState, UnsupportedVersion
+from kproto.machine import NEVER
+from kproto.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from kproto.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from kproto.otlp import encode
+from kproto.records.compression import CODECS, compress, has_codec
+from kproto.wire.message import Message
+
+from ...logs import log
+from ..admin.cluster import read_metadata
+from ..admin.plan import Plan, Rest
+from ..metadata.cluster import ClusterView
+from ..metrics import NS_PER_MS, Metrics
+from ..network.call import Call
+from ..network.client import NetworkClient
+from .collector import MetricsCollector
+from .table import (
+    NO_INSTANCE,
+    CloseBegan,
+    Closed,
+    Disabled,
+    Failed,
+    NodeReady,
+    Push,
+    Pushed,
+    Rejected,
+    RequestSubscription,
+    Subscribed,
+    Subscription,
+    TelemetryEvent,
+    TelemetryMachine,
+    TelemetryState,
+    step,
+)
+
+# The bounds of the random factor of the first interval, as in Java.
+_LEAST_JITTER: Final = 0.5
+_MOST_JITTER: Final = 1.5
+# The longest time (ms) that close waits for the response to the last push.
+CLOSE_MS: Final = 1_000
+_APIS: Final[tuple[type[Message], ...]] = (GetTelemetrySubscriptionsRequest, PushTelemetryRequest)
+
+
+class ClientTelemetry:
+    """The telemetry of one client. The engine calls `pump` in each step, and `due` for its deadline."""
+
+    def __init__(
+        self,
+        network: NetworkClient,
+        *,
+        clock: Callable[[], int],
+        wall: Callable[[], int],
+        random: Random,
+        snapshot: Callable[[int], Metrics],
+        labels: Callable[[], Mapping[str, str]],
+    ) -> None:
+        """Create the telemetry of a client; `labels` are the attributes of the client, such as group_id.
+
+        `clock` is the engine's clock, and `wall` the time since 1970, both in ms. `snapshot` returns the
+        client's metrics.
+        """
+        self._network = network
+        self._clock = clock
+        self._wall = wall
+        self._random = random
+        self._snapshot = snapshot
+        self._labels = labels
+        self.machine: Final = TelemetryMachine()
+        self._collector = MetricsCollector(wall() * NS_PER_MS)
+        self._node: int | None = None
+        # The last request. The responses to earlier ones are ignored.
+        self._call: Call | None = None
+        self._unusable_codecs: set[int] = set()
+
+    @property
+    def client_instance_id(self) -> UUID | None:
+        """The id that the broker has assigned to this client, or None before the first subscription."""
+        subscription = self.machine.subscription
+        return None if subscription is None else subscription.client_instance_id
+
+    @property
+    def has_subscription(self) -> bool:
+        """Whether a broker wants metrics of this client."""
+        subscription = self.machine.subscription
+        return subscription is not None and bool(subscription.metrics) and not self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no more requests are sent."""
+        return self.machine.state is TelemetryState.TERMINATED
+
+    def pump(self) -> None:
+        """Send the request that is due, if a broker is ready for it."""
+        now = self._clock()
+        if self.machine.next_request_at > now:
+            return
+        node = self._network.ready_node(self._node, now)
+        if node is None:
+            return
+        self._node = node
+        try:
+            for message in _APIS:
+                self._network.version_at(node, message)
+        except UnsupportedVersion:
+            self._apply(Disabled())
+        else:
+            self._apply(NodeReady())
+
+    def due(self) -> int | None:
+        """Return the time (ms) of the next request. None if it waits for a connection or a response."""
+        at = self.machine.next_request_at
+        return None if at == NEVER or at <= self._clock() else at
+
+    def begin_close(self) -> None:
+        """Send the last push, if the client has a subscription and a broker is ready.
+
+        `has_ended` says when close may continue.
+        """
+        self._apply(CloseBegan())
+        self.pump()
+        if self.machine.state is TelemetryState.TERMINATING_PUSH_NEEDED:
+            self._apply(Closed())
+
+    def _apply(self, event: TelemetryEvent) -> None:
+        for action in step(self.machine, event, self._clock()):
+            if isinstance(action, RequestSubscription):
+                self._send(
+                    GetTelemetrySubscriptionsRequest(client_instance_id=action.client_instance_id),
+                    self._on_subscription,
+                )
+            else:
+                self._push(action)
+
+    def _send(self, request: Message, then: Callable[[Call], None]) -> None:
+        def on_ended(call: Call) -> None:
+            if call is self._call:
+                then(call)
+
+        self._call = self._network.send(request, self._clock(), node=self._node, purpose=on_ended)
+
+    def _on_subscription(self, call: Call) -> None:
+        response = call.response
+        if not isinstance(response, GetTelemetrySubscriptionsResponse):
+            self._on_failure(call)
+        elif response.error_code:
+            self._reject(call, response.error_code)
+        elif response.client_instance_id == NO_INSTANCE:
+            log.warning("%s sent no client instance id; no metrics are pushed", call.address)
+            self._apply(Disabled())
+        else:
+            before = self.machine.subscription
+            if before is not None and before.is_delta != response.delta_temporality:
+                self._collector.reset()
+            subscription = Subscription(
+                response.client_instance_id,
+                response.subscription_id,
+                response.push_interval_ms,
+                tuple(response.accepted_compression_types),
+                response.telemetry_max_bytes,
+                response.delta_temporality,
+                tuple(response.requested_metrics),
+            )
+            self._apply(Subscribed(subscription, self._random.uniform(_LEAST_JITTER, _MOST_JITTER)))
+
+    def _push(self, push: Push) -> None:
+        subscription = push.subscription
+        try:
+            codec, payload = self._payload(subscription)
+        except Exception:  # A fault here must not end the client.
+            log.exception("the metrics could not be encoded; no metrics are pushed")
+            self._apply(Disabled())
+            return
+        if 0 < subscription.max_bytes < len(payload):
+            log.warning(
+                "%d bytes of metrics are not pushed, because the broker allows %d (telemetry.max.bytes)",
+                len(payload),
+                subscription.max_bytes,
+            )
+            self._collector.restore()
+            self._apply(Rejected(ErrorCode.TELEMETRY_TOO_LARGE))
+            return
+        request = PushTelemetryRequest(
+            client_instance_id=subscription.client_instance_id,
+            subscription_id=subscription.subscription_id,
+            terminating=push.is_terminating,
+            compression_type=codec,
+            metrics=payload,
+        )
+
+        def on_pushed(call: Call) -> None:
+            self._on_pushed(call, codec)
+
+        self._send(request, on_pushed)
+
+    def _payload(self, subscription: Subscription) -> tuple[int, bytes]:
+        """Return the codec and the payload of a push."""
+        points = self._collector.collect(
+            self._snapshot(self._clock()),
+            subscription.selects,
+            self._wall() * NS_PER_MS,
+            is_delta=subscription.is_delta,
+        )
+        codec = next(filter(self._is_usable, subscription.accepted_codecs), 0)
+        return codec, compress(codec, encode(points, self._labels()))
+
+    def _is_usable(self, codec: int) -> bool:
+        return 0 <= codec < len(CODECS) and codec not in self._unusable_codecs and has_codec(codec)
+
+    def _on_pushed(self, call: Call, codec: int) -> None:
+        response: Any = call.response
+        if not isinstance(response, PushTelemetryResponse):
+            self._on_failure(call)
+        elif response.error_code:
+            self._collector.restore()
+            if response.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
+                self._unusable_codecs.add(codec)
+            self._reject(call, response.error_code)
+        else:
+            self._apply(Pushed())
+
+    def _reject(self, call: Call, code: int) -> None:
+        log.debug("%s: %s rejected the request: %s", call.name, call.address, describe(code))
+        self._apply(Rejected(code))
+
+    def _on_failure(self, call: Call) -> None:
+        """Handle a call without a response. The next request may go to another broker."""
+        log.debug("%s failed: %s", call.name, call.error)
+        self._node = None
+        self._apply(Disabled() if isinstance(call.error, UnsupportedVersion) else Failed())
+
+
+def read_client_instance_id(
+    telemetry: ClientTelemetry | None, view: ClusterView, clock: Callable[[], int]
+) -> Plan[UUID]:
+    """Return the id of the client instance, which a broker assigns with the first subscription.
+
+    The plan connects to a broker if necessary. Raises as `instance_id_of` does.
+    """
+    if instance_id_of(telemetry) is None:
+        yield from read_metadata(view, [], clock)
+    while (instance_id := instance_id_of(telemetry)) is None:
+        yield Rest("no broker has assigned a client instance id")
+    return instance_id
+
+
+def instance_id_of(telemetry: ClientTelemetry | None) -> UUID | None:
+    """Return the id of the client instance, or None if it is not known yet.
+
+    Raises IllegalState if the client pushes no metrics, and UnsupportedVersion if a broker does not support
+    client telemetry.
+    """
+    if telemetry is None:
+        raise IllegalState("this client pushes no metrics; create it with enable_metrics_push=True")
+    instance_id = telemetry.client_instance_id
+    if instance_id is None and telemetry.has_ended:
+        detail = "brokers support it from Kafka 3.7 on, if they have a receiver for metrics (KIP-714)"
+        raise UnsupportedVersion("GetTelemetrySubscriptions", -1, detail)
+    return instance_id
