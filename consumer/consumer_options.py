@@ -90,6 +90,7 @@ class ConsumerConfig(SecurityConfig, Generic[K, V], total=False):
     dialer: Dialer | None
     enable_partition_eof: bool
     stall_report_ms: int | None
+    enable_metrics_push: bool
     policy: str
 
 
@@ -142,6 +143,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     dialer: Any = None
     enable_partition_eof: bool = False
     stall_report_ms: int | None = 60_000
+    enable_metrics_push: bool = True
     policy: str = "kproto"
     security: Any = None  # A consumer.security.Security.
 
@@ -398,6 +400,12 @@ CONSUMER: Final[Mapping[str, Option]] = {
         whole_number_from(0),
         'With "rebootstrap", the client also starts again at the bootstrap addresses after this time '
         "without metadata (KIP-1102).",
+    ),
+    "enable_metrics_push": Option(
+        "Timeouts and retries",
+        flag,
+        "Whether the client pushes its metrics to brokers that request them (KIP-714). A broker "
+        "that requests none is asked again after five minutes, and one without a receiver for metrics never.",
     ),
     "policy": Option(
         "Group",

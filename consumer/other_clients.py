@@ -25,10 +25,10 @@ _CONNECT = 'not needed: clients connect by themselves, and "async with" or close
 
 _CLUSTER_ID = "use Admin(bootstrap).describe_cluster().cluster_id"
 _NEW_PASSWORD = "not supported: create a new client, or use a sasl_oauth_token_provider for new tokens"
-# Methods of Java's clients for the metrics that KIP-714 pushes to brokers.
+# Methods of Java's clients that add metrics of the application to the pushes (KIP-1076).
 _PUSHED_METRICS = dict.fromkeys(
-    ("client_instance_id", "register_metric_for_subscription", "unregister_metric_from_subscription"),
-    "not supported: the client pushes no metrics to brokers (KIP-714)",
+    ("register_metric_for_subscription", "unregister_metric_from_subscription"),
+    "not supported: the client pushes only its own metrics (KIP-714)",
 )
 
 # Kind of object (a client, a delivery, ...) -> another library's method -> this library's method, or what to

@@ -68,8 +68,8 @@ _ALL: Final[Mapping[str, str]] = {
         "call metrics(): metrics are always measured, with Java's default windows",
     ),
     **_same_answer(
-        "enable_metrics_push client_software_name client_software_version",
-        "not supported: the client pushes no metrics to brokers (KIP-714)",
+        "client_software_name client_software_version",
+        "no such option: ApiVersions contains the name and version of kproto",
     ),
     **_same_answer(
         "debug log_level log_cb log_queue log_thread_name log_connection_close",

@@ -72,6 +72,7 @@ class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
     socket_connection_setup_timeout_ms: int
     metadata_recovery_strategy: str
     metadata_recovery_rebootstrap_trigger_ms: int
+    enable_metrics_push: bool
 
 
 BATCH_SIZE = 512 * 1024
@@ -115,6 +116,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     socket_connection_setup_timeout_ms: int = 10_000
     metadata_recovery_strategy: str = "rebootstrap"
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
+    enable_metrics_push: bool = True
     security: Any = None  # A consumer.security.Security.
 
     @property
@@ -299,5 +301,11 @@ PRODUCER: Final[Mapping[str, Option]] = {
         whole_number_from(0),
         'With "rebootstrap", the client also starts again at the bootstrap addresses after this time without '
         "metadata (KIP-1102).",
+    ),
+    "enable_metrics_push": Option(
+        "Options shared with the consumer",
+        flag,
+        "Whether the client pushes its metrics to brokers that request them (KIP-714). A broker "
+        "that requests none is asked again after five minutes, and one without a receiver for metrics never.",
     ),
 }

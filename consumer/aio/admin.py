@@ -70,6 +70,7 @@ from ..engine.metrics import Metrics
 from ..engine.network.call import Prepared
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
 from ..engine.requests import CommittedOffset, Offset, triples
+from ..engine.telemetry.reporter import read_client_instance_id
 from ..lifecycle import BoundToProcess
 from ..operations.admin import AdminRunner
 from ..option_docs import with_options
@@ -96,6 +97,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         request_timeout_ms: int = 30_000,
         receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES,
         timeout: float = 30.0,
+        enable_metrics_push: bool = True,
         dialer: Dialer | None = None,
         **security: Unpack[SecurityConfig],
     ) -> None:
@@ -105,6 +107,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
             request_timeout_ms,
             receive_message_max_bytes,
             timeout,
+            enable_metrics_push,
             dialer,
             security,
             self._make_runtime,
@@ -164,6 +167,18 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         method sends no request.
         """
         return self._runner.metrics()
+
+    async def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """Return the id that a broker has assigned to this client for its telemetry (KIP-714).
+
+        The id identifies this client in the metrics that it pushes, see the option `enable_metrics_push`. The
+        client connects to a broker if necessary. Raises RequestTimedOut after `timeout` seconds (by default
+        the client's `timeout`), IllegalState if the client pushes no metrics, and UnsupportedVersion if the
+        broker does not support client telemetry.
+        """
+        runner = self._runner
+        plan = read_client_instance_id(runner.engine.telemetry, runner.view, runner.clock)
+        return await runner.run("client_instance_id", plan, runner.timeout_ms(timeout))
 
     # ---- metadata
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Unpack
+from uuid import UUID
 
 from kproto.group.subscription import TopicPartition
 from kproto.records.batch import preload_crc32c
@@ -154,6 +155,16 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         sends no request and does not wait, so it may be called from any thread.
         """
         return self._operations.metrics()
+
+    async def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """Return the id that a broker has assigned to this client for its telemetry (KIP-714).
+
+        The id identifies this client in the metrics that it pushes, see the option `enable_metrics_push`. The
+        client connects to a broker if necessary. Raises RequestTimedOut after `timeout` seconds (by default
+        `max_block_ms`), IllegalState if the client pushes no metrics, and UnsupportedVersion if the
+        broker does not support client telemetry.
+        """
+        return await self._operations.client_instance_id(timeout)
 
     async def flush(self, timeout: float | None = None, **unknown: Never) -> None:
         """Send all buffered records now, and wait until each delivery has succeeded or failed.

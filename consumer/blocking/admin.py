@@ -91,6 +91,7 @@ class Admin(BoundToProcess, Block):
         request_timeout_ms: int = 30_000,
         receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES,
         timeout: float = 30.0,
+        enable_metrics_push: bool = True,
         dialer: Dialer | None = None,
         **security: Unpack[SecurityConfig],
     ) -> None:
@@ -100,6 +101,7 @@ class Admin(BoundToProcess, Block):
             request_timeout_ms=request_timeout_ms,
             receive_message_max_bytes=receive_message_max_bytes,
             timeout=timeout,
+            enable_metrics_push=enable_metrics_push,
             dialer=dialer,
             **security,
         )
@@ -141,6 +143,16 @@ class Admin(BoundToProcess, Block):
         method sends no request.
         """
         return self._operations.metrics()
+
+    def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """Return the id that a broker has assigned to this client for its telemetry (KIP-714).
+
+        The id identifies this client in the metrics that it pushes, see the option `enable_metrics_push`. The
+        client connects to a broker if necessary. Raises RequestTimedOut after `timeout` seconds (by default
+        the client's `timeout`), IllegalState if the client pushes no metrics, and UnsupportedVersion if the
+        broker does not support client telemetry.
+        """
+        return run_to_end(self._operations.client_instance_id(timeout))
 
     # ---- metadata
 

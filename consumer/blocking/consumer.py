@@ -18,6 +18,7 @@ from functools import partial
 from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Self, TypeVar, Unpack
+from uuid import UUID
 
 from kproto.group.subscription import TopicPartition
 
@@ -108,6 +109,16 @@ class Consumer(BoundToProcess, Generic[K, V]):
         hangs. It may also be called after `close`.
         """
         return self._operations.metrics()
+
+    def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """Return the id that a broker has assigned to this client for its telemetry (KIP-714).
+
+        The id identifies this client in the metrics that it pushes, see the option `enable_metrics_push`. The
+        client connects to a broker if necessary. Raises RequestTimedOut after `timeout` seconds (by default
+        `default_api_timeout_ms`), IllegalState if the client pushes no metrics, and UnsupportedVersion if the
+        broker does not support client telemetry.
+        """
+        return run_to_end(self._operations.client_instance_id(timeout))
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         """Return the partition's high watermark as of the last fetch, or None before the first fetch."""

@@ -66,6 +66,7 @@ from .positions.topic_changes import TopicChanges
 from .positions.validation import PositionValidator
 from .requests import timestamp_of
 from .shutdown import ConsumerShutdown
+from .telemetry.reporter import ClientTelemetry
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
 
@@ -137,6 +138,16 @@ class ConsumerEngine:
         self.core.partitions.stores_manually = not options.enable_auto_offset_store
         self.record_metrics_at = 0  # When to record polls and returned records for the metrics (ms).
         self.delivery_watch = DeliveryWatch(self.core, self.coordinator, self.fetcher)
+        self.telemetry: ClientTelemetry | None = None
+        if options.enable_metrics_push:
+            self.telemetry = self.shutdown.telemetry = ClientTelemetry(
+                network,
+                clock=self.core.clock,
+                wall=self.core.wall,
+                random=random,
+                snapshot=self.metrics,
+                labels=self._telemetry_labels,
+            )
 
     @property
     def closed(self) -> bool:
@@ -227,6 +238,17 @@ class ConsumerEngine:
             snapshot.add_sensors(self.committer.sensor)
         self.fetcher.sensors.add_to(snapshot, now, self.partitions)
         return snapshot.build()
+
+    def _telemetry_labels(self) -> dict[str, str]:
+        """Return the attributes of this client in its telemetry, with the names of KIP-714."""
+        options, (member_id, _) = self.options, self.group_status.member_and_generation
+        labels = {
+            "group_id": options.group_id,
+            "group_instance_id": options.group_instance_id,
+            "client_rack": options.client_rack,
+            "group_member_id": member_id,
+        }
+        return {name: value for name, value in labels.items() if value}
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
         self.shutdown.unsubscribe(event)
@@ -558,10 +580,13 @@ class ConsumerEngine:
             self.coordinator.pump()
             self.metadata.pump()
             self.runner.pump()
+            if self.telemetry is not None:
+                self.telemetry.pump()
             if not core.network.finished and not core.partitions.dirty:
                 break
         core.network.finished.clear()
         self.shutdown.complete_unsubscribe()
+        self.shutdown.complete_close()
 
     def _visit_dirty(self) -> None:
         """Notify each part of the partitions that have changed (the dirty ones)."""
@@ -591,6 +616,8 @@ class ConsumerEngine:
         core.partitions.mark_due_dirty(core.now)
         self.group.tick()
         self.delivery_watch.tick()
+        if self.telemetry is not None:
+            self.telemetry.pump()
         self.shutdown.end_if_late()
 
     def due(self) -> int | None:
@@ -623,6 +650,7 @@ class ConsumerEngine:
             self.committer.due(),
             self.fetcher.due(),
             self.delivery_watch.due(),
+            None if self.telemetry is None else self.telemetry.due(),
         )
 
     def take_actions(self) -> list[Action]:

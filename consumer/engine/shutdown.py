@@ -1,8 +1,8 @@
 """The calls of unsubscribe and close. After unsubscribe the consumer may subscribe again.
 
 * The call of close first leaves the group, after the callbacks and commits that this requires. Then it closes
-  the fetch sessions at the brokers, and finally the connections (M98). The call ends within its timeout,
-  whatever it waits for.
+  the fetch sessions at the brokers, and finally the connections (M98). Meanwhile the client pushes its
+  metrics for the last time (KIP-714). The call ends within its timeout, whatever it waits for.
 * Every call of unsubscribe and close completes exactly once. If a commit fails during the call, the call
   fails with the commit's error.
 """
@@ -26,8 +26,10 @@ from .group.membership import Membership
 from .group.status import AssignmentSource
 from .metadata.updater import MetadataUpdater
 from .positions.partition_states import PartitionState
+from .telemetry.reporter import ClientTelemetry
 
-# How long (ms) close waits for the responses that confirm that the fetch sessions are closed.
+# How long (ms) close waits for the responses that confirm that the fetch sessions are closed, and that the
+# last metrics are pushed.
 CLOSE_SESSIONS_MS = 1_000
 
 
@@ -51,11 +53,13 @@ class ConsumerShutdown:
         self._fetcher = fetcher
         self._runner = runner
         self.closed = False
+        self.telemetry: ClientTelemetry | None = None
         # Time (ms) at which close ends, even if it still waits for responses or callbacks.
         self.close_ends_at: int | None = None
         self._close_event: ev.Close | None = None
         # Whether close has left the group (if any) and has begun to close the fetch sessions.
         self._has_left = False
+        self._has_closed_sessions = False
         # The partitions that had a position when close was called. Only their processed offsets have to be
         # committed.
         self._positioned: frozenset[TopicPartition] = frozenset()
@@ -140,6 +144,8 @@ class ConsumerShutdown:
         self._fetcher.stopped = True
         self._committer.prepare_close()
         self._group.commit_error = None
+        if self.telemetry is not None:
+            self.telemetry.begin_close()
         if event.processed:
             core.partitions.mark_processed()
         self._positioned = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
@@ -161,7 +167,16 @@ class ConsumerShutdown:
         self.close_ends_at = min(self.close_ends_at, core.now + CLOSE_SESSIONS_MS)
         self._fail_commits()
         core.partitions.clear()
-        self._fetcher.close(self._finish, max(1, self.close_ends_at - core.now))
+        self._fetcher.close(self._on_sessions_closed, max(1, self.close_ends_at - core.now))
+
+    def _on_sessions_closed(self) -> None:
+        self._has_closed_sessions = True
+        self.complete_close()
+
+    def complete_close(self) -> None:
+        """Complete the call of close if the fetch sessions are closed and the last metrics are pushed."""
+        if self._has_closed_sessions and (self.telemetry is None or self.telemetry.has_ended):
+            self._finish()
 
     def _fail_commits(self) -> None:
         """Fail all commits that have not completed, and report processed offsets that were not sent.

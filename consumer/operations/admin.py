@@ -10,6 +10,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kproto.validation import flag
+
 from .. import validation as check
 from ..addresses import addresses
 from ..clock import now, wall
@@ -66,6 +68,7 @@ class AdminRunner:
         request_timeout_ms: int,
         receive_message_max_bytes: int,
         timeout: float,
+        enable_metrics_push: bool,
         dialer: Dialer | None,
         security: SecurityConfig,
         make_runtime: Callable[[Driver], Runtime],
@@ -84,6 +87,7 @@ class AdminRunner:
             security=resolved,
             dialer=dialer,
             wall=wall,
+            enable_metrics_push=flag("enable_metrics_push", enable_metrics_push),
         )
         self._timeout = check.seconds("timeout", timeout)
         self._client_id = client_id
@@ -133,7 +137,14 @@ class AdminRunner:
 
 
 # The options of an admin client that are arguments of their own, beside those of TLS and SASL.
-_OWN_OPTIONS: Final = ("client_id", "dialer", "receive_message_max_bytes", "request_timeout_ms", "timeout")
+_OWN_OPTIONS: Final = (
+    "client_id",
+    "dialer",
+    "enable_metrics_push",
+    "receive_message_max_bytes",
+    "request_timeout_ms",
+    "timeout",
+)
 
 
 def _resolved(config: SecurityConfig) -> Security | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
+from uuid import UUID
 
 from kproto.errors import (
     ConfigError,
@@ -31,6 +32,7 @@ from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
 from ..engine.metrics import NS_PER_MS, Metrics
 from ..engine.requests import CommittedOffset, Offset, triples
+from ..engine.telemetry.reporter import read_client_instance_id
 from ..errors import without_traceback
 from ..listener import RebalanceListener
 from ..logs import log
@@ -288,6 +290,13 @@ class ConsumerOperations(PollOperations):
     async def _run(self, plan: Plan[R], limit: int) -> R:
         result: R = await self.runtime.run(lambda future: ev.Run(future, plan, limit))
         return result
+
+    async def client_instance_id(self, timeout: float | None) -> UUID:
+        limit = self._timeout_ms(timeout)
+        core = self.engine.core
+        with self.runtime.call("client_instance_id"):
+            plan = read_client_instance_id(self.engine.telemetry, core.view, core.clock)
+            return await self._run(plan, limit)
 
     async def list_offsets(
         self, wants: Mapping[TopicPartition, str | int], timeout: float | None

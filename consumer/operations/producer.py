@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
@@ -32,6 +33,7 @@ from ..engine.metrics import NS_PER_MS, Metrics, Sensor
 from ..engine.producer.transaction_states import CALLS, PendingCall, ProducerTransactionState
 from ..engine.producer.transactions import TransactionManager
 from ..engine.requests import Offset, triples
+from ..engine.telemetry.reporter import CLOSE_MS, instance_id_of
 from ..errors import without_traceback
 from ..logs import log
 from ..producer_runtime import ProducerRuntime, undecided
@@ -303,7 +305,12 @@ class ProducerOperations:
                     )
             failure = await self._leave_transaction(limit, deadline)
             self._records.close(CLOSED)
-            await self._flush(limit, deadline)
+            try:
+                await self._flush(limit, deadline)
+            except KprotoError:
+                await self._push_last_metrics(deadline)
+                raise
+            await self._push_last_metrics(deadline)
         except KprotoError as flush_error:
             if failure is None:
                 raise
@@ -347,6 +354,40 @@ class ProducerOperations:
                 return error
             log.error("the %s of the transaction of %r did not end: %s", wish.name, transactions.id, error)
         return failure
+
+    async def _push_last_metrics(self, deadline: int) -> None:
+        """Push the metrics for the last time if a broker wants them, and wait a moment for the response."""
+        runtime, engine = self.runtime, self.runtime.engine
+        if engine.telemetry is None or not engine.telemetry.has_subscription:
+            return
+        with runtime.locked():
+            engine.begins_close = True
+            runtime.wake()
+        deadline = min(deadline, now() + CLOSE_MS)
+        while True:
+            last_change = runtime.changes
+            if engine.has_pushed_last or not await runtime.wait(last_change, deadline):
+                return
+
+    async def client_instance_id(self, timeout: float | None) -> UUID:
+        limit = self.options.max_block_ms
+        if timeout is not None:
+            limit = int(check.seconds("timeout", timeout) * 1000)
+        runtime, engine = self.runtime, self.runtime.engine
+        runtime.check_call(waits=True)
+        deadline = now() + limit
+        with runtime.locked():
+            engine.wants_connection = True
+            runtime.wake()
+        while True:
+            last_change = runtime.changes
+            if (instance_id := instance_id_of(engine.telemetry)) is not None:
+                return instance_id
+            if runtime.closing:
+                raise IllegalState("this producer is closed; make a new one")
+            if not await runtime.wait(last_change, deadline):
+                why = engine.metadata.trouble or "no broker has assigned a client instance id"
+                raise RequestTimedOut("GetTelemetrySubscriptions", limit, why)
 
     def kill(self) -> None:
         self.runtime.closing = True

@@ -58,7 +58,6 @@ _IGNORED: Final = frozenset(
         "compression.lz4.level",
         "compression.zstd.level",
         "connections.max.idle.ms",
-        "enable.metrics.push",
         "key.deserializer",
         "key.serializer",
         "metadata.max.idle.ms",

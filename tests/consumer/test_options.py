@@ -352,7 +352,7 @@ def test_an_own_assignor_with_the_name_of_another_is_rejected() -> None:
 def test_the_error_for_an_unknown_option_of_an_admin_client_names_its_own_options() -> None:
     with pytest.raises(ConfigError, match=r"did you mean request_timeout_ms\?"):
         Admin("localhost:1", request_timeout=5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="known are client_id, dialer, receive_message_max_bytes"):
+    with pytest.raises(ConfigError, match="known are client_id, dialer, enable_metrics_push"):
         Admin("localhost:1", colour="red")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="it is an option of a producer"):
         Admin("localhost:1", acks="all")  # type: ignore[arg-type]

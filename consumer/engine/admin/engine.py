@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproto.deadlines import earliest
 from kproto.errors import IllegalState
+from kproto.machine import NEVER
 
 from ...records import GroupChange
 from .. import events as ev
@@ -29,6 +30,7 @@ from ..network.transport import (
     Opened,
     Reached,
 )
+from ..telemetry.reporter import CLOSE_MS, ClientTelemetry
 from ..timeouts import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, Backoff
 from .runner import PlanRunner
 
@@ -51,6 +53,7 @@ class AdminEngine:
         security: Security | None = None,
         dialer: Dialer | None = None,
         wall: Callable[[], int] | None = None,
+        enable_metrics_push: bool = False,
     ) -> None:
         self.network = NetworkClient(
             bootstrap,
@@ -68,6 +71,19 @@ class AdminEngine:
         self.network.on_throttled = self._throttled
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
         self.runner = PlanRunner(self.network, self.clock, backoff.after)
+        # The call of close that waits for the last push, and the time (ms) until which it waits.
+        self._close: ev.Close | None = None
+        self._close_ends_at = NEVER
+        self.telemetry: ClientTelemetry | None = None
+        if enable_metrics_push:
+            self.telemetry = ClientTelemetry(
+                self.network,
+                clock=self.clock,
+                wall=self._wall,
+                random=random,
+                snapshot=self.metrics,
+                labels=dict[str, str],
+            )
 
     @property
     def view(self) -> ClusterView:
@@ -100,15 +116,32 @@ class AdminEngine:
         self.runner.drop(event.token)
 
     def close(self, event: ev.Close) -> None:
-        """Fail every plan, and close the connections."""
-        self.closed = True
+        """Fail every plan, push the metrics for the last time, and then close the connections."""
         self.runner.end(IllegalState("this admin client was closed"))
+        self._close = event
+        if self.telemetry is not None:
+            self.telemetry.begin_close()
+            self._close_ends_at = self.now + CLOSE_MS
+
+    def complete_close(self) -> list[Action]:
+        """Complete the call of close if the last push has ended, or has taken too long."""
+        if self._close is None:
+            return []
+        if self.telemetry is not None and not self.telemetry.has_ended and self.now < self._close_ends_at:
+            return []
+        token, self._close, self.closed = self._close.token, None, True
         self.network.close(self.now)
         self.network.finished.clear()
+        return [ev.Done(token, None, None)]
 
     def due(self) -> int | None:
         """Return when to send the next Tick (ms), or None."""
-        return earliest(self.network.next_deadline(), self.runner.due())
+        return earliest(
+            self.network.next_deadline(),
+            self.runner.due(),
+            None if self.telemetry is None else self.telemetry.due(),
+            None if self._close is None else self._close_ends_at,
+        )
 
 
 TABLE: dict[type[Any], Callable[[AdminEngine, Any], None]] = {
@@ -131,13 +164,16 @@ def step(engine: AdminEngine, event: Event, now: int) -> list[Action]:
     network = engine.network
     TABLE[type(event)](engine, event)
     engine.runner.pump()
-    while network.finished:
+    while True:
         finished, network.finished = network.finished, []
         for call in finished:
             call.purpose(call)
-    actions: list[Action] = [*network.actions, *engine.reports, *engine.runner.take()]
+        if engine.telemetry is not None:
+            engine.telemetry.pump()
+        if not network.finished:
+            break
+    ended = engine.complete_close()
+    actions: list[Action] = [*network.actions, *engine.reports, *engine.runner.take(), *ended]
     network.actions.clear()
     engine.reports.clear()
-    if isinstance(event, ev.Close):
-        actions.append(ev.Done(event.token, None, None))
     return actions

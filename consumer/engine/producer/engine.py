@@ -49,6 +49,7 @@ from ..network.call import Call, Prepared
 from ..network.client import NetworkClient
 from ..network.transport import NetworkEvent
 from ..requests import consistent_values
+from ..telemetry.reporter import ClientTelemetry
 from .accumulator import RecordAccumulator
 from .batches import (
     BrokerConnection,
@@ -126,6 +127,22 @@ class ProducerEngine:
                 need_metadata=self.metadata.need,
             )
         self._sequences = self.transactions or SequenceNumbers(self.core, self._fail_ready_batches)
+        self.telemetry: ClientTelemetry | None = None
+        if options.enable_metrics_push:
+            self.telemetry = ClientTelemetry(
+                network,
+                clock=self.core.clock,
+                wall=self.core.wall,
+                random=random,
+                snapshot=self.metrics,
+                labels=self._telemetry_labels,
+            )
+        # Whether the client has an instance id, and whether its pushes have ended. A change wakes the calls
+        # that wait for it.
+        self._telemetry_progress = (False, False)
+        # Set by threads of the application, and cleared by the next step.
+        self.wants_connection = False
+        self.begins_close = False
 
     def append(
         self,
@@ -166,6 +183,31 @@ class ProducerEngine:
             metadata_age=seconds_since(self.metadata.updated_at, now),
         )
         return snapshot.build()
+
+    def _telemetry_labels(self) -> dict[str, str]:
+        """Return the attributes of this client in its telemetry, with the names of KIP-714."""
+        transactional_id = self.options.transactional_id
+        return {"transactional_id": transactional_id} if transactional_id else {}
+
+    @property
+    def has_pushed_last(self) -> bool:
+        """Whether the last push after `begins_close` was set has ended."""
+        return not self.begins_close and (self.telemetry is None or self.telemetry.has_ended)
+
+    def _pump_telemetry(self, telemetry: ClientTelemetry) -> None:
+        """Send the request of the telemetry that is due."""
+        if self.wants_connection:
+            self.wants_connection = False
+            if telemetry.client_instance_id is None:
+                self.metadata.need()
+        if self.begins_close:
+            telemetry.begin_close()
+            self.begins_close = False
+        telemetry.pump()
+        progress = (telemetry.client_instance_id is not None, telemetry.has_ended)
+        if progress != self._telemetry_progress:
+            self._telemetry_progress = progress
+            self.core.wake_poll()
 
     def start_purge(self) -> Purge:
         """Drop the records that were not sent yet, in the next step. The guard must be held."""
@@ -525,6 +567,8 @@ class ProducerEngine:
         while core.network.finished:
             self._handle_calls()
             self._pump()
+        if self.telemetry is not None:
+            self._pump_telemetry(self.telemetry)
 
     def _handle_calls(self) -> None:
         """Handle the calls that have ended."""
@@ -536,6 +580,8 @@ class ProducerEngine:
     def due(self) -> int | None:
         """Return when (ms) to call `step` with a Tick, or None."""
         times = [self.core.network.next_deadline(), self.metadata.due()]
+        if self.telemetry is not None:
+            times.append(self.telemetry.due())
         if self.records.has_notifications():
             times.append(self.core.now)
         times.append(self.schedule.due())

@@ -59,7 +59,8 @@ def methods(kind: type) -> list[str]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[str]:
-    with running(topics={"t": 2}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
+    delay = {"group.initial.rebalance.delay.ms": "0"}
+    with running(topics={"t": 2}, settings=delay, telemetry=True) as server:
         with Producer(server.bootstrap) as producer:
             for number in range(SENT):
                 producer.send("t", b"first", partition=number % 2)

@@ -1,0 +1,195 @@
+"""Clients push their metrics to the embedded broker (KIP-714)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
+from consumer.engine.admin.configs import AlterConfigOp, ConfigResource
+from kproto import running
+from kproto.broker.client_metrics import PushedMetrics
+from kproto.broker.server import Server
+from kproto.errors import ConfigError, IllegalState, RequestTimedOut, UnsupportedVersion
+from kproto.otlp import Temporality
+
+ANY: dict[str, Any] = {"client_id": "c"}
+READER: dict[str, Any] = {"client_id": "c", "group_id": "g", "auto_offset_reset": "earliest"}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running(topics={"t": 1}, telemetry=True) as server:
+        yield server
+
+
+def request_metrics(server: Server, metrics: str = "*", interval_ms: int = 300_000, **matched: str) -> None:
+    """Create a client metrics resource."""
+    resource = ConfigResource("client_metrics", "one")
+    configs = {"metrics": metrics, "interval.ms": str(interval_ms)}
+    if matched:
+        configs["match"] = ",".join(f"{name}={value}" for name, value in matched.items())
+    with Admin(server.bootstrap, client_id="operator", enable_metrics_push=False) as admin:
+        admin.incremental_alter_configs(
+            {resource: [AlterConfigOp(name, value) for name, value in configs.items()]}
+        )
+        assert admin.list_config_resources(["client_metrics"]) == [resource]
+
+
+def values(push: PushedMetrics) -> dict[str, int | float]:
+    """Return the metrics of the whole client."""
+    prefix = "org.apache.kafka."
+    return {point.name.removeprefix(prefix): point.value for point in push.metrics if not point.attributes}
+
+
+def test_a_producer_pushes_when_it_is_closed(server: Server) -> None:
+    request_metrics(server)
+    with Producer(server.bootstrap, client_id="c") as producer:
+        producer.send("t", b"x")
+        instance_id = producer.client_instance_id()
+    [push] = server.telemetry
+    assert push.is_terminating
+    assert (push.client_instance_id, push.client_id) == (instance_id, "c")
+    assert push.client_software_name == "kproto"
+    assert values(push)["producer.record.send.total"] == 1.0
+
+
+def test_a_consumer_pushes_at_the_interval_and_when_it_is_closed(server: Server) -> None:
+    request_metrics(server, "org.apache.kafka.consumer.fetch.manager.records.consumed", 100)
+    with Producer(server.bootstrap) as producer:
+        producer.send("t", b"x")
+    with Consumer(server.bootstrap, **READER) as consumer:
+        consumer.subscribe("t")
+        while len([push for push in server.telemetry if push.client_id == "c"]) < 3:
+            consumer.poll(0.05)
+    pushes = [push for push in server.telemetry if push.client_id == "c"]
+    assert [push.is_terminating for push in pushes] == [False] * (len(pushes) - 1) + [True]
+    totals = [
+        point
+        for push in pushes
+        for point in push.metrics
+        if point.name.endswith("consumed.total") and not point.attributes
+    ]
+    # With delta temporality, the changes of all pushes add up to the total.
+    assert sum(point.value for point in totals) == 1.0
+    assert {point.temporality for point in totals} == {Temporality.DELTA}
+    assert {point.resource["group_id"] for point in totals} == {"g"}
+    assert "group_member_id" in totals[-1].resource
+
+
+async def async_consumer(bootstrap: str) -> UUID:
+    async with AsyncConsumer(bootstrap, **READER) as consumer:
+        return await consumer.client_instance_id()
+
+
+async def async_producer(bootstrap: str) -> UUID:
+    async with AsyncProducer(bootstrap, **ANY) as producer:
+        return await producer.client_instance_id()
+
+
+async def async_admin(bootstrap: str) -> UUID:
+    async with AsyncAdmin(bootstrap, **ANY) as admin:
+        return await admin.client_instance_id()
+
+
+def blocking(client: Any, options: dict[str, Any]) -> Callable[[str], UUID]:
+    def run(bootstrap: str) -> UUID:
+        with client(bootstrap, **options) as made:
+            instance_id: UUID = made.client_instance_id()
+            return instance_id
+
+    return run
+
+
+CLIENTS: dict[str, Callable[[str], UUID]] = {
+    "Consumer": blocking(Consumer, READER),
+    "Producer": blocking(Producer, ANY),
+    "Admin": blocking(Admin, ANY),
+    "AsyncConsumer": lambda bootstrap: asyncio.run(async_consumer(bootstrap)),
+    "AsyncProducer": lambda bootstrap: asyncio.run(async_producer(bootstrap)),
+    "AsyncAdmin": lambda bootstrap: asyncio.run(async_admin(bootstrap)),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_client_has_an_instance_id_and_pushes_at_its_end(server: Server, client: str) -> None:
+    request_metrics(server, client_id="c")
+    instance_id = CLIENTS[client](server.bootstrap)
+    [push] = server.telemetry
+    assert (push.client_instance_id, push.is_terminating) == (instance_id, True)
+    prefix = "admin.client" if "Admin" in client else client.removeprefix("Async").lower()
+    assert values(push)[f"{prefix}.connection.count"] >= 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_broker_without_a_receiver_assigns_no_instance_id(client: str) -> None:
+    with running() as server, pytest.raises(UnsupportedVersion, match="KIP-714"):
+        CLIENTS[client](server.bootstrap)
+
+
+@pytest.mark.parametrize(("client", "options"), [(Consumer, READER), (Producer, ANY), (Admin, ANY)])
+def test_a_client_may_push_nothing(server: Server, client: Any, options: dict[str, Any]) -> None:
+    request_metrics(server)
+    with (
+        client(server.bootstrap, **options, enable_metrics_push=False) as made,
+        pytest.raises(IllegalState, match="enable_metrics_push=True"),
+    ):
+        made.client_instance_id()
+    assert server.telemetry == []
+
+
+@pytest.mark.parametrize(("client", "options"), [(Consumer, READER), (Producer, ANY), (Admin, ANY)])
+def test_the_instance_id_of_a_silent_broker_times_out(client: Any, options: dict[str, Any]) -> None:
+    with running(telemetry=True) as server, client(server.bootstrap, **options) as made:
+        server.slow(math.inf)
+        with pytest.raises(RequestTimedOut):
+            made.client_instance_id(0.2)
+        with pytest.raises(ConfigError):
+            made.client_instance_id(-1)
+        server.slow(0)
+
+
+@pytest.mark.parametrize("error", ["INVALID_REQUEST", "THROTTLING_QUOTA_EXCEEDED", "UNKNOWN_SERVER_ERROR"])
+@pytest.mark.parametrize("api", ["GetTelemetrySubscriptions", "PushTelemetry"])
+def test_a_failing_broker_concerns_no_call_of_the_application(server: Server, api: str, error: str) -> None:
+    request_metrics(server, interval_ms=100)
+    server.fail(api, error, 1000)
+    with Producer(server.bootstrap) as producer, Consumer(server.bootstrap, **READER) as consumer:
+        consumer.subscribe("t")
+        for number in range(3):
+            producer.send("t", b"%d" % number).result(10)
+            while not consumer.poll(1):
+                pass
+    assert server.telemetry == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("client", "options"), [(Consumer, READER), (Producer, ANY), (Admin, ANY)])
+def test_close_does_not_wait_for_a_silent_broker(
+    server: Server, client: Any, options: dict[str, Any]
+) -> None:
+    """Without the bound, close would wait for the timeout of requests, which is longer than this test's."""
+    request_metrics(server)
+    made = client(server.bootstrap, **options, request_timeout_ms=600_000)
+    made.client_instance_id()
+    server.slow(math.inf)
+    made.close()
+    server.slow(0)
+    [push] = server.telemetry
+    assert push.is_terminating
+
+
+def test_many_clients_push_to_one_broker(server: Server) -> None:
+    request_metrics(server, interval_ms=100, client_id="c.*")
+    producers = [Producer(server.bootstrap, client_id=f"c{number}") for number in range(10)]
+    instance_ids = {producer.client_instance_id() for producer in producers}
+    for producer in producers:
+        producer.close()
+    assert len(instance_ids) == 10
+    last = [push for push in server.telemetry if push.is_terminating]
+    assert {push.client_instance_id for push in last} == instance_ids
