@@ -1,6 +1,7 @@
-"""Signed assertions, with which a client requests tokens by the JWT bearer grant (RFC 7523, KIP-1139).
+"""Signed assertions, with which a client requests tokens instead of with a secret (RFC 7523).
 
-The client proves its identity to the token endpoint with a JWT that it signs, and not with a secret.
+The client proves its identity to the token endpoint with a JWT that it signs. It sends the JWT by one of two
+grants: the JWT bearer grant (KIP-1139), or client credentials with a client assertion (KIP-1258).
 
 Rules:
 
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "sasl_oauthbearer_assertion_"
 ALGORITHMS: Final = ("RS256", "ES256")
-_GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+CLIENT_CREDENTIALS: Final = "client_credentials"
+GRANT_TYPES: Final = (CLIENT_CREDENTIALS, JWT_BEARER)
+_ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 class _InvalidFile(ValueError):
@@ -114,13 +118,18 @@ class Assertion:
 
 
 @dataclass(frozen=True, slots=True)
-class JwtBearerEndpoint:
-    """A token provider that requests a token from an OIDC endpoint with a signed assertion (KIP-1139)."""
+class AssertionEndpoint:
+    """A token provider that requests a token from an OIDC endpoint with a signed assertion.
+
+    `grant_type` is one of GRANT_TYPES. Only client credentials may have a `client_id`.
+    """
 
     url: str
     assertion: Assertion
     scope: str | None
     context: ssl.SSLContext | None = None
+    grant_type: str = JWT_BEARER
+    client_id: str | None = None
 
     def __call__(self) -> Token:
         try:
@@ -129,7 +138,13 @@ class JwtBearerEndpoint:
             raise NoToken(f"{error.option}={error.path!r}: {error.reason}", final=False) from None
         except MissingExtra as error:
             raise NoToken(str(error), final=True) from None
-        form = {"grant_type": _GRANT, "assertion": assertion}
+        form = {"grant_type": self.grant_type}
+        if self.grant_type == JWT_BEARER:
+            form["assertion"] = assertion
+        else:
+            form |= {"client_assertion_type": _ASSERTION_TYPE, "client_assertion": assertion}
+        if self.client_id:
+            form["client_id"] = self.client_id
         if self.scope:
             form["scope"] = self.scope
         cure = "does the endpoint trust the key, and are the claims and the scope right?"

@@ -37,6 +37,7 @@ class SecurityConfig(TypedDict, total=False):
     sasl_oauthbearer_client_secret: str | None
     sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_grant_type: str | None
     sasl_oauthbearer_assertion_algorithm: str | None
     sasl_oauthbearer_assertion_claim_aud: str | None
     sasl_oauthbearer_assertion_claim_exp_seconds: int
@@ -88,6 +89,12 @@ SECURITY: Final[Mapping[str, str]] = {
         "Percent-encode client id and secret in the request to the token endpoint, as RFC 6749 requires. The "
         "default is False, as in Java."
     ),
+    "sasl_oauthbearer_grant_type": (
+        "The request to the token endpoint: client_credentials, or "
+        "urn:ietf:params:oauth:grant-type:jwt-bearer, which is the default with the options that begin with "
+        "sasl_oauthbearer_assertion_. With client_credentials and these options, the assertion replaces the "
+        "client secret (KIP-1258)."
+    ),
     "sasl_oauthbearer_assertion_algorithm": "The algorithm of the signature: RS256 (the default) or ES256.",
     "sasl_oauthbearer_assertion_claim_aud": "The audience (aud) of the assertion.",
     "sasl_oauthbearer_assertion_claim_exp_seconds": (
@@ -106,7 +113,7 @@ SECURITY: Final[Mapping[str, str]] = {
     ),
     "sasl_oauthbearer_assertion_private_key_file": (
         "The key in PEM that signs the assertion. The token endpoint then gets a signed assertion instead of "
-        "client id and secret: the JWT bearer grant (KIP-1139). Needs the extra `security`."
+        "a secret, by default by the JWT bearer grant (KIP-1139). Needs the extra `security`."
     ),
     "sasl_oauthbearer_assertion_private_key_passphrase": "The passphrase of the key.",
     "sasl_oauthbearer_assertion_template_file": (
@@ -177,7 +184,6 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "sasl_oauthbearer_client_credentials_client_id": "sasl_oauthbearer_client_id",
     "sasl_oauthbearer_client_credentials_client_secret": "sasl_oauthbearer_client_secret",
     "sasl_oauthbearer_extensions": "sasl_extensions",
-    "sasl_oauthbearer_grant_type": "sasl_oauthbearer_assertion_private_key_file for the JWT bearer grant",
     "sasl_oauthbearer_jwt_retriever_class": "sasl_oauth_token_provider",
     "sasl_oauthbearer_assertion_private_key_pem": "sasl_oauthbearer_assertion_private_key_file",
     "sasl_oauthbearer_assertion_jwt_template_file": "sasl_oauthbearer_assertion_template_file",

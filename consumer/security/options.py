@@ -28,7 +28,15 @@ from kproto.security.oauthbearer import OAuthBearerClient, wrong_extension
 from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient, salted
 
-from .assertions import ALGORITHMS, PREFIX, JwtBearerEndpoint, assertion_of
+from .assertions import (
+    ALGORITHMS,
+    CLIENT_CREDENTIALS,
+    GRANT_TYPES,
+    JWT_BEARER,
+    PREFIX,
+    AssertionEndpoint,
+    assertion_of,
+)
 from .kerberos import Kerberos, KerberosLogin, KerberosSource
 from .option_names import PROTOCOLS, mask_secret
 from .secret import HIDDEN, PROVIDER_NAME, Secret
@@ -270,11 +278,18 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
                 raise _wrong(name, values[name], "not together with sasl_oauth_token_provider")
         return TokenSource(_imported(provider) if isinstance(provider, str) else provider)
     scope, tls_context = values.get("sasl_oauthbearer_scope"), values.get("ssl_context")
+    grant_type = values.get(_GRANT_TYPE)
     if any(name.startswith(PREFIX) for name in values):
-        for name in _CREDENTIALS:
+        grant_type = grant_type or JWT_BEARER
+        # Client credentials may have a client id, which some token endpoints need (RFC 7521, 4.2).
+        for name in _CREDENTIALS[1 if grant_type == CLIENT_CREDENTIALS else 0 :]:
             if name in values:
                 raise _wrong(name, values[name], f"not together with options that begin with {PREFIX}")
-        return TokenSource(JwtBearerEndpoint(str(url), assertion_of(values), scope, tls_context))
+        client_id = values.get(_CREDENTIALS[0])
+        assertion = assertion_of(values)
+        return TokenSource(AssertionEndpoint(str(url), assertion, scope, tls_context, grant_type, client_id))
+    if grant_type == JWT_BEARER:
+        raise _wrong(_GRANT_TYPE, grant_type, f"only together with options that begin with {PREFIX}")
     for name in _CREDENTIALS[:2]:
         if not values.get(name):
             raise _wrong(name, values.get(name), "sasl_oauthbearer_token_endpoint_url needs it")
@@ -290,6 +305,7 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
     return TokenSource(endpoint)
 
 
+_GRANT_TYPE: Final = "sasl_oauthbearer_grant_type"
 _CREDENTIALS: Final = (
     "sasl_oauthbearer_client_id",
     "sasl_oauthbearer_client_secret",
@@ -356,6 +372,11 @@ def _min_version(name: str, value: Any) -> None:
 def _algorithm(name: str, value: Any) -> None:
     if value not in ALGORITHMS:
         raise _wrong(name, value, f"allowed: {', '.join(ALGORITHMS)}")
+
+
+def _grant_type(name: str, value: Any) -> None:
+    if value not in GRANT_TYPES:
+        raise _wrong(name, value, f"allowed: {', '.join(GRANT_TYPES)}")
 
 
 def _count(name: str, value: Any) -> None:
@@ -429,6 +450,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "sasl_oauthbearer_client_secret": _text,
     "sasl_oauthbearer_scope": _text,
     "sasl_oauthbearer_header_urlencode": _flag,
+    "sasl_oauthbearer_grant_type": _grant_type,
     "sasl_extensions": _extensions,
     **dict.fromkeys((f"sasl_kerberos_{name}" for name in _KERBEROS), _text),
     f"{PREFIX}algorithm": _algorithm,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 
 from ..other_options import option_hint
+from .assertions import CLIENT_CREDENTIALS
 from .jaas import read_jaas
 from .option_names import NAMES, PREFIXES, SecurityConfig, mask_secret
 from .secret import HIDDEN
@@ -61,6 +62,8 @@ _NUMBERED: Final = (
 )
 # All options that a file can contain: an option whose value is an object cannot be in a file.
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
+# The properties with which Java's default class sends a client assertion.
+_SENT_BY_DEFAULT: Final = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
 
@@ -160,7 +163,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
             options["ssl_check_hostname"] = False
     _stores(remaining, options)
     _jaas(remaining, options)
-    _retriever(remaining)
+    _retriever(remaining, options)
     protocols = remaining.pop("ssl.enabled.protocols", "")
     if protocols and "TLSv1.2" not in protocols:
         if "TLSv1.3" not in protocols:
@@ -187,16 +190,30 @@ def _value(option: str, text: str) -> Any:
     return int(text) if option in _NUMBERED and text.isascii() and text.isdigit() else text
 
 
-def _retriever(settings: dict[str, str]) -> None:
-    """Check that Java's class that requests tokens sends the request that the other properties describe."""
+def _retriever(settings: dict[str, str], options: dict[str, Any]) -> None:
+    """Set the grant type that Java's class for the request of tokens has.
+
+    Java's default class sends a client assertion if the assertion has an issuer, or is in a file (Java's
+    ClientCredentialsRequestFormatterFactory). Otherwise it ignores the properties about the assertion.
+    """
     name = "sasl.oauthbearer.jwt.retriever.class"
     retriever = settings.pop(name, "")
     short = retriever.rpartition(".")[2]
+    with_credentials = short in ("", "DefaultJwtRetriever", "ClientCredentialsJwtRetriever")
     if any(key.startswith("sasl.oauthbearer.assertion.") for key in settings):
-        if short != "JwtBearerJwtRetriever":
-            allowed = "a JwtBearerJwtRetriever together with sasl.oauthbearer.assertion properties"
+        if "sasl.oauthbearer.grant.type" in settings:
+            return  # This library's option, which Java does not have.
+        if with_credentials and any(key in settings for key in _SENT_BY_DEFAULT):
+            options["sasl_oauthbearer_grant_type"] = CLIENT_CREDENTIALS
+            options.pop("sasl_oauthbearer_client_secret", None)  # The assertion takes precedence, as in Java.
+            settings.pop("sasl.oauthbearer.header.urlencode", None)
+        elif short != "JwtBearerJwtRetriever":
+            allowed = (
+                "a JwtBearerJwtRetriever together with sasl.oauthbearer.assertion properties, or set "
+                "sasl.oauthbearer.assertion.claim.iss, too"
+            )
             raise ConfigError(name, retriever or None, allowed)
-    elif short not in ("", "DefaultJwtRetriever", "ClientCredentialsJwtRetriever"):
+    elif not with_credentials:
         allowed = (
             "a DefaultJwtRetriever or ClientCredentialsJwtRetriever, a JwtBearerJwtRetriever with "
             "sasl.oauthbearer.assertion properties, or sasl.oauth.token.provider instead"

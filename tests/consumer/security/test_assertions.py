@@ -1,4 +1,4 @@
-"""Tokens from the JWT bearer grant: signed assertions instead of a client secret (KIP-1139)."""
+"""Tokens for signed assertions instead of a client secret (KIP-1139, KIP-1258)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from consumer.security.options import security_options
 from kproto.errors import ConfigError
 
 P = "sasl_oauthbearer_assertion_"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 PASSPHRASE = "hunter2-hunter2"
 RSA = rsa.generate_private_key(65537, 2048)
 EC = ec.generate_private_key(ec.SECP256R1())
@@ -111,13 +112,39 @@ def test_the_endpoint_gets_a_signed_assertion_instead_of_a_secret(key_file: Path
         )
         assert token(settings) == "a.b.c"
     [form] = forms
-    assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
+    assert form["grant_type"] == JWT_BEARER
     assert (form["scope"], form["Authorization"]) == ("read", "")
     now, sent = time.time(), claims(form["assertion"], audience="kafka", issuer="orders")
     assert (sent["sub"], sent["exp"] - sent["iat"], sent["iat"] - sent["nbf"]) == ("alice", 300, 60)
     assert abs(now - sent["iat"]) < 60
     assert "jti" not in sent
     assert jwt.get_unverified_header(form["assertion"]) == {"alg": "RS256", "typ": "JWT"}
+
+
+@pytest.mark.parametrize("client_id", [None, "orders"])
+def test_client_credentials_have_an_assertion_instead_of_a_secret(
+    key_file: Path, client_id: str | None
+) -> None:
+    """The form is that of Java's ClientAssertionRequestFormatter (KIP-1258)."""
+    with endpoint() as (url, forms):
+        settings = security(
+            url,
+            private_key_file=key_file,
+            claim_iss="orders",
+            sasl_oauthbearer_grant_type="client_credentials",
+            sasl_oauthbearer_scope="read",
+            **({} if client_id is None else {"sasl_oauthbearer_client_id": client_id}),
+        )
+        assert token(settings) == "a.b.c"
+    [form] = forms
+    assert claims(form.pop("client_assertion"))["iss"] == "orders"
+    assert form == {
+        "grant_type": "client_credentials",
+        "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+        "scope": "read",
+        "Authorization": "",
+        **({} if client_id is None else {"client_id": client_id}),
+    }
 
 
 def test_template_claims_are_between_those_of_options_and_of_the_time(key_file: Path, tmp_path: Path) -> None:
@@ -193,6 +220,16 @@ def test_an_endpoint_that_rejects_the_assertion_is_a_final_error(key_file: Path)
             {"private_key_file": "KEY", "sasl_oauthbearer_client_id": "me"},
             "not together with options that begin",
         ),
+        (
+            {
+                "private_key_file": "KEY",
+                "sasl_oauthbearer_grant_type": "client_credentials",
+                "sasl_oauthbearer_client_secret": PASSPHRASE,
+            },
+            "not together with options that begin",
+        ),
+        ({"sasl_oauthbearer_grant_type": "password"}, "allowed: client_credentials, urn:ietf"),
+        ({"sasl_oauthbearer_grant_type": JWT_BEARER}, "only together with options that begin"),
     ],
 )
 def test_an_invalid_option_is_an_error_without_secrets(
@@ -231,3 +268,46 @@ def test_a_properties_file_of_java_selects_the_grant_by_its_class(key_file: Path
     file.write_text("\n".join([*lines[:3], f"{retriever}JwtBearerJwtRetriever"]))
     with pytest.raises(ConfigError, match=r"with sasl\.oauthbearer\.assertion properties"):
         client_properties(file, "admin")
+
+
+@pytest.mark.parametrize("retriever", ["", "DefaultJwtRetriever", "ClientCredentialsJwtRetriever"])
+def test_javas_default_class_sends_a_client_assertion(key_file: Path, tmp_path: Path, retriever: str) -> None:
+    """As in Java, the assertion takes precedence over a secret. Without an issuer, it would not be sent."""
+    file = tmp_path / "client.properties"
+    jaas = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    lines = [
+        "security.protocol=SASL_SSL",
+        "sasl.mechanism=OAUTHBEARER",
+        f'sasl.jaas.config={jaas} clientId="orders" clientSecret="{PASSPHRASE}";',
+        "sasl.oauthbearer.header.urlencode=true",
+        "sasl.oauthbearer.token.endpoint.url=https://login.example.com/token",
+        f"sasl.oauthbearer.assertion.private.key.file={key_file}",
+        "sasl.oauthbearer.assertion.claim.iss=orders",
+    ]
+    if retriever:
+        lines.append(
+            f"sasl.oauthbearer.jwt.retriever.class=org.apache.kafka.common.security.oauthbearer.{retriever}"
+        )
+    file.write_text("\n".join(lines))
+    settings = security_options(client_properties(file, "admin"))
+    assert settings.tokens is not None
+    provider: Any = settings.tokens.provider
+    assert (provider.grant_type, provider.client_id) == ("client_credentials", "orders")
+    file.write_text("\n".join(line for line in lines if "claim.iss" not in line))
+    with pytest.raises(ConfigError, match=r"claim\.iss"):
+        client_properties(file, "admin")
+
+
+def test_a_properties_file_may_name_the_grant(key_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    lines = [
+        "security.protocol=SASL_SSL",
+        "sasl.mechanism=OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url=https://login.example.com/token",
+        f"sasl.oauthbearer.assertion.private.key.file={key_file}",
+        f"sasl.oauthbearer.grant.type={JWT_BEARER}",
+    ]
+    file.write_text("\n".join(lines))
+    options: Any = client_properties(file, "admin")
+    assert options["sasl_oauthbearer_grant_type"] == JWT_BEARER
+    assert security_options(options).tokens is not None
