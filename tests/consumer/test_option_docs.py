@@ -65,7 +65,7 @@ def test_defaults_and_types_are_those_of_the_code() -> None:
     assert "max_poll_interval_ms: int = 300_000\n" in text
     assert "auto_offset_reset: str = 'latest'\n" in text
     assert "group_id: str | None = None\n" in text
-    assert "The options are listed below" in text
+    assert "The options have Kafka's names" in text
 
 
 def test_every_option_has_a_type_a_default_a_check_and_a_description() -> None:
