@@ -78,7 +78,7 @@ def config_resource(name: str, value: Any) -> ConfigResource:
     check.any_text(name, value.name)
     if value.type in ("broker", "broker_logger") and value.name and not value.name.isdecimal():
         raise ConfigError(
-            name, value, 'the name of a broker is its node id, as in "1", or "" for all brokers'
+            name, value.name, 'the name of a broker is its node id, as in "1", or "" for all brokers'
         )
     return value
 

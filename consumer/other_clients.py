@@ -24,6 +24,7 @@ _TRANSACTIONS = "use transaction, begin, commit, abort and send_offsets"
 _CONNECT = 'not needed: clients connect by themselves, and "async with" or close() ends them'
 
 _CLUSTER_ID = "use Admin(bootstrap).describe_cluster().cluster_id"
+_LISTENER = "listener, an object of a class that extends RebalanceListener"
 _NEW_PASSWORD = "not supported: create a new client, or use a sasl_oauth_token_provider for new tokens"
 # Methods of Java's clients that add metrics of the application to the pushes (KIP-1076).
 _PUSHED_METRICS = dict.fromkeys(
@@ -149,6 +150,9 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "asynchronous": "commit_async(offsets)",
     "message": "{partition: offset + 1}",
     "callback": "commit_async(offsets, callback)",
+    "on_assign": _LISTENER,
+    "on_revoke": _LISTENER,
+    "on_lost": _LISTENER,
     "send: callback": "send(...).add_done_callback(function)",
     "send: on_delivery": "send(...).add_done_callback(function)",
     "send: timestamp_ms": "timestamp, in milliseconds",

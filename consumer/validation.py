@@ -266,8 +266,10 @@ def list_of(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bo
             items[index] = check(name, item)
         except UnencodableText:
             raise
-        except ConfigError:
-            raise ConfigError(name, item, allowed) from None
+        except ConfigError as error:
+            # If the item has the right type, the error is about one of its fields.
+            detail = "" if error.value is item else f"; {error.allowed}"
+            raise ConfigError(name, item, f"{allowed}{detail}") from None
     return items
 
 
@@ -370,8 +372,8 @@ def record_bytes(name: str, data: object) -> bytes | None:
         return data
     if isinstance(data, bytearray | memoryview):
         return bytes(cast("bytearray", data))
-    hint = "; encode it first" if isinstance(data, str) else ""
-    raise ConfigError(name, data, f"bytes or None{hint}")
+    serializer = f", or give the producer a {name}_serializer" if name in ("key", "value") else ""
+    raise ConfigError(name, data, f"bytes or None; encode it first{serializer}")
 
 
 def topic_name(value: object) -> str:

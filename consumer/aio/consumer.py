@@ -148,11 +148,14 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         listener: RebalanceListener | None = None,
         *,
         pattern: str | None = None,
+        **unknown: Never,
     ) -> None:
         """Join the group for these topics, or for all topics that match `pattern`.
 
         `pattern` is a regular expression, which must match the whole name of a topic.
         """
+        if unknown:
+            raise unknown_argument("subscribe", unknown, ("topics", "listener", "pattern"))
         self._operations.subscribe(topics, listener, pattern)
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:

@@ -202,6 +202,8 @@ def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
     [
         (lambda consumer: consumer.poll(timeout_ms=100), "'timeout_ms'; use timeout, in seconds"),
         (lambda consumer: consumer.poll(1, num_messages=5), "'num_messages'; use max_records"),
+        (lambda consumer: consumer.subscribe(["t"], on_assign=print), "'on_assign'; use listener, an object"),
+        (lambda consumer: consumer.subscribe(["t"], topic="t"), "'topic'; it has topics, listener, pattern"),
         (
             lambda consumer: consumer.seek(partition=TopicPartition("t", 0), position=3),
             "unexpected keyword argument 'position'",

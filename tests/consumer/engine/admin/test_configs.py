@@ -104,6 +104,21 @@ def test_brokers_get_the_requests_about_themselves() -> None:
     assert [ask.node for ask in next(plan)] == [2, None, 3]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("resource", "words"),
+    [
+        (ConfigResource("broker", "x"), "the name of a broker is its node id"),
+        (ConfigResource("topics", "t"), "allowed: .*'topic'"),
+    ],
+)
+def test_the_error_for_an_invalid_resource_says_which_value_is_allowed(
+    resource: ConfigResource, words: str
+) -> None:
+    with Admin("127.0.0.1:1") as admin, pytest.raises(ConfigError, match=words) as caught:
+        admin.describe_configs([resource])
+    assert repr(resource) in str(caught.value)
+
+
 def test_codes_of_a_later_release_are_named_by_their_number() -> None:
     entry = DescribeConfigsResourceResult(
         name="new", value="1", read_only=False, config_source=99, is_sensitive=True, synonyms=[]
