@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Final
 from uuid import UUID
 
+from consumer.resolver import describe_error
 from consumer.security.tls import sentence
 
 from ..broker.acceptor import Acceptor, close_acceptors, listening_socket, stream_protocols
@@ -295,6 +296,9 @@ def _why(error: OSError, host: str) -> str:
     """
     if isinstance(error, ssl.SSLError):
         return sentence(error, host)
-    closed = "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"
-    # asyncio raises an error without a message if the broker closes the connection in the TLS handshake.
-    return error.strerror or str(error) or closed
+    if not error.strerror and not str(error):
+        # asyncio raises such an error if the broker closes the connection in the TLS handshake.
+        return (
+            "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"
+        )
+    return describe_error(error)
