@@ -205,7 +205,7 @@ class World(Operator):
             return client
         name: Any = client
         if not isinstance(name, str) or name not in self.clients:
-            raise ConfigError("client", name, f"allowed: {', '.join(self.clients)}")
+            raise ConfigError("client", name, f"allowed: {', '.join(self.clients) or 'none, before join()'}")
         return self.clients[name]
 
     def alive_clients(self, kind: type[C]) -> list[C]:

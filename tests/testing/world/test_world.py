@@ -496,3 +496,12 @@ def test_an_operators_request_for_a_group_goes_to_its_coordinator() -> None:
     for group in groups:
         world.send_as_operator(offset_commit_request(group, -1, "", None, {tp("t", 0): OffsetToCommit(5)}), 2)
     assert [world.committed(group, tp("t", 0)) for group in groups] == [5] * 4
+
+
+def test_a_client_that_does_not_exist_is_rejected_with_the_names_of_the_others() -> None:
+    world = World({"t": 1})
+    with pytest.raises(ConfigError, match=r"client='b' is not allowed; allowed: none, before join\(\)$"):
+        world.kill("b")
+    world.join("a", topics=["t"], group_id="g")
+    with pytest.raises(ConfigError, match=r"client='b' is not allowed; allowed: a$"):
+        world.kill("b")
