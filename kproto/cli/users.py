@@ -43,7 +43,13 @@ def add(commands: Subparsers) -> None:
         f"line of stdin, or from the environment variable {_PASSWORD_VARIABLE}; it is sent salted.",
     )
     change.add_argument("user", metavar="USER")
-    change.add_argument("--mechanism", choices=_MECHANISMS, default="SCRAM-SHA-512", metavar="NAME")
+    change.add_argument(
+        "--mechanism",
+        choices=_MECHANISMS,
+        default="SCRAM-SHA-512",
+        metavar="NAME",
+        help=f"{' or '.join(_MECHANISMS)}; default: SCRAM-SHA-512",
+    )
     change.add_argument("--iterations", type=positive, default=8192, metavar="N", help="default: 8192")
     delete = add_verb(verbs, "delete", _delete, "delete SCRAM credentials of a user")
     delete.add_argument("user", metavar="USER")

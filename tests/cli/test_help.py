@@ -1,7 +1,8 @@
-"""The help of each command fits terminals of 80 and of 60 columns."""
+"""The help of each command describes its options, and fits terminals of 80 and of 60 columns."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 
 import pytest
@@ -40,3 +41,15 @@ def test_an_option_and_its_value_are_on_one_line_of_the_usage(monkeypatch: pytes
     assert list(commands) == ["topics"]
     for part in ("--bootstrap HOST:PORT", "[--replication-factor N]", "[--config NAME=VALUE]", "[TOPIC ...]"):
         assert [line for line in lines if part in line], (part, lines)
+
+
+def test_each_command_and_option_is_described() -> None:
+    """Positional arguments may be described by their names."""
+    parser, _ = build_parser()
+    for each in parsers(parser):
+        for action in each._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                described = {choice.dest for choice in action._choices_actions if choice.help}
+                assert described == set(action.choices), each.prog
+            elif action.option_strings:
+                assert action.help, (each.prog, action.option_strings)
