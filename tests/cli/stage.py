@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -41,6 +43,48 @@ def running_broker(
             yield lines
         finally:
             process.terminate()
+
+
+class StoppedAt(io.StringIO):
+    """A stream at which the user presses Ctrl-C when a command has written a line with `text`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self._is_stopped = False
+
+    def write(self, text: str) -> int:
+        size = super().write(text)
+        if not self._is_stopped and text.endswith("\n") and self._text in self.getvalue():
+            self._is_stopped = True
+            raise KeyboardInterrupt
+        return size
+
+
+class StubAdmin:
+    """The admin client of one command, for requests that the embedded broker does not serve.
+
+    `answers` maps each method to what it returns or raises. `calls` are the arguments of each call.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType, **answers: Any) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self._answers = answers
+        monkeypatch.setattr(module, "admin_client", self._open)
+
+    @contextmanager
+    def _open(self, options: object) -> Generator[StubAdmin]:
+        yield self
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls.append((name, *arguments, *named.items()))
+            answer = self._answers[name]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer(*arguments) if callable(answer) else answer
+
+        return call
 
 
 class Shell:

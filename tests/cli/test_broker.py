@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import base64
 import re
+import ssl
 import subprocess
 import sys
 import time
@@ -11,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from consumer import Admin
-from kproto.cli import main
+from kproto.cli import broker, main
 from kproto.errors import AuthenticationFailed
 from kproto.messages.metadata import MetadataRequest
 from kproto.security.oauthbearer import unsecured_token
-from tests.cli.stage import PASSWORD, running_broker
+from tests.cli.stage import PASSWORD, StoppedAt, running_broker
 
 pytest.importorskip("trustme")
 
@@ -130,3 +133,66 @@ def test_options_that_exclude_each_other_are_rejected_before_the_broker_starts(
     printed = capsys.readouterr()
     assert message in " ".join(printed.err.split())
     assert printed.out == ""
+
+
+def stopped_at(text: str, words: str, monkeypatch: pytest.MonkeyPatch, stream: str = "stdout") -> list[str]:
+    """Run `kproto broker WORDS` until it prints `text`, and return the lines of the stream."""
+    output = StoppedAt(text)
+    monkeypatch.setattr(sys, stream, output)
+    assert main(["broker", "--listen", "127.0.0.1:0", *words.split()]) == 0
+    return output.getvalue().splitlines()
+
+
+def test_a_broker_prints_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = stopped_at("listening", "--topic flights:2", monkeypatch)
+    assert re.fullmatch(r"listening on 127\.0\.0\.1:\d+; press Ctrl-C to stop", line)
+
+
+def test_a_broker_with_trace_prints_a_summary_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _, summary, *page = stopped_at("listening", f"--trace --html {tmp_path / 'p.html'}", monkeypatch)
+    assert re.fullmatch(r"listening on 127\.0\.0\.1:\d+; press Ctrl-C to stop", first)
+    assert summary.split() == ["API", "answers", "none", "median", "ms", "most", "ms"]
+    assert page == [f"the groups' life, and who asked what: {tmp_path / 'p.html'}"]
+
+
+def test_with_json_the_address_is_printed_to_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line, *_ = stopped_at("listening", "--trace --json --advertise kafka:9092", monkeypatch, "stderr")
+    assert re.fullmatch(
+        r"listening on 127\.0\.0\.1:\d+, advertised as kafka:9092; press Ctrl-C to stop", line
+    )
+    assert capsys.readouterr().out == ""
+
+
+def test_all_listeners_are_printed_with_a_warning_about_unsigned_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = "--listen PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0 --unsecured-tokens"
+    first, warning = stopped_at("warning: tokens need no signature", words, monkeypatch)
+    assert re.fullmatch(
+        r"listening on PLAINTEXT://127\.0\.0\.1:\d+, SASL_PLAINTEXT://127\.0\.0\.1:\d+; press .*", first
+    )
+    assert "every client can be every user" in warning
+
+
+def test_a_test_certificate_is_valid_for_all_names_of_the_broker(tmp_path: Path) -> None:
+    listen = "advertised.listeners=SSL://kafka.test:9092, SSL://10.1.2.3:9093"
+    parser = argparse.ArgumentParser()
+    broker.add(parser.add_subparsers())  # type: ignore[arg-type]
+    options = parser.parse_args(["broker", "--tls-self-signed", str(tmp_path / "a" / "b"), "--set", listen])
+    made, context = broker._tls(options, dict(options.set), ["broker.test"])
+    assert made is not None
+    assert context is not None
+    assert context.verify_mode == ssl.CERT_NONE
+    certificate = Path(made.server).read_bytes().split(b"-----BEGIN CERTIFICATE-----")[1]
+    der = base64.b64decode(certificate.partition(b"-----END")[0])
+    for name in (b"localhost", b"broker.test", b"kafka.test", bytes([10, 1, 2, 3])):
+        assert name in der
+    options.tls_self_signed, options.tls_cert = None, Path(made.server)
+    for auth, mode in (("required", ssl.CERT_REQUIRED), ("none", ssl.CERT_NONE)):
+        options.tls_ca = made.ca if auth == "required" else None
+        none, context = broker._tls(options, {"ssl.client.auth": auth}, ["broker.test"])
+        assert (none, context and context.verify_mode) == (None, mode)

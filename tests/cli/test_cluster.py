@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from consumer import Producer
+from consumer import Producer, TopicPartition
+from consumer.engine.admin.replicas import LogDirDescription, ReplicaInfo
 from kproto.broker.server import Server, running
-from tests.cli.stage import Shell
+from kproto.cli import cluster as cluster_module
+from kproto.cli import main
+from kproto.errors import BrokerError
+from tests.cli.stage import Shell, StubAdmin
 
 
 def test_the_brokers_are_printed(shell: Shell, broker: Server) -> None:
@@ -68,3 +72,28 @@ def test_a_broker_is_unregistered_only_with_execute(shell: Shell) -> None:
     assert shell.errors == "no broker was unregistered; add --execute to do it\n"
     shell("cluster unregister 7 --execute", code=1)
     assert "UnregisterBroker" in shell.errors  # The embedded broker does not serve this API.
+
+
+def test_an_unregistered_broker_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = StubAdmin(monkeypatch, cluster_module, unregister_broker=None)
+    words = ["cluster", "unregister", "7", "--bootstrap", "kafka:9092", "--execute"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == "Broker 7 is no longer registered.\n"
+    assert main([*words, "--json"]) == 0
+    assert capsys.readouterr().out == '{"broker": 7, "done": "unregistered"}\n'
+    assert admin.calls == [("unregister_broker", 7)] * 2
+
+
+def test_a_log_directory_that_failed_is_an_error_but_the_others_are_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = LogDirDescription({}, error=BrokerError(56, "/bad"))
+    good = LogDirDescription({TopicPartition("t", 0): ReplicaInfo(100, 5, True)})
+    StubAdmin(monkeypatch, cluster_module, describe_log_dirs={1: {"/bad": failed, "/good": good}})
+    words = ["cluster", "log-dirs", "--brokers", "1", "--bootstrap", "kafka:9092"]
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1].split() == ["1", "/good", "t", "0", "100", "5", "yes"]
+    assert "KAFKA_STORAGE_ERROR" in printed.err

@@ -7,6 +7,7 @@ from argparse import Namespace
 import pytest
 
 from consumer import FeatureUpdate
+from kproto.cli import features
 from kproto.cli.features import metadata_versions, print_results, release_levels
 from kproto.errors import BrokerError
 from tests.cli.stage import Shell
@@ -86,3 +87,11 @@ def test_a_release_has_a_level_of_each_feature(shell: Shell) -> None:
     }.items():
         shell(f"cluster {words}", code=2)
         assert allowed in shell.errors
+
+
+def test_a_level_of_the_metadata_version_has_the_name_of_its_release() -> None:
+    levels = metadata_versions()
+    version, level = next(iter(levels.items()))
+    assert features._level_text("metadata.version", level) == version
+    assert features._level_text("metadata.version", 9_999) == "UNKNOWN [9999]"
+    assert features._level_text("kraft.version", level) == str(level)

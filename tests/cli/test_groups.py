@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from consumer import Admin, Consumer, Producer, TopicPartition
 from kproto.broker.server import Server
-from kproto.errors import NoOffsetForPartition
-from tests.cli.stage import Shell
+from kproto.cli import groups, main
+from kproto.errors import BrokerError, NoOffsetForPartition
+from tests.cli.stage import Shell, StubAdmin
 
 _numbers = count()
 
@@ -62,7 +64,10 @@ def test_members_and_state_of_a_group(shell: Shell, broker: Server) -> None:
         text = shell("groups describe lively --members")[2].split()
         state_table = shell("groups describe lively --state")
         shell("groups reset lively --topic g --to-earliest --execute", code=1)
-    assert "has members and is in state Stable: stop them first" in shell.errors
+    assert shell.errors == (
+        "kproto groups reset: the offsets can't be reset: group 'lively' has members and is in state Stable: "
+        "stop them first\n"
+    )
     assert (member["clientId"], member["assignment"]) == ("app", {"g": [0, 1]})
     assert text[-2:] == ["2", "g:0,1"]
     assert (state["state"], state["members"], state["assignor"]) == ("Stable", 1, "cooperative-sticky")
@@ -200,3 +205,23 @@ def test_a_reset_of_a_group_without_commits_needs_a_topic(shell: Shell) -> None:
     assert new_offsets(shell, "fresh", "--to-current --topic g") == {0: 10, 1: 10}
     assert new_offsets(shell, "fresh", "--shift-by 1 --topic g") == {}
     assert "g-0 has no committed offset for --shift-by: it is skipped" in shell.errors
+
+
+def test_a_group_that_cannot_be_described_is_an_error_and_does_not_hide_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: Shell, group: str
+) -> None:
+    with Admin(shell.bootstrap) as broker:
+        described = broker.group(group)
+
+    def describe(name: str) -> Any:
+        if name != group:
+            raise BrokerError(30, f"group {name}")
+        return described
+
+    StubAdmin(monkeypatch, groups, group=describe)
+    words = ["groups", "describe", "secret", group, "--members", "--json", "--bootstrap", "kafka:9092"]
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""  # The group has no members.
+    assert printed.err.startswith("kproto groups describe: ")
+    assert "GROUP_AUTHORIZATION_FAILED" in printed.err

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from consumer import QuorumInfo, QuorumReplicaState, RaftVoterEndpoint
-from kproto.cli import quorum
-from tests.cli.stage import Shell
+from kproto.cli import main, quorum
+from tests.cli.stage import Shell, StubAdmin
 
 DIRECTORY = UUID(int=7)
 ID = "AAAAAAAAAAAAAAAAAAAABw"
@@ -95,3 +95,21 @@ def test_controllers_are_added_and_removed_only_with_execute(shell: Shell) -> No
 def test_invalid_arguments_are_named(shell: Shell, words: str, allowed: str) -> None:
     shell(f"cluster {words}", code=2)
     assert allowed in shell.errors
+
+
+def test_an_added_or_removed_controller_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = StubAdmin(monkeypatch, quorum, add_raft_voter=None, remove_raft_voter=None)
+    which = ["4", "--directory-id", ID, "--execute", "--bootstrap", "kafka:9092"]
+    adding = ["cluster", "add-controller", *which, "--listener", "CONTROLLER://[::1]:9093"]
+    assert main(adding) == 0
+    assert capsys.readouterr().out == (
+        f"Added controller 4 with directory id {ID} and endpoints: CONTROLLER://[::1]:9093\n"
+    )
+    assert main(["cluster", "remove-controller", *which]) == 0
+    assert capsys.readouterr().out == f"Removed KRaft controller 4 with directory id {ID}\n"
+    assert main([*adding, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"controller": 4, "done": "added"}
+    added = ("add_raft_voter", 4, DIRECTORY, [RaftVoterEndpoint("CONTROLLER", "::1", 9093)])
+    assert admin.calls == [added, ("remove_raft_voter", 4, DIRECTORY), added]

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import io
 import json
+import re
 import signal
 import ssl
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kproto.broker.server import running
 from kproto.cli import main
 from kproto.cli.watch import (
     ExchangeHandler,
@@ -36,6 +38,7 @@ from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.testing.proxy import WatchProxy
 from kproto.wire.message import Message
+from tests.cli.stage import StoppedAt
 
 
 def printer(*words: str) -> ExchangePrinter:
@@ -243,6 +246,18 @@ def test_a_capture_of_another_port_has_a_hint_for_wireshark(
     path = tmp_path / "c.pcap"
     assert main(["watch", f"kafka:{port}", "--pcap", str(path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"the frames: {path}{hint}"
+
+
+def test_a_proxy_prints_its_address_and_a_summary_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = StoppedAt("clients can use")
+    monkeypatch.setattr(sys, "stdout", output)
+    with running() as server:
+        assert main(["watch", server.bootstrap, "--listen", "127.0.0.1:0"]) == 0
+    first, _, summary = output.getvalue().splitlines()
+    assert re.fullmatch(
+        rf"clients can use 127\.0\.0\.1:\d+ for {server.bootstrap}; press Ctrl-C to stop", first
+    )
+    assert summary.split()[:2] == ["API", "answers"]
 
 
 def test_an_exchange_reaches_a_pipe_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
