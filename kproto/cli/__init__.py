@@ -44,7 +44,7 @@ from . import (
     versions,
     watch,
 )
-from .arguments import LOGIN, Parser, without_secrets
+from .arguments import LOGIN, Parser, without_secrets, without_values
 
 _COMMANDS = (
     demo,
@@ -89,15 +89,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words[0].startswith("-") and words[0] not in _NAMES:
         near = difflib.get_close_matches(words[0], _NAMES, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(_NAMES)}"
-        text = f"kproto: the command {brief(words[0])} does not exist; {hint}"
+        text = f"kproto: the command {brief(without_values(words[:1]))} does not exist; {hint}"
         print(without_secrets(text, words), file=sys.stderr)
         return 2
+    names = [name for action in parser.actions() for name in action.option_strings]
+    if words[0].startswith("-") and not any(name.startswith(words[0]) for name in names):
+        parser.error(f"{without_values(words)}: this option does not exist, or the COMMAND is missing")
     _reopen_closed_streams()
     options, unknown = parser.parse_known_args(words)
     if options.command is None:
-        parser.error(f"{' '.join(words)}: this option does not exist, or the COMMAND is missing")
+        parser.error(f"{without_values(words)}: this option does not exist, or the COMMAND is missing")
     if unknown:
-        commands[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
+        commands[options.command].error(f"unrecognized arguments: {without_values(unknown)}")
     run: Callable[[argparse.Namespace], int] = options.run
     out: object = sys.stdout
     # Output characters that the terminal cannot encode are escaped. JSON output is always UTF-8.

@@ -89,13 +89,19 @@ def _pieces(parts: Iterable[str], width: int) -> list[str]:
 LOGIN: Final = re.compile(r"[^\s@](?::|%3a)[^\s@]+(?:@|%40)", re.IGNORECASE)
 # An option with its value in one word, such as --password=PASSWORD or ssl.key.password=PASSWORD.
 _OPTION: Final = re.compile(r"(-*[\w.-]+)([=: ])(.+)", re.DOTALL)
+# The name of an option that does not exist. A short option of a user or a password may be followed by its
+# value in the same word, as in -pPASSWORD.
+_UNKNOWN_OPTION: Final = re.compile(r"-[pPuUwW](?!\w*-)|-[^\s=:]+[=:]?")
 # The name of a parameter of a URL, as in host:9092?password=PASSWORD.
-_PARAMETER: Final = re.compile(r"[?&;#]([\w.-]+)=")
+_PARAMETER: Final = re.compile(r"[?&;#\[{(, ]([\w.-]+)\s*=")
+# An option whose value may be a user name with a password, and the start of such a value up to the password.
+_USER_OPTION: Final = re.compile(r"-[uU]|--?\S*(user|login|cred|account|sasl)\S*", re.IGNORECASE)
+_USER_NAME: Final = re.compile(r"(User:)?[^:=/,]*[:=/,](?!\d+$)", re.IGNORECASE)
 
 
 def without_secrets(message: str, words: Sequence[str]) -> str:
     """Return an error message in which the passwords from the command line `words` are masked."""
-    pairs = [*zip(["", *words], words, strict=False)]
+    pairs = [(_name_before(words[:index]), word) for index, word in enumerate(words)]
     pairs += [(name, value) for name, _, value in (word.partition("=") for word in words)]
     masks: dict[str, str] = {}
     for before, word in pairs:
@@ -109,6 +115,38 @@ def without_secrets(message: str, words: Sequence[str]) -> str:
     return re.sub("|".join(map(re.escape, longest_first)), lambda match: masks[match[0]], message)
 
 
+def without_values(words: Sequence[str]) -> str:
+    """Return words that no parser recognizes for an error message, without the values of options.
+
+    The value of an option that does not exist may be a password, as in --user alice:PASSWORD. The words
+    between an option and the next one count as its values.
+    """
+    shown: list[str] = []
+    for word in words:
+        option = _UNKNOWN_OPTION.match(word)
+        if option is not None:
+            shown.append(f"{option[0]}..." if option.end() < len(word) else word)
+        elif not shown or not shown[-1].startswith("-"):
+            # The word may be NAME:PASSWORD, unless it is TOPIC:PARTITIONS or HOST:PORT.
+            name = _USER_NAME.match(word) if ":" in word else None
+            shown.append(word if name is None else f"{name[0]}...")
+        elif not shown[-1].endswith("..."):
+            shown[-1] += " ..."
+    return " ".join(shown)
+
+
+def _name_before(words: Sequence[str]) -> str:
+    """Return the name to which the word after `words` belongs.
+
+    Usually this is the last word. In `--password = X`, `password= X` and `--set password X` the result is
+    --password.
+    """
+    before_last, last = ["", "", *words][-2:]
+    name = (before_last if last in ("=", ":") else last).rstrip("=:")
+    is_setting = before_last.startswith("-") or name != last
+    return f"--{name}" if is_setting and not name.startswith("-") else name
+
+
 def _mask_word(word: str, before: str) -> str:
     """Return a word of the command line, masked if it is a secret. `before` is the word before it."""
     from consumer.security.secret import HIDDEN, is_secret, mask_login
@@ -118,6 +156,8 @@ def _mask_word(word: str, before: str) -> str:
         return f"{option[1]}{option[2]}{HIDDEN}"
     if before.startswith("--") and "=" not in before and is_secret(before) and not word.startswith("-"):
         return HIDDEN
+    if _USER_OPTION.fullmatch(before) and (name := _USER_NAME.match(word)) and name.end() < len(word):
+        return f"{name[0]}{HIDDEN}"
     has_secret = any(is_secret(name) for name in _PARAMETER.findall(word))
     if not has_secret and LOGIN.search(word) is None:
         return word
@@ -392,10 +432,16 @@ def user(text: str) -> tuple[str, str]:
     return name, password
 
 
+def _without_value(text: str) -> str:
+    name = re.match(r"[\w.-]*", text)
+    return text if name is None or name.end() == len(text) else f"{name[0]}..."
+
+
 def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME=VALUE, such as group.initial.rebalance.delay.ms=0"
+            # The rest of the text may be a password, as in alice:PASSWORD.
+            f"{_without_value(text)!r} is not NAME=VALUE, such as group.initial.rebalance.delay.ms=0"
         )
     return name, value

@@ -134,7 +134,7 @@ HEARTBEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("broker --group g", "--group='g' is not allowed; allowed only with --trace"),
         ("broker --json", "--json=True is not allowed; allowed only with --trace"),
         ("broker --port 9092", "usage: kproto broker"),
-        ("broker --port 9092", "unrecognized arguments: --port 9092"),
+        ("broker --port 9092", "unrecognized arguments: --port ..."),
         ("broker --listen 127.0.0.1:99999", "a port up to 65535"),
         ("watch 127.0.0.1:99999", "the port of '127.0.0.1:99999' is above 65535"),
         ("demo --records x", "a whole number of at least 1"),
