@@ -44,6 +44,7 @@ SCRIPTS: Final = {
     "ShareGroupCommand": "kafka-share-groups",
     "StreamsGroupCommand": "kafka-streams-groups",
     "StreamsResetter": "kafka-streams-application-reset",
+    "TestRaftServer": "TestRaftServer",
     "TopicCommand": "kafka-topics",
     "TransactionalMessageCopier": "TransactionalMessageCopier",
 }
@@ -59,7 +60,12 @@ def script(class_name: str) -> str:
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     """Return the actions and options in the help text of each tool."""
     jars = judges.kafka_jars(KAFKA_RELEASE)
-    (tools_jar,) = Path(jars.removesuffix("*")).glob("kafka-tools-[0-9]*.jar")
+    paths = [
+        str(path)
+        for name in ("kafka-tools-[0-9]*.jar", "kafka_*.jar")
+        for path in Path(jars.removesuffix("*")).glob(name)
+    ]
+    assert len(paths) == 2
     command = [
         judges.java(),
         "-Djava.security.manager=allow",
@@ -68,7 +74,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
         "-cp",
         jars,
         str(LISTER),
-        str(tools_jar),
+        *paths,
     ]
     working_folder = tmp_path_factory.mktemp("tools")
     done = subprocess.run(command, capture_output=True, text=True, cwd=working_folder, timeout=400)

@@ -11,7 +11,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Prints the options in the help texts of all programs in the given jar: "CLASS OPTION", and "CLASS ACTION OPTION" for
+ * Prints the options in the help texts of all programs in the given jars: "CLASS OPTION", and "CLASS ACTION OPTION" for
  * programs with actions. Programs and actions without options are printed alone. Needs Java 17 with
  * -Djava.security.manager=allow, because the programs exit after their help texts.
  */
@@ -21,16 +21,18 @@ public class ToolOptions {
 
     public static void main(String[] arguments) throws Exception {
         System.setSecurityManager(new NoExit());
-        try (JarFile jar = new JarFile(arguments[0])) {
-            List<String> names = new ArrayList<>();
-            jar.stream().map(entry -> entry.getName())
-                .filter(name -> name.matches("(org/apache/kafka/tools|kafka/tools)/[\\w/]+\\.class"))
-                .forEach(name -> names.add(name.replace(".class", "").replace('/', '.')));
-            for (String name : names) {
-                Method main = main(name);
-                if (main != null) {
-                    describe(name, main);
-                }
+        List<String> names = new ArrayList<>();
+        for (String path : arguments) {
+            try (JarFile jar = new JarFile(path)) {
+                jar.stream().map(entry -> entry.getName())
+                    .filter(name -> name.matches("(org/apache/kafka/tools|kafka/tools)/[\\w/]+\\.class"))
+                    .forEach(name -> names.add(name.replace(".class", "").replace('/', '.')));
+            }
+        }
+        for (String name : names) {
+            Method main = main(name);
+            if (main != null) {
+                describe(name, main);
             }
         }
     }
