@@ -221,6 +221,33 @@ def test_an_unknown_argument_names_the_allowed_ones(call: Any, words: str) -> No
         call(consumer)
 
 
+@pytest.mark.parametrize("client", [Consumer, AsyncConsumer, Producer, AsyncProducer])
+def test_an_unknown_argument_of_each_method_names_its_arguments(client: Any) -> None:
+    """This holds for the methods that accept `**unknown` because other libraries have other arguments."""
+    methods = {
+        name: [known for known in inspect.signature(method).parameters if known not in ("self", "unknown")]
+        for name, method in inspect.getmembers(client, inspect.isfunction)
+        if not name.startswith("_") and "unknown" in inspect.signature(method).parameters
+    }
+    assert "close" in methods
+
+    async def misuse(made: Any, name: str) -> None:
+        answer = getattr(made, name)(*(("t",) if name == "send" else ()), xyzzy=1)
+        if inspect.iscoroutine(answer):
+            await answer
+
+    async def call(name: str, known: list[str]) -> None:
+        made = client(NOWHERE)
+        with pytest.raises(TypeError) as caught:
+            await misuse(made, name)
+        made.kill()
+        expected = f"{name}() got an unexpected keyword argument 'xyzzy'; it has {', '.join(known)}"
+        assert str(caught.value) == expected
+
+    for name, known in methods.items():
+        asyncio.run(call(name, known))
+
+
 @pytest.mark.parametrize("method", ["flush", "close"])
 def test_timeouts_of_a_producer_are_in_seconds(method: str) -> None:
     words = "'timeout_ms'; use timeout, in seconds"

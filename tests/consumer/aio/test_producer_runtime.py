@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncProducer, clock
+from consumer import AsyncProducer, GroupChange, clock
 from consumer.engine import events as ev
 from kproto.errors import IllegalState
 
@@ -116,3 +116,39 @@ def test_a_result_of_a_delivery_must_be_awaited() -> None:
 def test_a_producer_needs_a_running_event_loop() -> None:
     with pytest.raises(IllegalState, match="an AsyncProducer needs a running event loop of asyncio"):
         AsyncProducer(NOWHERE)
+
+
+def test_records_that_are_not_delivered_at_the_end_of_the_interpreter_are_reported() -> None:
+    async def story(producer: AsyncProducer, runtime: Any) -> None:
+        assert runtime.on_exit() == ""
+        assert runtime.closing
+
+    async def with_records(producer: AsyncProducer, runtime: Any) -> None:
+        runtime.records.route("t", 1, [0])
+        delivery = await producer.send("t", b"x")
+        lost = runtime.on_exit()
+        assert lost.startswith("the producer 'kproto' was not closed, and ")
+        assert "1 record" in lost
+        with pytest.raises(IllegalState, match="the process ends"):
+            await delivery
+
+    run(story)
+    run(with_records)
+
+
+def test_reports_and_callbacks_of_the_engine_reach_the_application() -> None:
+    async def story(producer: AsyncProducer, runtime: Any) -> None:
+        changes: list[GroupChange] = []
+        called: list[str] = []
+        producer.events(changes.append)
+        change = GroupChange(at=5, kind="fenced", reason="another producer")
+        before = runtime.changes
+        runtime._perform([ev.Report(change), ev.CallBack(lambda: called.append("called"))])
+        assert called == ["called"]
+        assert runtime.changes == before
+        runtime._perform([ev.Wake()])
+        assert runtime.changes == before + 1
+        await asyncio.sleep(0)
+        assert changes == [change]
+
+    run(story)

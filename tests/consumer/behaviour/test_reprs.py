@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from socket import socket
+from typing import Any
 
 import pytest
 
-from consumer import Admin, Consumer, ConsumerRecord, GroupChange, Producer
+from consumer import (
+    Admin,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    Consumer,
+    ConsumerRecord,
+    GroupChange,
+    Producer,
+)
 from kproto import TopicPartition, running
 from kproto.errors import RequestTimedOut
 from kproto.records import Record
@@ -28,6 +39,27 @@ def test_a_consumer_without_a_group_shows_no_group() -> None:
 def test_a_cluster_shows_its_client_id() -> None:
     with Admin("127.0.0.1:1") as cluster:
         assert repr(cluster) == "<Admin 'kproto'>"
+
+
+def test_asyncio_clients_show_the_same() -> None:
+    async def main() -> None:
+        reader, admin = AsyncConsumer("127.0.0.1:1", group_id="readers"), AsyncAdmin("127.0.0.1:1")
+        producer = AsyncProducer("127.0.0.1:1", client_id="me")
+        assert repr(reader) == "<AsyncConsumer 'kproto': group 'readers', 0 partitions>"
+        assert repr(admin) == "<AsyncAdmin 'kproto'>"
+        assert repr(producer) == "<AsyncProducer 'me': 0 records on their way>"
+        for client in (reader, admin, producer):
+            client.kill()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("client", [AsyncAdmin, AsyncConsumer, Admin, Consumer])
+def test_the_text_of_a_client_is_the_name_of_its_logs(client: Any) -> None:
+    made = client("127.0.0.1:1", client_id="me")
+    assert str(made) == str(getattr(made, "_runtime", getattr(made, "_operations", None)))
+    assert "me" in str(made)
+    made.kill()
 
 
 def test_a_producer_shows_its_open_records_and_a_server_its_address() -> None:

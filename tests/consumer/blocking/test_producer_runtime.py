@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from consumer import Producer, clock
+from consumer import GroupChange, Producer, clock
+from consumer.engine import events as ev
 from kproto.errors import IllegalState, RequestTimedOut
 
 NOWHERE = "127.0.0.1:1"
@@ -115,3 +116,38 @@ def test_a_producer_that_the_child_of_a_fork_drops_is_left_to_the_parent(
     runtime.forked = False
     runtime.__del__()
     assert (runtime.stopped, drops) == (True, [None])
+
+
+def test_a_producer_without_records_ends_with_the_interpreter_without_a_message(
+    producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert producer._runtime.on_exit() == ""
+    assert caplog.records == []
+
+
+def test_records_that_are_not_delivered_at_the_end_of_the_interpreter_are_reported(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("consumer.blocking.producer_runtime.EXIT_SECONDS", 0.01)
+    for _ in range(2):
+        producer.send("t", b"x")
+    lost = producer._runtime.on_exit()
+    assert lost.startswith("the producer 'kproto' was not closed, and records are lost: ")
+    warning = "the producer 'kproto' was not closed: 2 records are not delivered yet, they have 0.01 s"
+    assert [record.getMessage() for record in caplog.records if "was not closed" in record.msg] == [warning]
+
+
+def test_reports_and_callbacks_of_the_engine_reach_the_application(producer: Producer) -> None:
+    runtime: Any = producer._runtime
+    changes: list[GroupChange] = []
+    called: list[str] = []
+    producer.events(changes.append)
+    change = GroupChange(at=5, kind="fenced", reason="another producer")
+    before = runtime.changes
+    runtime._perform([ev.Report(change), ev.CallBack(lambda: called.append("called"))])
+    assert called == ["called"]
+    assert runtime.changes == before
+    runtime._perform([ev.Wake()])
+    assert runtime.changes == before + 1
+    runtime._callbacks.close(10)  # The callback of `events` runs in the thread of the callbacks.
+    assert changes == [change]

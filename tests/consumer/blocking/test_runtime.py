@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Admin, Consumer
+from consumer import Admin, Consumer, clock
 from consumer.engine import events as ev
 from consumer.runtime import run_to_end
 from kproto.errors import IllegalState
@@ -170,3 +170,118 @@ def test_an_exception_of_the_engine_fails_the_client(
     runtime.thread.join(30)
     assert not runtime.thread.is_alive()
     assert [record.levelname for record in caplog.records if "failed" in record.getMessage()] == ["CRITICAL"]
+
+
+@pytest.mark.parametrize("in_engine", [False, True])
+def test_ctrl_c_in_the_callback_of_a_future_reaches_only_a_thread_of_the_application(
+    reader: Consumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, in_engine: bool
+) -> None:
+    """The engine's thread must not end because a callback raises, for example SystemExit."""
+    runtime: Any = reader._runtime
+
+    def callback(future: Future[int]) -> None:
+        raise KeyboardInterrupt
+
+    future = runtime._new_future()
+    future.add_done_callback(callback)
+    if in_engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(runtime, "thread", threading.current_thread())
+            runtime._complete(future, 5, None)
+        assert [record.getMessage() for record in caplog.records] == ["a callback of a future failed"]
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            runtime._complete(future, 5, None)
+        assert caplog.records == []
+    assert runtime._completing == set()
+    assert future.result(0) == 5
+    runtime._complete(future, 6, None)  # The future was completed before Ctrl-C.
+    assert future.result(0) == 5
+
+
+class Owner:
+    """The owner of the sockets, which lends them or not."""
+
+    def __init__(self, *, is_free: bool, requested: bool = False) -> None:
+        self.is_free = is_free
+        self.requested = requested
+        self.returned = 0
+
+    def borrow(self) -> bool:
+        return self.is_free
+
+    def give_back(self) -> None:
+        self.returned += 1
+
+
+class ReadSockets:
+    """The sockets of a client with TLS."""
+
+    uses_tls = True
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.polls: list[float] = []
+        self.wakes = 0
+
+    def poll(self, seconds: float) -> None:
+        self.polls.append(seconds)
+        if self.error is not None:
+            raise self.error
+
+    def take(self) -> list[Any]:
+        return []
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+
+def test_over_tls_a_waiting_thread_reads_the_sockets_if_they_are_free(
+    reader: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime: Any = reader._runtime
+    free, taken = Owner(is_free=True), Owner(is_free=False)
+    asked = Owner(is_free=False, requested=True)
+    with runtime.locked(), monkeypatch.context() as patch:
+        sockets = ReadSockets()
+        patch.setattr(runtime, "sockets", sockets)
+        patch.setattr(runtime, "owner", free)
+        patch.setattr(runtime.driver, "due", lambda: None)
+        changes = runtime.changes
+        assert runtime._read(changes, 0.5) is True
+        assert (sockets.polls, free.returned) == ([0.5], 1)
+        # The engine must act before the deadline of the caller.
+        patch.setattr(runtime.driver, "due", lambda: clock.now() - 1_000)
+        assert runtime._read(changes, 0.5) is True
+        assert sockets.polls[1:] == [0.0]
+        assert runtime._read(changes - 1, 0.5) is True  # A change ends the wait before it begins.
+        assert len(sockets.polls) == 2
+        assert sockets.wakes == 0
+        for owner, wakes in ((taken, 0), (asked, 1)):
+            patch.setattr(runtime, "owner", owner)
+            assert runtime._read(changes, 0.5) is False
+            assert (sockets.wakes, owner.returned) == (wakes, 0)
+        patch.setattr(sockets, "uses_tls", False)
+        patch.setattr(runtime, "owner", free)
+        assert runtime._read(changes, 0.5) is False
+        assert len(sockets.polls) == 2
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("broken"), KeyboardInterrupt()])
+def test_an_exception_while_a_waiting_thread_reads_fails_the_client(
+    reader: Consumer, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    runtime: Any = reader._runtime
+    owner = Owner(is_free=True)
+    failures: list[BaseException] = []
+    with runtime.locked(), monkeypatch.context() as patch:
+        patch.setattr(runtime, "sockets", ReadSockets(error))
+        patch.setattr(runtime, "owner", owner)
+        patch.setattr(runtime, "_fail", failures.append)
+        if isinstance(error, Exception):
+            assert runtime._read(runtime.changes, 0.5) is True
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                runtime._read(runtime.changes, 0.5)
+    assert failures == [error]
+    assert owner.returned == 1
