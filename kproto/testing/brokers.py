@@ -215,6 +215,7 @@ def jars(
     listeners: Mapping[str, int] | None = None,
     format_options: Sequence[str] = (),
     java_options: Sequence[str] = (),
+    plugins: Sequence[Path] = (),
 ) -> Generator[str]:
     """Start a broker in a separate JVM, with `properties` added to the default ones.
 
@@ -222,11 +223,11 @@ def jars(
 
     `listeners` are additional listeners, name -> port. `format_options` are arguments of kafka-storage's
     format, such as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]"). `java_options` are arguments
-    of the JVM, such as ("-Dname=value",).
+    of the JVM, such as ("-Dname=value",). `plugins` are folders with compiled classes that `properties` name.
 
     Before Kafka 3.9 the broker gets a ZooKeeper of its own, and `format_options` must be empty.
     """
-    classpath, command = kafka_jars(version), java()
+    classpath, command = os.pathsep.join([kafka_jars(version), *map(str, plugins)]), java()
     needs_zookeeper = _release(version) < _WITHOUT_ZOOKEEPER
     if needs_zookeeper and format_options:
         raise ConfigError(
