@@ -302,6 +302,33 @@ def test_a_validation_without_a_response_is_repeated_with_new_metadata() -> None
         assert 0.8 * backoff_ms <= gap <= 1.2 * backoff_ms + 10
 
 
+@pytest.mark.parametrize(
+    ("end", "leader_epoch", "kind", "start"),
+    [(0, 0, "truncated", 0), (-1, 0, "reset", 10), (0, -1, "reset", 10), (10, 0, "", 10)],
+)
+def test_an_epoch_that_ended_at_offset_0_is_known_to_the_leader(
+    end: int, leader_epoch: int, kind: str, start: int
+) -> None:
+    """The leader knows nothing of the epoch if it returns -1 as its end or as the epoch."""
+    world = committed_world()
+
+    def answer(client: Client, request: Any, version: int) -> OffsetForLeaderEpochResponse | None:
+        if not isinstance(request, OffsetForLeaderEpochRequest):
+            return None
+        entry = EpochEndOffset(error_code=0, partition=0, leader_epoch=leader_epoch, end_offset=end)
+        topics = [OffsetForLeaderTopicResult(topic="t", partitions=[entry])]
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+    world.tamper = answer
+    b = new_member(world, on_out_of_range="latest")
+    assert world.run(until=lambda: bool(world.requests_of(b, OffsetForLeaderEpochRequest)))
+    world.run(1_000)
+    assert [change.kind for change in b.changes if change.kind in ("truncated", "reset")] == [kind] * bool(
+        kind
+    )
+    assert (b.position(T0), b.values()) == (10, numbers(start, 10))
+
+
 @pytest.mark.rule("M149")
 def test_a_truncation_found_before_a_leader_change_is_validated_by_the_new_leader() -> None:
     """The response of the old leader is slow. Meanwhile the consumer learns of a newer leader epoch."""

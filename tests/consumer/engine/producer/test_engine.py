@@ -941,6 +941,29 @@ def test_purge_drops_what_was_not_sent_and_keeps_what_may_be_written() -> None:
     assert values_of(world, "t", 0) == ["0", "1"]
 
 
+def test_purge_keeps_a_batch_without_a_sequence_number_that_was_sent_once() -> None:
+    """The broker may have written the batch, although the response was an error."""
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, enable_idempotence=False, retry_backoff_ms=500, retry_backoff_max_ms=500)
+    refused: list[Any] = []
+
+    def refuse_once(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, ProduceRequest) and not refused:
+            refused.append(request)
+            return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
+        return None
+
+    world.tamper = refuse_once
+    batch = a.must_send("t", "0")
+    a.tick()
+    assert world.run(until=lambda: batch.failures == 1)
+    purge = a.engine.start_purge()
+    a.tick()
+    assert (purge.done, purge.count) == (True, 0)
+    assert world.run(until=lambda: batch.done)
+    assert batch.error is None
+
+
 @pytest.mark.parametrize("has_id", [True, False])
 def test_a_topic_without_an_id_is_written_by_its_name(has_id: bool) -> None:
     """Produce has topic ids from version 13 on. Brokers before Kafka 2.8 assign none."""

@@ -88,6 +88,18 @@ def test_after_errors_a_producer_id_is_requested_at_growing_intervals() -> None:
     assert 70 <= waits[0] <= 140
     assert waits[0] < waits[1] < waits[2] < waits[3]
     assert all(700 <= wait <= 1_300 for wait in waits[4:])
+    # After a success, the next request begins with the first interval again.
+    world.tamper = None
+    first = delivered(world, producer, "y")
+    assert first is not None
+    queue = producer.engine.records.queues[tp("t", 0)]
+    queue.identity, queue.needs_new_epoch = first._replace(epoch=LAST_EPOCH), True
+    times.clear()
+    world.tamper = tamper
+    producer.must_send("t", "z")
+    producer.tick()
+    assert world.run(5_000, until=lambda: len(times) == 2)
+    assert 70 <= times[1] - times[0] <= 140
 
 
 def test_a_broker_without_producer_ids_fails_the_records() -> None:

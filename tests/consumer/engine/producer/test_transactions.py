@@ -13,6 +13,7 @@ import pytest
 
 from consumer import Producer
 from consumer.engine.producer.transaction_states import CALLS, EDGES, ProducerTransactionState
+from consumer.engine.timeouts import FAILURE_REPORT_DELAY_MS
 from consumer.options import producer_options
 from consumer.records import GroupMetadata
 from kproto.error_codes import ErrorCode
@@ -790,6 +791,56 @@ def test_an_abort_with_an_addition_in_flight_is_followed_by_a_new_epoch(kind: ty
     play.run_until(kind)
     assert play.call("abort") is None
     assert play.kinds()[-2:] == ["EndTxn", "InitProducerId"]
+
+
+@pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
+def test_an_abort_after_an_addition_without_a_response_is_followed_by_a_new_epoch(kind: type) -> None:
+    """The coordinator may have added the partition or the group."""
+    play = TransactionWorld(retry_backoff_ms=5_000, retry_backoff_max_ms=5_000)
+    play.begin()
+
+    def cut(client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, kind):
+            play.world.cut(client)
+            return None
+        return play.answer(client, request, version)
+
+    play.world.tamper = cut
+    if kind is AddOffsetsToTxnRequest:
+        play.machine.send_offsets(*OFFSETS)
+    else:
+        play.producer.must_send("t", "a", partition=0)
+    play.producer.tick()
+    play.world.run(1_000)
+    play.world.tamper = play.answer
+    assert play.call("abort") is None
+    assert play.kinds()[-2:] == ["FindCoordinator", "InitProducerId"]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_failure_is_reported_five_seconds_after_the_first_one_of_its_row(answered: bool) -> None:
+    play = TransactionWorld(retry_backoff_ms=1_500, retry_backoff_max_ms=1_500)
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    failed_at: list[int] = []
+
+    def fail(client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, EndTxnRequest):
+            failed_at.append(play.world.now)
+            if answered:
+                play.refusals[EndTxnRequest] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+            else:
+                play.world.cut(client)
+                return None
+        return play.answer(client, request, version)
+
+    play.world.tamper = fail
+    play.machine.call("commit")
+    play.producer.tick()
+    assert play.world.run(20_000, until=lambda: bool(play.producer.changes))
+    (change,) = play.producer.changes
+    assert change.reason.startswith("EndTxn")
+    assert 0 <= play.world.now - failed_at[0] - FAILURE_REPORT_DELAY_MS < 1_500
 
 
 def test_a_commit_whose_response_is_lost_is_retried_until_it_is_known() -> None:
