@@ -112,6 +112,18 @@ def test_the_newest_generation_decides_who_owned_a_partition() -> None:
     assert outcomes(group("sticky", old, new, partitions=1)) == [("m2", "m2", "kept")]
 
 
+def test_two_members_may_report_a_partition_in_the_same_generation() -> None:
+    both = "m1 and m2 both report it as owned in the same generation"
+    for generation, reason in (
+        (3, both),
+        (2, "range ignores previous owners; the order of the members decides"),
+    ):
+        claims = [member("m1", {"t": [0]}, generation=generation), member("m2", {"t": [0]}, generation=3)]
+        moving = group("range", member("m0", {"t": [0]}, generation=1), *claims, partitions=1)
+        assert outcomes(moving) == [("m2", "m0", "moved")]
+        assert reasons(moving) == {reason}
+
+
 def test_a_topic_without_subscribers_stays_unassigned() -> None:
     assert outcomes(group("range", member("m1", subscribed=[]), partitions=1)) == [(None, None, "unassigned")]
 

@@ -10,12 +10,13 @@ from kproto.inspect.diagram_rows import Diagram, DiagramBuilder, DiagramRow, Not
 from kproto.inspect.exchanges import Exchange
 from kproto.inspect.member_names import MemberNames
 from kproto.inspect.sequence import NARROW, diagram_svg, picture
-from kproto.messages.fetch import FetchRequest
+from kproto.messages.fetch import FetchRequest, FetchResponse
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tests.inspect.stage import draw_diagram, drawn_apis, exchange
 
@@ -117,6 +118,29 @@ def test_a_rebalance_is_marked_from_the_first_join_to_the_last_sync() -> None:
     )
     assert [row.text for row in diagram.rows if row.kind == "rebalance"] == ["rebalance to generation 7"]
     assert {row.at for row in diagram.rows if row.inside} == {100, 101, 110, 111}
+
+
+def test_a_rebalance_is_marked_with_its_cause_in_its_own_group() -> None:
+    builder = DiagramBuilder(lambda request: request.client)
+    for step in join_and_sync(100, 7):
+        builder.add(step)
+    builder.add_cause("another", 7, "b joined")
+    builder.add_cause("g", 7, "a joined")
+    diagram = builder.diagram()
+    assert diagram is not None
+    (start,) = rows_of_kind(diagram, "rebalance")
+    assert (start.text, start.tooltip) == ("rebalance to generation 7: a joined",) * 2
+
+
+def test_successful_logins_and_fetches_without_records_are_not_drawn() -> None:
+    fetch = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
+    handshake = SaslHandshakeRequest(mechanism="PLAIN")
+    diagram = draw_diagram(
+        exchange(0, handshake, SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])),
+        exchange(10, fetch, FetchResponse(throttle_time_ms=0, responses=[])),
+        exchange(20, COMMIT, OffsetCommitResponse(topics=[])),
+    )
+    assert drawn_apis(diagram) == ["OffsetCommit"]
 
 
 def test_a_rebalance_ends_when_the_missing_member_dies() -> None:

@@ -117,6 +117,10 @@ def test_consecutive_frames_are_split() -> None:
     assert split(frame * 3) == [frame] * 3
     assert split(frame * 3 + b"x") == [frame * 3 + b"x"]
     assert split(join()) == [join()]
+    shortest = len(join()[:8]).to_bytes(4, "big") + join()[:8]
+    assert split(shortest * 2) == [shortest] * 2
+    too_short = len(join()[:7]).to_bytes(4, "big") + join()[:7]
+    assert split(too_short * 2) == [too_short * 2]
 
 
 def test_unprintable_characters_are_escaped() -> None:
@@ -251,6 +255,10 @@ def test_the_line_of_a_record_has_its_parts(record: Record, text: str) -> None:
     [
         (b"\0\0\0\0", "marker ABORT"),
         (b"\0\0\0\2", "marker LEADER_CHANGE"),
+        (b"\0\0\0\3", "marker SNAPSHOT_HEADER"),
+        (b"\0\0\0\4", "marker SNAPSHOT_FOOTER"),
+        (b"\0\0\0\5", "marker KRAFT_VERSION"),
+        (b"\0\0\0\6", "marker KRAFT_VOTERS"),
         (b"\0\0\0\x63", "marker of the unknown type 99"),
         (b"\0\0\0", "key 3 bytes 000000"),
     ],

@@ -59,6 +59,14 @@ def test_words_of_several_bytes_need_a_mark() -> None:
         read("0000000 0b00 0900\n0000004")
 
 
+@pytest.mark.parametrize(
+    ("second", "end"), [("0000020", "0000040"), ("0000016", "0000032"), ("0000010", "0000020")]
+)
+def test_offsets_of_seven_digits_are_octal_decimal_or_hexadecimal(second: str, end: str) -> None:
+    row = " ".join(["41"] * 16)
+    assert read(f"0000000 {row}\n{second} {row}\n{end}\n") == [b"A" * 32]
+
+
 def test_lines_of_plain_hex_are_not_rows() -> None:
     assert read("000B 0009 0000 0007\n0002 6D65 0008 677C") == []
 

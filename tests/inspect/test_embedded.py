@@ -213,6 +213,10 @@ def test_other_bytes_of_a_group_without_a_protocol_type_are_not_decoded() -> Non
         assert embedded_names(dissect(response, ("SyncGroup", 3))) == expected
 
 
+def test_metadata_of_a_negative_version_stays_bytes() -> None:
+    assert embedded_names(join(b"\xff\xff" + SUBSCRIPTION[2:])) == []
+
+
 def test_user_data_of_another_assignor_stays_bytes() -> None:
     dissection = join(Subscription(topics=("t",), user_data=cooperative_user_data(7)).encode(), "my-own")
     assert embedded_names(dissection) == ["ConsumerProtocolSubscription"]

@@ -125,6 +125,15 @@ def test_a_response_belongs_to_the_request_with_its_correlation_id_which_may_be_
     assert conversation.add_response(encode_response(HeartbeatResponse(error_code=0), 4, 7), 2) is None
 
 
+@pytest.mark.parametrize("number", [0x0102_0304, -0x0102_0304])
+def test_all_bytes_of_a_correlation_id_count(number: int) -> None:
+    conversation = Conversation("p:1", 1)
+    exchange, _ = conversation.add_request(encode_request(HEARTBEAT, 4, number, "me"), 0)
+    assert exchange.correlation_id == number
+    response = encode_response(HeartbeatResponse(error_code=0), 4, number)
+    assert conversation.add_response(response, 1) is exchange
+
+
 def test_produce_without_acks_expects_no_response() -> None:
     request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[])
     conversation = Conversation("127.0.0.1:5", 1)

@@ -232,6 +232,17 @@ def test_an_assignment_of_another_protocol_type_changes_no_ownership() -> None:
     assert [event.at for event in history.all() if event.kind in ("revoked", "assigned")] == [111]
 
 
+@pytest.mark.parametrize(("asked_at", "disconnected"), [(299, True), (300, False)])
+def test_only_a_request_after_the_end_of_the_connection_shows_a_new_one(
+    asked_at: int, disconnected: bool
+) -> None:
+    history = GroupHistory()
+    history.add(stage.exchange(100, join_request(()), join_response(1)))
+    history.add_disconnection(1, 300)
+    history.add(stage.exchange(asked_at, sync_request(1), SyncGroupResponse(error_code=0, assignment=b"")))
+    assert any(event.kind == "disconnected" for event in history.all()) is disconnected
+
+
 def test_a_static_member_that_was_replaced_is_removed() -> None:
     world = World({"t": 2}, seed=1)
     a = join(world, "a", group_instance_id="i")

@@ -47,6 +47,10 @@ def test_a_change_is_listed_once_with_its_kip() -> None:
     assert changes["v3 to v4"] == []
 
 
+def test_versions_without_a_change_are_one_range() -> None:
+    assert dict(guide.changes(JoinGroupRequest))["v2 to v4"] == []
+
+
 def test_a_new_struct_is_listed_without_its_fields() -> None:
     changes = dict(guide.changes(FetchRequest))
     assert changes["v7"] == ["+ session_id (KIP-227)", "+ session_epoch", "+ forgotten_topics_data (KIP-227)"]
@@ -98,8 +102,12 @@ HeartbeatResponse v3, not flexible
 
 
 def test_a_note_without_room_beside_its_field_is_indented_below_it() -> None:
-    lines = guide.text("JoinGroupResponse", width=60).splitlines()
-    for field, depth in (("protocol_type", 0), ("group_instance_id", 1)):
+    for message, field, depth in (
+        ("JoinGroupResponse", "protocol_type", 0),
+        ("JoinGroupResponse", "group_instance_id", 1),
+        ("JoinGroupRequest", "reason", 0),  # The field above it is part of a struct.
+    ):
+        lines = guide.text(message, width=60).splitlines()
         (at,) = (index for index, line in enumerate(lines) if line.split()[:1] == [field])
         names, note = lines[at : at + 2]
         assert len(names) - len(names.lstrip()) == 2 + 2 * depth

@@ -228,6 +228,14 @@ def test_an_octal_escape_is_at_most_a_byte() -> None:
     assert read(r'"\x00\377\7"') == b"\0\xff\7"
 
 
+def test_escapes_need_no_quotes() -> None:
+    assert read(r"\000 \013\n") == b"\0\x0b\n"
+
+
+def test_numbers_between_angle_brackets_are_hex() -> None:
+    assert parse("<10 20 30>") == (bytes.fromhex("102030"), "hex")
+
+
 def test_quoted_hex_may_have_spaces() -> None:
     for text in ("x'000b 0009'", "'000b 0009'", "\\x000b0009"):
         assert read(text) == bytes.fromhex("000b0009")

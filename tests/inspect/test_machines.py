@@ -32,6 +32,9 @@ def test_the_picture_has_every_state_and_transition(name: str) -> None:
     assert {".state", ".edge", ".number"} <= {*(style.text or "").split()}
     assert {*drawing.columns} <= {*labels}
     assert {str(number) for number in range(1, len(drawing.edges) + 1)} <= {*labels}
+    legend = " ".join(" ".join(labels).split())
+    for number, edge in enumerate(drawing.edges, 1):
+        assert f" {number}. {edge.before} to {edge.after}" in legend
 
 
 def test_a_cell_is_shown_with_its_errors_and_rules() -> None:

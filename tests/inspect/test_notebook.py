@@ -114,6 +114,8 @@ def test_a_classic_group_shows_its_members_and_their_partitions() -> None:
     assert "t-0, t-1" in text
     assert "1 bytes" in text  # The assignment cannot be decoded, so only its size is shown.
     assert "in state Stable" in text
+    leader_row, other_row = (row for row in text.split("<tr>") if "/::1" in row)
+    assert (">yes<" in leader_row, ">yes<" in other_row) == (True, False)
 
 
 def test_a_described_group_shows_owners_and_lag() -> None:

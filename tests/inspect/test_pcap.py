@@ -78,6 +78,32 @@ def test_a_long_frame_spans_several_segments(path: Path, size: int) -> None:
     assert titles(path) == ["HeartbeatRequest v4 #0", "HeartbeatResponse v4 #0", "HeartbeatRequest v4 #1"]
 
 
+def test_a_connection_begins_and_ends_with_the_segments_of_tcp() -> None:
+    file = io.BytesIO()
+    capture = PcapWriter(file)
+    capture.write_frame(CLIENT, BROKER, True, heartbeat_request(0), AT)
+    capture.close_connection(CLIENT, BROKER, AT)
+    capture.close_connection(CLIENT, BROKER, AT)
+    data, at = file.getvalue(), 24
+    segments: list[tuple[bool, int, int]] = []
+    while at < len(data):
+        size = struct.unpack_from("<I", data, at + 8)[0]
+        (source,), flags = struct.unpack_from(">H", data, at + 36), data[at + 36 + 13]
+        segments.append((source == CLIENT[1], flags, size - 40))
+        at += 16 + size
+    fin, syn, push, ack = 1, 2, 8, 16
+    length = 4 + len(heartbeat_request(0))
+    assert [segment for segment in segments if segment[1] & ~push] == [
+        (True, syn, 0),
+        (False, syn | ack, 0),
+        (True, ack, 0),
+        (True, segments[3][1], length),
+        (True, fin | ack, 0),
+        (False, fin | ack, 0),
+        (True, ack, 0),
+    ]
+
+
 def test_a_reused_port_is_a_new_connection(path: Path) -> None:
     with path.open("wb") as file:
         capture = PcapWriter(file)

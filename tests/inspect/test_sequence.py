@@ -136,6 +136,13 @@ def test_long_texts_are_cut_and_stay_in_the_tooltip() -> None:
     assert [title.text for element in texts for title in element.iter("title")] == ["n" * 400, "q" * 400]
 
 
+def test_a_text_is_cut_only_if_it_has_no_room() -> None:
+    letters = int((WIDE - 74 - 20) / 6.7)
+    for length, shown in ((letters, "n" * letters), (letters + 1, "n" * (letters - 1) + "…")):
+        svg = drawing(row("note", "n" * length))
+        assert [text.text for text in svg.iter("text") if "nn" in (text.text or "")] == [shown]
+
+
 def test_the_names_are_repeated_in_long_drawings() -> None:
     svg = drawing(*[row("ask")] * 60)
     heads = [numbers(head, "y")[0] for head in of_class(svg, "head")]
