@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import OffsetOutOfRange
+from kproto.errors import NoOffsetForPartition, OffsetOutOfRange, UnsupportedVersion
 from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kproto.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -161,15 +161,49 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
     assert world.run(3_000, until=lambda: a.values() == numbers(0, 10))
 
 
-def test_a_list_offsets_that_a_former_leader_answers_requests_metadata() -> None:
+def test_a_list_offsets_that_a_former_leader_answers_requests_metadata_at_once() -> None:
     world = world_with_records()
-    a = world.consumer(group_id="g", auto_offset_reset="earliest")
+    a = world.consumer(
+        group_id="g", auto_offset_reset="earliest", retry_backoff_ms=900, retry_backoff_max_ms=900
+    )
     times = times_of(world, a, ListOffsetsRequest, lambda request: listed(6))
-    a.assign({T0: None})
+    a.assign({T0: 0})
+    world.run(3_000)
+    a.seek_to("earliest", T0)
     assert world.run(until=lambda: len(times) == 1)
     before = len(world.requests_of(a, MetadataRequest))
+    world.run(400)
+    assert len(world.requests_of(a, MetadataRequest)) == before + 1
+    assert len(times) == 1
     assert world.run(until=lambda: len(times) == 2)
-    assert len(world.requests_of(a, MetadataRequest)) > before
+
+
+@pytest.mark.parametrize("place", ["max_timestamp", "latest_tiered"])
+def test_a_place_that_the_leader_does_not_know_is_raised_until_a_seek(place: str) -> None:
+    """ListOffsets has the maximum timestamp from version 7 on, the latest tiered offset from version 9."""
+    world = world_with_records()
+    a = world.consumer()
+    a.engine.core.network.caps[2] = 6
+    a.assign({T0: 0})
+    assert world.run(until=lambda: len(a.records) == 10)
+    a.seek_to(place, T0)
+    assert world.run(1_000, until=lambda: bool(a.errors))
+    assert isinstance(a.errors[0], UnsupportedVersion)
+    world.run(5_000)
+    assert world.requests_of(a, ListOffsetsRequest) == []
+    a.seek(T0, 9)
+    assert world.run(1_000, until=lambda: a.values() == [*numbers(0, 10), "9"])
+
+
+def test_without_a_group_and_a_policy_the_missing_position_is_raised_at_once() -> None:
+    world = world_with_records()
+    a = world.consumer(auto_offset_reset="none")
+    a.assign({T0: None})
+    assert world.run(1_000, until=lambda: bool(a.errors))
+    assert isinstance(a.errors[0], NoOffsetForPartition)
+    assert "t-0: no committed offset, and the policy is none: seek, or choose another policy" in str(
+        a.errors[0]
+    )
 
 
 def test_without_a_policy_an_offset_out_of_range_is_raised_with_its_partition_and_offset() -> None:

@@ -104,6 +104,16 @@ def test_a_commit_is_uncertain_until_its_response_and_only_the_last_one_counts()
     assert home.to_commit() == {T0: state}
 
 
+def test_the_commit_of_returned_records_is_uncertain_although_the_start_was_committed() -> None:
+    home, state = fetching()
+    state.on_committed(5)
+    state.add_fetch(fetched(5, 3))
+    take(state, 3)
+    assert home.to_commit() == {}
+    state.on_commit_sent(8, "commit")
+    assert home.to_commit() == {T0: state}
+
+
 @pytest.mark.parametrize("offset", [5, 9])
 def test_a_commit_outside_of_the_returned_records_processes_none(offset: int) -> None:
     _, state = fetching()
@@ -158,6 +168,13 @@ def test_a_partition_is_fetched_and_delivered_unless_something_prevents_it(
 ) -> None:
     _, state = fetching(**fields)
     assert (state.is_fetchable, state.is_deliverable) == (fetchable, deliverable)
+
+
+def test_records_wait_while_the_initial_commit_is_in_flight() -> None:
+    _, state = fetching()
+    for in_flight in (True, False):
+        state.set_start_commit_in_flight(in_flight)
+        assert state.is_deliverable is not in_flight
 
 
 def test_a_full_buffer_is_not_fetched_for() -> None:
@@ -351,6 +368,15 @@ def test_every_change_that_another_part_of_the_engine_must_see_makes_the_partiti
         home, state = fetching()
         change(state)
         assert home.dirty == {T0: state}
+    home, state = fetching()
+    home.drop(T0)
+    assert home.dirty == {T0: state}
+
+
+def test_a_partition_that_is_being_revoked_is_neither_fetched_nor_delivered() -> None:
+    _, state = fetching()
+    state.revoke()
+    assert (state.is_fetchable, state.is_deliverable) == (False, False)
 
 
 def test_returned_records_and_completely_returned_fetches_are_counted_once() -> None:
