@@ -6,30 +6,39 @@ import pytest
 
 from kproto.group.classic.member import Member, MemberEvent, MemberEventKind, MemberState, state, table
 from kproto.group.classic.member.state import Actions
+from kproto.machine import Cell
+
+# The states that the current handler has entered.
+_visited: list[MemberState] = []
+
+
+def _checked(kind: MemberEventKind, before: MemberState, cell: Cell) -> Cell:
+    """Return a cell that also fails if its handler enters a state that the cell does not list."""
+
+    def act(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
+        _visited.clear()
+        cell.act(member, event, now, out)
+        outside = [to.name for to in _visited if to not in cell.to]
+        assert not outside, f"{kind.name} in {before.name} moved to {outside}, which its cell does not name"
+
+    return cell._replace(act=act)
+
+
+_CHECKED = {(kind, before): _checked(kind, before, cell) for (kind, before), cell in table.TABLE.items()}
 
 
 @pytest.fixture(autouse=True)
 def checked_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail the test if a handler enters a state that its cell in `table.TABLE` does not list."""
-    dispatch, move = table.dispatch, state.move
-    visited: list[MemberState] = []
+    move = state.move
 
     def checked_move(member: Member, to: MemberState) -> None:
         if to is not member.state:
-            visited.append(to)
+            _visited.append(to)
         move(member, to)
-
-    def checked_dispatch(
-        kind: MemberEventKind, member: Member, event: MemberEvent, now: int, out: Actions
-    ) -> None:
-        before, cell = member.state, table.TABLE[kind, member.state]
-        visited.clear()
-        dispatch(kind, member, event, now, out)
-        outside = [to.name for to in visited if to not in cell.to]
-        assert not outside, f"{kind.name} in {before.name} moved to {outside}, which its cell does not name"
 
     for module in vars(table).values():
         if getattr(module, "move", None) is move:
             monkeypatch.setattr(module, "move", checked_move)
     monkeypatch.setattr(state, "move", checked_move)
-    monkeypatch.setattr(table, "dispatch", checked_dispatch)
+    monkeypatch.setattr(table, "TABLE", _CHECKED)

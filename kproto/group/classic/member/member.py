@@ -11,7 +11,7 @@ from ....wire.message import Message
 from ...protocol import MemberAction, MemberConfig, MemberEvent
 from . import leave, table, timers
 from .policy import AS_JAVA, KPROTO
-from .state import Member, MemberState
+from .state import Member, MemberState, sends_heartbeats
 
 # The errors of JoinGroup and SyncGroup after which the member rejoins and reports no error to the
 # application. MEMBER_ID_REQUIRED is not among them: it is part of every first join (KIP-394).
@@ -57,7 +57,8 @@ class ClassicMember(Member):
         return self.state is MemberState.UNSUBSCRIBING
 
     def assignment_deadline(self) -> int | None:
-        session_at = timers.session_end(self) if self.policy.lose_on_session_timeout else None
+        loses = self.policy.lose_on_session_timeout
+        session_at = timers.session_end(self, sends_heartbeats(self)) if loses else None
         return earliest(session_at, self.poll_ends_at)
 
     def is_pending(self, request: Message) -> bool:

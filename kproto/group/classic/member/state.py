@@ -68,7 +68,7 @@ class MemberState(Enum):
 S = MemberState
 # Aliases of the states that are checked on every event, because Enum attribute access is slow before Python
 # 3.12.
-STABLE, UNJOINED = S.STABLE, S.UNJOINED
+JOINING, STABLE, UNJOINED = S.JOINING, S.STABLE, S.UNJOINED
 _AFTER_RESET = {S.RELEASING, S.UNJOINED, S.FENCED, S.UNSUBSCRIBING, S.CLOSING}
 
 EDGES: Final[machine.Edges[MemberState]] = {
@@ -91,6 +91,8 @@ EDGES: Final[machine.Edges[MemberState]] = {
     S.CLOSED: frozenset(),
 }
 
+# The states from which a member rejoins.
+_BEFORE_REJOIN = {S.UNJOINED, S.RELEASING, S.STABLE, S.FAILED}
 # The states in which a member with a generation sends heartbeats.
 HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
 # The states in which max.poll.interval.ms applies to every member with a generation.
@@ -285,7 +287,7 @@ def sends_heartbeats(member: Member) -> bool:
     """
     if member.generation is None:
         return False
-    return member.state in HEARTBEATING or (member.state is S.JOINING and keeps_partitions(member))
+    return member.state in HEARTBEATING or (member.state is JOINING and keeps_partitions(member))
 
 
 def keeps_partitions(member: Member) -> bool:
@@ -314,7 +316,7 @@ def retry_heartbeat(member: Member, now: int) -> None:
 
 def back_off_from_repeated_joins(member: Member, now: int) -> None:
     """Delay the next JoinGroup if the coordinator has made the member rejoin several times in a row."""
-    rejoins = member.rejoin_needed and member.state in (S.UNJOINED, S.RELEASING, S.STABLE, S.FAILED)
+    rejoins = member.rejoin_needed and member.state in _BEFORE_REJOIN
     if rejoins and member.is_rejoining_repeatedly:
         join_at = now + backoff(member, member.joins - JOINS_WITHOUT_BACKOFF)
         member.join_at = max(member.join_at or 0, join_at)

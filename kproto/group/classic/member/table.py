@@ -111,6 +111,7 @@ class MemberEventKind(Enum):
 
 
 K = MemberEventKind
+PROCEED: Final = K.PROCEED
 
 KINDS: Final[dict[type[MemberEvent], MemberEventKind]] = {
     SubscriptionChanged: K.SUBSCRIBE,
@@ -142,22 +143,16 @@ def step(member: Member, event: MemberEvent, now: int) -> list[MemberAction]:
 
     Raises TypeError for an object that is not an event.
     """
-    kind = kind_of(event)
     out: Actions = []
-    dispatch(kind, member, event, now, out)
-    dispatch(K.PROCEED, member, event, now, out)
+    TABLE[kind_of(event), member.state].act(member, event, now, out)
+    TABLE[PROCEED, member.state].act(member, event, now, out)
     return out
-
-
-def dispatch(kind: MemberEventKind, member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Run the handler of the cell for this kind of event and the member's state."""
-    TABLE[kind, member.state].act(member, event, now, out)
 
 
 def kind_of(event: MemberEvent) -> MemberEventKind:
     """Return the row of an event. A subscription without topics and without a pattern unsubscribes (M100)."""
     kind = KINDS.get(type(event))
-    if isinstance(event, Received):
+    if kind is None and isinstance(event, Received):
         kind = RESPONSE_KINDS.get(type(event.request))
     if kind is None:
         kinds = ", ".join(kind.__name__ for kind in get_args(MemberEvent))

@@ -32,8 +32,9 @@ from .state import (
 def next_deadline(member: Member) -> int | None:
     """Return the time at which a `Tick` is due, or None if only another event can change the member."""
     has_coordinator = member.coordinator is not None
-    deadlines: list[int | None] = [member.close_ends_at, session_end(member)]
-    if has_coordinator and member.heartbeat_request is None and sends_heartbeats(member):
+    heartbeats = sends_heartbeats(member)
+    deadlines = [member.close_ends_at, session_end(member, heartbeats)]
+    if heartbeats and has_coordinator and member.heartbeat_request is None:
         deadlines.append(member.heartbeat_at)
     if _is_poll_timed(member):
         deadlines.append(member.poll_ends_at)
@@ -44,14 +45,14 @@ def next_deadline(member: Member) -> int | None:
     return earliest(*deadlines)
 
 
-def session_end(member: Member) -> int | None:
+def session_end(member: Member, heartbeats: bool) -> int | None:
     """Return the time at which the session times out, or None while the timeout does not apply.
 
-    When the session times out, the coordinator is looked up again. With `Policy.lose_on_session_timeout` all
-    partitions are also lost.
+    `heartbeats` is the result of `sends_heartbeats`. When the session times out, the coordinator is looked up
+    again. With `Policy.lose_on_session_timeout` all partitions are also lost.
     """
     loses = member.policy.lose_on_session_timeout
-    if sends_heartbeats(member):
+    if heartbeats:
         return member.session_ends_at if loses or member.coordinator is not None else None
     return member.session_ends_at if member.state is UNJOINED and keeps_partitions(member) else None
 
@@ -74,13 +75,14 @@ def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
     if _is_poll_timed(member) and member.poll_ends_at is not None and now >= member.poll_ends_at:
         _expire(member, out)
         return
-    ends_at = session_end(member)
+    heartbeats = sends_heartbeats(member)
+    ends_at = session_end(member, heartbeats)
     if ends_at is not None and now >= ends_at:
         on_session_timeout(member, now, out)
         return
     is_due = member.heartbeat_at is not None and now >= member.heartbeat_at
     can_send = member.heartbeat_request is None and member.coordinator is not None
-    if is_due and can_send and sends_heartbeats(member):
+    if is_due and can_send and heartbeats:
         send_heartbeat(member, now, out)
 
 
