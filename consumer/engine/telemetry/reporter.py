@@ -179,10 +179,10 @@ class ClientTelemetry:
                 response.client_instance_id,
                 response.subscription_id,
                 response.push_interval_ms,
-                tuple(response.accepted_compression_types),
+                tuple(dict.fromkeys(filter(_is_codec, response.accepted_compression_types))),
                 response.telemetry_max_bytes,
                 response.delta_temporality,
-                tuple(response.requested_metrics),
+                frozenset(response.requested_metrics),
             )
             self._apply(Subscribed(subscription, self._random.uniform(_LEAST_JITTER, _MOST_JITTER)))
 
@@ -228,7 +228,7 @@ class ClientTelemetry:
         return codec, compress(codec, encode(points, self._labels()))
 
     def _is_usable(self, codec: int) -> bool:
-        return 0 <= codec < len(CODECS) and codec not in self._unusable_codecs and has_codec(codec)
+        return codec not in self._unusable_codecs and has_codec(codec)
 
     def _on_pushed(self, call: Call, codec: int) -> None:
         response: Any = call.response
@@ -251,6 +251,10 @@ class ClientTelemetry:
         log.debug("%s failed: %s", call.name, call.error)
         self._node = None
         self._apply(Disabled() if isinstance(call.error, UnsupportedVersion) else Failed())
+
+
+def _is_codec(number: int) -> bool:
+    return 0 <= number < len(CODECS)
 
 
 def read_client_instance_id(

@@ -76,11 +76,16 @@ class Subscription(msgspec.Struct, frozen=True):
     max_bytes: int
     is_delta: bool
     # Prefixes of the names of metrics.
-    metrics: tuple[str, ...]
+    metrics: frozenset[str]
 
     def selects(self, name: str) -> bool:
-        """Return whether the broker wants the metric with this name of KIP-714."""
-        return self.metrics == (ALL_METRICS,) or name.startswith(self.metrics)
+        """Return whether the broker wants the metric with this name of KIP-714.
+
+        The cost does not depend on the number of prefixes, so that a broker cannot slow down the client.
+        """
+        return self.metrics == {ALL_METRICS} or any(
+            name[:size] in self.metrics for size in range(len(name) + 1)
+        )
 
 
 # ---- events

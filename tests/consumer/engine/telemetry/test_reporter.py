@@ -179,8 +179,11 @@ def test_a_response_without_an_instance_id_ends_the_pushes(stage: TelemetryStage
 
 
 def test_unknown_codecs_are_not_used(stage: TelemetryStage) -> None:
-    stage.subscribe(accepted_compression_types=[9, -1, 127])
+    stage.subscribe(accepted_compression_types=[9, -1, 127] * 10_000)
     assert stage.pushed().compression_type == 0
+    subscription = stage.telemetry.machine.subscription
+    assert subscription is not None
+    assert subscription.accepted_codecs == ()
 
 
 def test_a_rejected_codec_is_not_used_again(stage: TelemetryStage) -> None:

@@ -36,7 +36,7 @@ from tests.machines import check_cells, check_table
 
 S = TelemetryState
 ID = UUID(int=7)
-SUBSCRIPTION = Subscription(ID, 5, 1000, (4, 1), 100, True, ("*",))
+SUBSCRIPTION = Subscription(ID, 5, 1000, (4, 1), 100, True, frozenset({"*"}))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -96,7 +96,7 @@ def test_later_pushes_wait_for_a_whole_interval() -> None:
 
 def test_a_subscription_without_metrics_is_requested_again() -> None:
     machine = machine_in(S.SUBSCRIPTION_IN_PROGRESS)
-    nothing = Subscription(ID, 5, 1000, (), 100, True, ())
+    nothing = Subscription(ID, 5, 1000, (), 100, True, frozenset())
     step(machine, Subscribed(nothing, 0.5), 0)
     assert (machine.state, machine.next_request_at) == (S.SUBSCRIPTION_NEEDED, 1000)
     assert step(machine, NodeReady(), 1000) == [RequestSubscription(ID)]
@@ -106,7 +106,7 @@ def test_a_subscription_without_metrics_is_requested_again() -> None:
     ("interval", "wait"), [(0, 300_000), (-1, 300_000), (1, 100), (2**31 - 1, 2**31 - 1)]
 )
 def test_absurd_intervals_do_not_keep_the_client_busy(interval: int, wait: int) -> None:
-    absurd = Subscription(ID, 5, interval, (), 100, True, ("*",))
+    absurd = Subscription(ID, 5, interval, (), 100, True, frozenset({"*"}))
     machine = machine_in(S.PUSH_NEEDED, absurd)
     assert machine.next_request_at == wait
     step(machine, NodeReady(), wait)
@@ -178,7 +178,7 @@ def test_every_answer_to_the_last_push_ends_the_pushes(event: TelemetryEvent) ->
     [(("*",), True), (("org.a", "org.b"), True), (("org.b",), False), ((), False), (("",), True)],
 )
 def test_a_subscription_selects_by_prefix(metrics: tuple[str, ...], selected: bool) -> None:
-    subscription = Subscription(ID, 5, 1000, (), 100, True, metrics)
+    subscription = Subscription(ID, 5, 1000, (), 100, True, frozenset(metrics))
     assert subscription.selects("org.apache.kafka") is selected
 
 
@@ -188,7 +188,7 @@ def test_a_subscription_selects_by_prefix(metrics: tuple[str, ...], selected: bo
             [
                 NodeReady(),
                 Subscribed(SUBSCRIPTION, 1.0),
-                Subscribed(Subscription(ID, 5, -1, (), 0, False, ()), 0.5),
+                Subscribed(Subscription(ID, 5, -1, (), 0, False, frozenset()), 0.5),
                 Pushed(),
                 Failed(),
                 Disabled(),
