@@ -20,7 +20,7 @@ from consumer.engine.producer.accumulator import (
     RECORD_OVERHEAD,
     RecordAccumulator,
 )
-from consumer.engine.producer.batches import NO_BATCH, ProducerBatch
+from consumer.engine.producer.batches import NO_BATCH, ProducerBatch, split_batch
 from consumer.engine.timeouts import SENDER_WAKEUP_MS
 from consumer.options import producer_options
 from kproto.errors import BrokerError, IllegalState
@@ -280,6 +280,27 @@ def test_the_callbacks_of_a_batch_are_called_once_and_failures_without_one_are_c
         records.mark_failure_known(batch, 0)
     assert records.take_failures().count == 2
     assert (records.take_failures().count, records.open_records, records.buffered) == (0, 0, 0)
+
+
+def test_the_callbacks_of_a_split_batch_are_called_with_the_parts_of_their_records() -> None:
+    records = accumulator()
+    batch = put(records, (MOMENTS[0], None, b"0", ()))
+    for number in range(1, 4):
+        put(records, (MOMENTS[0], None, b"%d" % number, ()))
+    called: list[int] = []
+    for number in range(4):
+        assert records.add_callback(batch, number, lambda number=number: called.append(number))
+    records.seal(batch)
+    batch.encode("none", None)
+    parts, places = split_batch(batch, [range(3), range(3, 4)])
+    records.on_split(batch, parts, places)
+    assert list(records.open) == parts
+    first, last = parts
+    for part in (last, first):
+        for callback in records.end_batch(part):
+            callback()
+    assert called == [3, 0, 1, 2]
+    assert (records.open_records, records.buffered) == (0, 0)
 
 
 class SendingFinalizer:

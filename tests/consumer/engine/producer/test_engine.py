@@ -18,7 +18,12 @@ from kproto.errors import (
     UnknownTopic,
 )
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kproto.messages.metadata import MetadataRequest
+from kproto.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 from kproto.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -500,6 +505,44 @@ def test_an_encoding_error_fails_only_its_own_batch() -> None:
     assert world.run(1_000, until=lambda: all(batch.done for batch in sent))
     assert [batch.error is None for batch in sent] == [False, True, True]
     assert values_of(world, "t", 0) == ["1", "2"]
+
+
+def test_a_request_has_at_most_max_request_size_bytes() -> None:
+    world = World({"t": 5})
+    a = world.producer(linger_ms=50, max_request_size=17_000)
+    first = a.must_send("t", "x", partition=0)
+    assert world.run(1_000, until=lambda: first.done)
+    sent = [a.must_send("t", "x" * 5_000, partition=index) for index in range(5)]
+    a.engine.flush()
+    a.tick()
+    assert world.run(1_000, until=lambda: all(batch.done for batch in sent))
+    assert [batch.error for batch in sent] == [None] * 5
+    requests = [
+        [len(entry.records or b"") for topic in request.topic_data for entry in topic.partition_data]
+        for request in world.requests_of(a, ProduceRequest)[1:]
+    ]
+    assert sorted(map(len, requests)) == [2, 3]
+    assert max(map(sum, requests)) <= 17_000
+
+
+def test_buffered_records_fail_if_their_topic_cannot_be_written_to() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=200, metadata_max_age_ms=60_000)
+    batch = a.must_send("t", "x")
+    a.tick()
+    a.engine.core.view.forget_leader(batch.partition)
+    denied = MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name="t", partitions=[])
+
+    def deny(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, MetadataRequest):
+            return None
+        host, port = a.engine.core.network.bootstrap[0]
+        broker = MetadataResponseBroker(node_id=1, host=host, port=port)
+        return MetadataResponse(brokers=[broker], topics=[denied])
+
+    world.tamper = deny
+    assert world.run(2_000, until=lambda: batch.done)
+    assert isinstance(batch.error, NotAuthorized)
 
 
 def test_after_a_long_freeze_received_responses_are_handled_before_timeouts() -> None:

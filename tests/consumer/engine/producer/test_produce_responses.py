@@ -13,6 +13,7 @@ from kproto.messages.metadata import MetadataRequest
 from kproto.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -179,12 +180,65 @@ def test_a_leader_error_without_a_new_leader_looks_the_leader_up() -> None:
 
     world.tamper = reject_once
     second = producer.must_send("t", "y")
+    assert world.run(until=lambda: second.failures == 1)
+    assert producer.engine.core.view.leader(second.partition) is None
     assert not world.run(400, until=lambda: second.done)
     # The metadata is requested during the backoff of the batch.
     assert len(world.requests_of(producer, MetadataRequest)) == requests + 1
     assert world.run(until=lambda: second.done)
     assert second.error is None
     assert len(world.requests_of(producer, MetadataRequest)) == requests + 1
+
+
+def test_the_address_of_a_new_leader_in_a_produce_response_is_used() -> None:
+    """KIP-951: the response has the address of the leader that it names."""
+    world = World({"t": 1}, brokers=2)
+    world.elect("t", 0, 1)
+    producer = world.producer(linger_ms=0)
+    first = producer.must_send("t", "x")
+    assert world.run(until=lambda: first.done)
+    brokers = producer.engine.core.view.brokers
+    endpoint = NodeEndpoint(node_id=2, host="moved", port=brokers[2].port, rack="r")
+
+    def name_address(client: Client, request: Any, version: int) -> ProduceResponse | None:
+        response = reject(ErrorCode.NOT_LEADER_OR_FOLLOWER)(client, request, version)
+        if response is not None:
+            response.node_endpoints = [endpoint]
+        return response
+
+    world.tamper = name_address
+    second = producer.must_send("t", "y")
+    assert world.run(until=lambda: second.failures == 1)
+    assert (brokers[2].host, brokers[2].rack) == ("moved", "r")
+
+
+def test_a_batch_whose_records_are_all_invalid_fails_as_a_whole() -> None:
+    world = World({"t": 1})
+    producer = world.producer(linger_ms=100)
+    errors = [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=f"number {index}")
+        for index in range(3)
+    ]
+    world.tamper = reject(ErrorCode.INVALID_RECORD, record_errors=errors)
+    sent = [producer.deliver("t", value) for value in "abc"]
+    producer.flush()
+    assert world.run(until=lambda: all(delivery.done() for delivery in sent))
+    assert {str(delivery.exception()) for delivery in sent} == {str(sent[0].exception())}
+    assert "t-0, 3 records: record 0: number 0" in str(sent[0].exception())
+    assert len(world.requests_of(producer, ProduceRequest)) == 1
+
+
+def test_a_response_to_a_batch_that_has_failed_meanwhile_changes_nothing() -> None:
+    world = World({"t": 1}, latency=(50, 50))
+    producer = world.producer(linger_ms=0, retry_backoff_ms=300, retry_backoff_max_ms=300)
+    batch = producer.must_send("t", "x")
+    producer.tick()
+    assert world.run(until=lambda: bool(batch.queue.in_flight))
+    producer.engine.responses.fail_batch(batch, AuthenticationFailed("h:1", "a wrong password"))
+    error = batch.error
+    producer.engine.responses.on_no_response(batch, RequestTimedOut("Produce", 100))
+    assert batch.error is error
+    assert (list(batch.queue.waiting), batch.queue.in_flight, batch.failures) == ([], [], 0)
 
 
 @pytest.mark.parametrize("names_them", [True, False])
