@@ -309,6 +309,7 @@ def test_an_unknown_request_is_marked_in_its_header(frame: str, at: int, why: st
     dissection = dissect(bytes.fromhex(frame))
     assert dissection.error is not None
     assert dissection.error.offset == at
+    assert (dissection.parts[0].version, dissection.error.version) == (1, 1)
     assert why in list(lines(dissection))[-1]
 
 

@@ -222,6 +222,19 @@ def test_a_cooperative_member_keeps_what_it_still_owns_and_gets() -> None:
     ]
 
 
+def test_a_member_that_left_revokes_nothing_when_it_joins_again() -> None:
+    history = GroupHistory()
+    assignment = Assignment(partitions=(TopicPartition("t", 0),)).encode()
+    history.add(stage.exchange(100, join_request(()), join_response(1)))
+    assigned = SyncGroupResponse(error_code=0, assignment=assignment)
+    history.add(stage.exchange(110, sync_request(1), assigned))
+    left = LeaveGroupRequest(group_id="g", member_id="a-1")
+    history.add(stage.exchange(120, left, LeaveGroupResponse(error_code=0)))
+    history.add(stage.exchange(200, join_request(()), join_response(2)))
+    changes = [(event.at, event.kind) for event in history.all() if event.member == "a"]
+    assert changes == [(100, "rejoining"), (111, "assigned"), (120, "left"), (200, "rejoining")]
+
+
 def test_an_assignment_of_another_protocol_type_changes_no_ownership() -> None:
     history = GroupHistory()
     history.add(stage.exchange(100, join_request(()), join_response(1)))
