@@ -492,7 +492,8 @@ class ConsumerEngine:
         if self.options.group_id is None:
             raise IllegalState(NO_GROUP)
         _require_offsets(event.offsets)
-        # The commit of these partitions has been requested, and no later commit contains them.
+        # The last commit before the revocation of these partitions is already under way. It would not contain
+        # an offset that is stored now.
         late = self.group.committing_revoked
         for partition, (offset, epoch, metadata) in event.offsets.items():
             if partition not in late and (state := self.core.partitions.get(partition)) is not None:

@@ -104,7 +104,7 @@ def compact(partition: Partition, config: Config, now: int) -> bool:
 
 
 def _compaction_end(partition: Partition, config: Config, now: int) -> int:
-    """Return the base offset of the first segment that is not compacted."""
+    """Return the base offset of the first segment that must not be compacted yet."""
     log, lag = partition.log, int(config("min.compaction.lag.ms"))
     ends = [segment.base_offset for segment in log.segments[1:]]
     for segment, end in zip(log.segments, ends, strict=False):

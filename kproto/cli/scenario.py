@@ -27,7 +27,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "switch": {"action": argparse.BooleanOptionalAction},
 }
 
-# Name of a set of stories that run together -> the parameters that the set accepts.
+# Name of a set of scenarios that run together -> the parameters that the set accepts.
 _MATRICES = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),

@@ -208,8 +208,8 @@ class RebalanceCauses:
 def named(reasons: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
     """Replace the member ids in the coordinator's reasons by names.
 
-    A client's reason at the end of a coordinator's reason is removed if it states a consequence of the
-    rebalance (`CONSEQUENCES`).
+    A coordinator's reason may end with the reason that a client sent. The client's reason is removed if it
+    states a consequence of the rebalance, not a cause (`CONSEQUENCES`).
     """
     result: list[str] = []
     for reason in reasons:

@@ -185,8 +185,8 @@ class Side:
     def end(
         self, who: str, *, committed: bool = True, name: str = "x", version: int = 5, settle: bool = True
     ) -> Any:
-        """End the transaction. With transactions version 2 the producer `who` then has the new epoch. A
-        producer named `who'` keeps the old epoch.
+        """End the transaction. With transaction.version 2, the producer `who` then has the new epoch. The old
+        epoch stays available under the name of the producer with an apostrophe ("a'" for "a").
         """
         producer_id, epoch = self.who[who]
         request = EndTxnRequest(

@@ -1,4 +1,4 @@
-"""Each scenario follows each parameter that it takes, and rejects the others with the reason."""
+"""Each parameter of a scenario has an effect. The error for any other parameter says why it has none."""
 
 from __future__ import annotations
 

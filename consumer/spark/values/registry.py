@@ -1,4 +1,4 @@
-"""The schema registry that the options of a query name."""
+"""The schema registry whose address is in the options of a query."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class LegacyPoll:
 
     deadline: int
     timeout_ms: int
-    # Whether the next event ends the poll.
+    # Whether poll() returns after the next event, because its timeout has expired.
     ends_with_next_event: bool = False
 
 

@@ -64,7 +64,11 @@ class _Movements:
             self._record(partition, (previous_pair[0], new))
 
     def partition_to_move(self, partition: TopicPartition, old: str, new: str) -> TopicPartition:
-        """Return the partition to move: one that has been moved from `new` to `old`, or else `partition`."""
+        """Return the partition to move from `old` to `new`.
+
+        If a partition of the same topic has been moved from `new` to `old` before, it is moved back, so that
+        both moves cancel out. Otherwise `partition` is moved.
+        """
         pairs = self.by_topic.get(partition.topic)
         if pairs is None:
             return partition

@@ -99,7 +99,7 @@ class ModelClient(Client):
     def leaving(self) -> frozenset[TopicPartition]:
         """The owned partitions on which the model no longer works (sarama-cluster, a fenced librdkafka).
 
-        No callback reported the loss of these partitions.
+        The model calls no callback when it stops working on them, so they still count as owned.
         """
         works_on: frozenset[TopicPartition] | None = getattr(self.state, "works_on", None)
         return frozenset() if works_on is None else frozenset(self.owned - works_on)

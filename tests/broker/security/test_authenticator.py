@@ -1,4 +1,4 @@
-"""SASL logins and sessions of the broker's machine."""
+"""SASL logins and sessions in the state machine of the embedded broker."""
 
 from __future__ import annotations
 

@@ -75,9 +75,9 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
 class Restored(World):
-    """A world whose cluster is restored when `restored` is set. The broker id and the epoch then change.
+    """A world whose cluster is replaced by a restored backup when `restored` is set.
 
-    Broker 9, the leader in epoch 5, is now broker 1, the leader in epoch 0.
+    Broker 9, the leader in leader epoch 5, is then broker 1, the leader in leader epoch 0.
     """
 
     restored = False

@@ -37,7 +37,7 @@ REFUSING: Address = (socket.AF_INET, ("127.0.0.1", 1))
 
 
 class Engine:
-    """`Sockets` whose connections end in this process."""
+    """`Sockets` whose connections lead to sockets of the test, not to a broker."""
 
     def __init__(self) -> None:
         self.sockets = Sockets()

@@ -389,7 +389,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make this process look like a Spark worker that has read nothing yet."""
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
     monkeypatch.setattr(partition_reader, "_frozen", set[int]())
-    gc.unfreeze()  # tests/conftest.py has called gc.freeze() after the imports.
+    gc.unfreeze()  # The objects that tests/conftest.py froze after the imports count as not frozen.
     yield
     gc.unfreeze()
     gc.freeze()

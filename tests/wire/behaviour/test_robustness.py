@@ -39,7 +39,7 @@ NEWEST_AND_OLDEST = [
 
 @dataclass(frozen=True)
 class Effort:
-    """The extent of the tests in a profile.
+    """How many versions and corrupted bytes are tested in a profile of Hypothesis.
 
     The profile `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all
     versions with five replacements per byte, or two for messages whose lists have three elements. `soak`
