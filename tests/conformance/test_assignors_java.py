@@ -1,10 +1,11 @@
 """Kafka's four assignors and kproto's get the same inputs. The assignments are equal if Java's is unique.
 
 Java keeps members in hash maps. Each input is therefore tried with several sets of member ids. The ids of
-each set are in the same order, but have other hash codes. If all of Java's assignments are equal and all members subscribe to the same topics, kproto's
-assignment must equal Java's. Java's assignments may differ, for example if several members own one partition
-more than their quota and only some of them may keep it. In these cases kproto's assignment must be at least
-as good in balance, then in retained partitions, then in matching racks.
+each set are in the same order, but have other hash codes. If all of Java's assignments are equal and all
+members subscribe to the same topics, kproto's assignment must equal Java's. Java's assignments may differ,
+for example if several members own one partition more than their quota and only some of them may keep it. In
+these cases kproto's assignment must be at least as good in balance, then in retained partitions, then in
+matching racks.
 """
 
 from __future__ import annotations

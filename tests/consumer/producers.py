@@ -96,7 +96,7 @@ def end(producer: Any) -> None:
 
 
 def later(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Run a function in another thread. Return the thread, and a list to which it appends the result or error."""
+    """Run a function in another thread. Return the thread, and the list for its result or error."""
     results: list[Any] = []
 
     def run() -> None:

@@ -605,7 +605,7 @@ def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.Mon
 
 
 def looking_up(reset: str = "earliest") -> tuple[World, ModelClient]:
-    """Return a consumer of a partition with ten records. Its ListOffsets request has arrived at the broker."""
+    """Return a consumer of a partition with ten records, whose start offset is being looked up."""
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))
     a = world.join("a", librdkafka, group_id="g", reset=reset)
