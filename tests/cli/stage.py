@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -108,6 +109,8 @@ class Shell:
         printed = self.capsys.readouterr()
         self.errors = printed.err
         assert result == code, printed
+        # An error names the option before its value.
+        assert not re.match(r"kproto [\w-]+: [^=]*='--[a-z]", printed.err), printed.err
         return printed.out.splitlines()
 
     def json(self, words: str, *more: str, code: int = 0) -> list[dict[str, Any]]:

@@ -136,18 +136,24 @@ def test_a_partition_that_does_not_exist_is_not_moved(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "allowed"),
     [
-        ("reassign t:0=x", "allowed: a partition and its brokers, as in flights:0=1,2"),
-        ("reassign t:0=2147483648", "allowed: a partition and its brokers, as in flights:0=1,2"),
-        ("reassign t:2147483648=1", "allowed: a partition and its brokers, as in flights:0=1,2"),
-        ("reassign t:0=1,1", "allowed: a partition and its brokers, as in flights:0=1,2"),
+        ("reassign t:0=x", "TOPIC:P=NODES='t:0=x' is not allowed; allowed: a partition and its brokers"),
+        (
+            "reassign t:0=2147483648",
+            "TOPIC:P=NODES='t:0=2147483648' is not allowed; allowed: a partition",
+        ),
+        (
+            "reassign t:2147483648=1",
+            "TOPIC:P=NODES='t:2147483648=1' is not allowed; allowed: a partition",
+        ),
+        ("reassign t:0=1,1", "TOPIC:P=NODES='t:0=1,1' is not allowed; allowed: a partition and its brokers"),
         ("reassign", "allowed: TOPIC:P=NODES or --file"),
         ("reassignments t:2147483648", "allowed: TOPIC or TOPIC:P,P"),
         ("reassign t:0=1 t:0=2", "allowed: each partition once"),
         ("reassign --file /no/such/file", "allowed: a readable file"),
-        ("verify t:0=cancel", "allowed: the nodes of the partition"),
+        ("verify t:0=cancel", "TOPIC:P=NODES='t-0=cancel' is not allowed; allowed: the nodes of the part"),
         ("propose t --brokers 1,1", "'1,1' is not a list of different node ids"),
         ("propose t --brokers 2147483648", "'2147483648' is not a list of different node ids"),
-        ("propose t --brokers 7", "allowed: 1"),
+        ("propose t --brokers 7", "--brokers='7' is not allowed; allowed: 1"),
     ],
 )
 def test_invalid_arguments_are_named(shell: Shell, words: str, allowed: str) -> None:
