@@ -28,7 +28,7 @@ from consumer.engine.network.transport import (
 )
 from consumer.resolver import Address, Resolved
 from consumer.security.failures import CLOSED, NoToken, TlsFailed
-from kproto.wire.frame import frame
+from kproto.wire.frame import ReceiveBuffer, frame
 from tests.consumer.stage import PlainPipe
 
 A: Address = (socket.AF_INET, ("127.0.0.1", 9092))
@@ -138,6 +138,63 @@ def test_a_tls_alert_without_tls_is_a_failure_of_the_configuration() -> None:
     assert isinstance(event, Broken)
     assert event.denied
     assert connection.transport.actions[0] == "close"
+
+
+class Socket:
+    """The transport's own socket. Each direct read gets a number of bytes, or raises an error."""
+
+    def __init__(self, *answers: int | Exception) -> None:
+        self.answers = list(answers)
+
+    def recv_into(self, room: memoryview, size: int, flags: int) -> int:
+        assert (size, flags) == (0, streams_module.NOW)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        room[:answer] = bytes(answer)
+        return answer
+
+
+def events_of_direct_reads(sock: Any, size: int) -> list[NetworkEvent]:
+    """Let the loop read the size of a response, and the socket the rest."""
+    connection = Connection()
+    connection.protocol.sock = sock
+    connection.receive(size.to_bytes(4, "big"))
+    return connection.events
+
+
+LONG = ReceiveBuffer.MIN_SIZE + 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "events"),
+    [
+        ((2, LONG - 3, 1), [Answer(1, bytes(LONG))]),
+        ((2, BlockingIOError()), []),
+        ((2, 0), []),  # The transport reports the end.
+        ((ConnectionResetError(104, "Connection reset by peer"),), [Broken(1, "connection reset by peer")]),
+        ((MemoryError(),), [Broken(1, "no memory for the response")]),
+    ],
+)
+def test_the_rest_of_a_long_response_is_read_from_the_socket(
+    answers: Any, events: list[NetworkEvent]
+) -> None:
+    sock = Socket(*answers)
+    assert events_of_direct_reads(sock, LONG) == events
+    assert sock.answers == []
+
+
+def test_direct_reads_are_limited_so_that_other_connections_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams_module, "MAX_READS", 3)
+    sock = Socket(*[1] * 5)
+    assert events_of_direct_reads(sock, LONG) == []
+    assert len(sock.answers) == 2
+
+
+def test_a_short_response_is_read_by_the_loop() -> None:
+    assert events_of_direct_reads(Socket(), 100) == []
 
 
 def test_a_long_response_in_progress_is_reported_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,6 +430,34 @@ def test_only_an_address_with_successors_has_a_limited_time(is_last: bool) -> No
     asyncio.run(run())
 
 
+def test_a_connection_that_is_shut_while_its_dialer_runs_cancels_the_dialer() -> None:
+    async def run() -> None:
+        engine = Engine()
+        tasks: list[Any] = []
+
+        async def dial(host: str, port: int) -> socket.socket:
+            tasks.append(asyncio.current_task())
+            await asyncio.sleep(60)
+            raise AssertionError("the dialer was not cancelled")
+
+        async def cancel(host: str, port: int) -> socket.socket:
+            raise asyncio.CancelledError
+
+        engine.streams.perform(Open(1, "kafka", 9092, dialer=dial))
+        await turns()
+        engine.streams.perform(Shut(1))
+        await turns()
+        assert tasks[0].cancelled()
+        # A dialer that cancels itself has failed: the connection was not shut.
+        engine.streams.perform(Open(2, "kafka", 9092, dialer=cancel))
+        await turns()
+        (event,) = engine.events
+        assert isinstance(event, Broken)
+        assert event.key == 2
+
+    asyncio.run(run())
+
+
 def test_ctrl_c_in_a_dialer_ends_the_loop() -> None:
     async def dial(host: str, port: int) -> socket.socket:
         raise KeyboardInterrupt
@@ -544,6 +629,47 @@ def test_results_of_threads_for_connections_that_were_shut_are_dropped() -> None
         assert dialing.result().sock is sockets[1]
         assert [sock.fileno() == -1 for sock in sockets.values()] == [False, True, True]
         sockets[1].close()
+
+    asyncio.run(run())
+
+
+def test_a_shut_connection_forgets_its_dialer_and_closes_its_socket() -> None:
+    async def run() -> None:
+        engine = Engine()
+        forgotten: list[int] = []
+
+        def dial(*arguments: object) -> None:
+            return None
+
+        engine.streams._dials.dial = dial  # type: ignore[method-assign]
+        engine.streams._dials.forget = forgotten.append  # type: ignore[method-assign]
+        with socket.socket() as late:
+            for key in (1, 2):
+                engine.streams.perform(Open(key, "kafka", 9092, dialer=socket.create_connection))
+            await turns()
+            engine.streams._dialing[2].set_result(Dialed(2, late))
+            for key in (1, 2):
+                engine.streams.perform(Shut(key))
+            await turns()
+            assert late.fileno() == -1
+        assert sorted(forgotten) == [1, 2]
+        assert engine.streams._dialing == {}
+        assert engine.events == []
+
+    asyncio.run(run())
+
+
+def test_a_dialer_that_fails_at_once_is_reported() -> None:
+    async def run() -> None:
+        engine = Engine()
+
+        def dial(*arguments: object) -> Dialed:
+            return Dialed(1, None, "no thread")
+
+        engine.streams._dials.dial = dial  # type: ignore[method-assign]
+        engine.streams.perform(Open(1, "kafka", 9092, dialer=socket.create_connection))
+        await turns()
+        assert engine.events == [Broken(1, "no thread")]
 
     asyncio.run(run())
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from consumer import GroupChange, Producer, clock
+from consumer.blocking.sockets import Sockets
 from consumer.engine import events as ev
 from kproto.errors import IllegalState, RequestTimedOut
 
@@ -151,3 +152,28 @@ def test_reports_and_callbacks_of_the_engine_reach_the_application(producer: Pro
     assert runtime.changes == before + 1
     runtime._callbacks.close(10)  # The callback of `events` runs in the thread of the callbacks.
     assert changes == [change]
+
+
+def test_the_child_of_a_fork_waits_neither_for_callbacks_nor_for_records(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent's threads do not exist in the child, so the child must not use their locks and queues."""
+    runtime: Any = producer._runtime
+    old = runtime._callbacks, runtime.waiters.lock, runtime.sockets
+    producer.send("t", b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "sockets", Sockets())
+        sockets = runtime.sockets
+        runtime.on_fork()
+        assert runtime.forked
+        assert runtime._callbacks is not old[0]
+        assert runtime.waiters.lock is not old[1]
+        assert runtime.records.guard is runtime.waiters.lock
+        assert runtime._kept == []
+        assert sockets._closed
+    runtime.forked = False
+
+
+def test_the_interpreter_ends_without_waiting_for_the_thread(producer: Producer) -> None:
+    assert producer._runtime.thread.daemon
+    assert producer._runtime.thread.name == "kproto-producer-kproto"

@@ -206,12 +206,16 @@ class Owner:
         self.is_free = is_free
         self.requested = requested
         self.returned = 0
+        self.recalls = 0
 
     def borrow(self) -> bool:
         return self.is_free
 
     def give_back(self) -> None:
         self.returned += 1
+
+    def recall(self) -> None:
+        self.recalls += 1
 
 
 class ReadSockets:
@@ -285,3 +289,34 @@ def test_an_exception_while_a_waiting_thread_reads_fails_the_client(
                 runtime._read(runtime.changes, 0.5)
     assert failures == [error]
     assert owner.returned == 1
+
+
+@pytest.mark.parametrize("has_future", [False, True])
+@pytest.mark.parametrize("uses_tls", [False, True])
+@pytest.mark.parametrize("is_exclusive", [False, True])
+def test_over_tls_the_engines_thread_reads_while_a_call_waits_for_a_future(
+    reader: Consumer,
+    monkeypatch: pytest.MonkeyPatch,
+    has_future: bool,
+    uses_tls: bool,
+    is_exclusive: bool,
+) -> None:
+    """A caller that waits for a future does not read the sockets. Only consumers are exclusive."""
+    runtime: Any = reader._runtime
+    owner = Owner(is_free=True)
+    with runtime.locked(), monkeypatch.context() as patch:
+        sockets: Any = ReadSockets()
+        sockets.uses_tls = uses_tls
+        patch.setattr(runtime, "sockets", sockets)
+        patch.setattr(runtime, "owner", owner)
+        patch.setattr(runtime, "exclusive", is_exclusive)
+        patch.setattr(runtime, "_open", {Future()} if has_future else set())
+        runtime.wakes_at = 0
+        runtime._rouse()
+        assert sockets.wakes == 0  # The engine's thread is awake.
+    assert owner.recalls == (has_future and uses_tls and is_exclusive)
+
+
+def test_the_interpreter_ends_without_waiting_for_the_thread(reader: Consumer) -> None:
+    assert reader._runtime.thread.daemon
+    assert reader._runtime.thread.name == "kproto-consumer-kproto"

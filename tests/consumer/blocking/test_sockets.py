@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from consumer.engine.network.transport import (
     Answer,
     Broken,
     Data,
+    GetToken,
     NetworkEvent,
     Open,
     Opened,
@@ -317,6 +319,87 @@ def test_the_child_of_a_fork_closes_its_copies_without_a_message(engine: Engine)
     engine.sockets.abandon()
     engine.sockets.close()
     assert peer.recv(100) == b""
+
+
+def test_without_free_descriptors_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Any:
+        raise OSError(24, "Too many open files")
+
+    selector = selectors.DefaultSelector()
+    monkeypatch.setattr(selectors, "DefaultSelector", lambda: selector)
+    monkeypatch.setattr(socket, "socketpair", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        Sockets()
+    with pytest.raises((ValueError, RuntimeError, KeyError)):
+        selector.get_key(0)
+
+
+def test_a_dialer_whose_thread_cannot_start_breaks_the_connection(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dial(host: str, port: int) -> socket.socket:
+        raise AssertionError("no thread calls the dialer")
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        engine.sockets.perform(Open(1, "kafka", 9092, dialer=dial))
+    (event,) = engine.events()
+    assert isinstance(event, Broken)
+    assert "can't start new thread" in event.why
+
+
+def test_a_closed_socket_of_a_dialer_breaks_the_connection(engine: Engine) -> None:
+    closed = socket.socket()
+    closed.close()
+    engine.sockets._sockets[1] = _Socket(("kafka", 9092), None, ReceiveBuffer(100))
+    engine.sockets._on_dialed(Dialed(1, closed), engine.sockets._events)
+    (event,) = engine.events()
+    assert isinstance(event, Broken)
+    assert engine.sockets._sockets == {}
+
+
+def test_a_token_request_that_fails_at_once_breaks_the_connection(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def request(*arguments: Any) -> list[NetworkEvent]:
+        asked.append(arguments)
+        return [Broken(1, "no token")]
+
+    monkeypatch.setattr(engine.sockets._tokens, "request", request)
+    engine.sockets.perform(GetToken(1, "source"))  # type: ignore[arg-type]
+    assert engine.events() == [Broken(1, "no token")]
+    assert asked == [(1, "source", engine.sockets._sockets)]
+
+
+def test_a_write_that_fails_at_once_is_left_to_the_engines_thread(engine: Engine) -> None:
+    peer = engine.connect(1)
+    engine.events()
+    action = Write(1, b"x")
+    todo = deque_of(action)
+    assert engine.sockets.write_at_once(todo)
+    assert (len(todo), peer.recv(9)) == (0, b"x")
+    peer.close()
+    todo = deque_of(action)
+    assert not engine.sockets.write_at_once(todo)
+    assert list(todo) == [action]
+    engine.sockets.perform(action)
+    (event,) = engine.events()
+    assert isinstance(event, Broken)
+    assert event.why == "broken pipe"
+
+
+def test_bytes_over_tls_that_are_no_responses_break_the_connection(engine: Engine) -> None:
+    peer, _ = engine.tls_connection()
+    peer.sendall((1 << 30).to_bytes(4, "big") + b"x")
+    (event,) = engine.events()
+    assert isinstance(event, Broken)
+    assert not event.denied
+    assert peer.recv(100) == b"close_notify"
 
 
 def test_a_wake_ends_a_wait_once(engine: Engine) -> None:
