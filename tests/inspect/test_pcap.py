@@ -15,7 +15,7 @@ from kproto.cli.watch import capture_file
 from kproto.errors import ConfigError
 from kproto.inspect.capture import frames
 from kproto.inspect.exchanges import Conversation
-from kproto.inspect.pcap import PcapWriter
+from kproto.inspect.pcap import PcapWriter, _checksum
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -127,6 +127,19 @@ def test_both_checksums_are_correct() -> None:
         at += 16 + size
         packets += 1
     assert packets == 4
+
+
+def test_a_segment_has_an_ip_header_without_options_or_fragments() -> None:
+    file = io.BytesIO()
+    PcapWriter(file).write_frame(CLIENT, BROKER, True, heartbeat_request(0), AT)
+    header = file.getvalue()[40:60]
+    assert (header[:2], header[4:10]) == (b"\x45\0", b"\0\0\x40\0\x40\6")
+    assert header[12:] == bytes([10, 0, 0, 7, 10, 0, 0, 1])
+
+
+def test_a_sum_of_all_ones_is_a_checksum_of_zero() -> None:
+    assert _checksum(b"\xff\xff") == b"\0\0"
+    assert _checksum(b"\xff\xff\0\1") == b"\xff\xfe"
 
 
 def test_the_ip_header_contains_the_length_of_its_packet() -> None:
