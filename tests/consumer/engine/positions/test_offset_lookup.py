@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from consumer.engine.positions.partition_states import SubscriptionState
 from kproto.error_codes import ErrorCode
 from kproto.errors import NoOffsetForPartition, OffsetOutOfRange, UnsupportedVersion
 from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -25,7 +26,7 @@ from kproto.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from tests.consumer.engine.stage import numbers, world_with_records
+from tests.consumer.engine.stage import caught_up_member, numbers, world_with_records
 from tests.consumer.stage import Client, World, tp
 
 T0 = tp("t", 0)
@@ -206,6 +207,23 @@ def test_without_a_group_and_a_policy_the_missing_position_is_raised_at_once() -
     )
 
 
+@pytest.mark.parametrize(("duration", "ago"), [("PT100S", 100_000), ("P100000D", None)])
+def test_a_duration_is_counted_from_now_and_begins_with_1970_at_the_earliest(
+    duration: str, ago: int | None
+) -> None:
+    """The policy by_duration looks up a timestamp (KIP-1106)."""
+    world = world_with_records()
+    a = world.consumer(auto_offset_reset=f"by_duration:{duration}")
+    a.assign({T0: None})
+    assert world.run(1_000, until=lambda: bool(world.requests_of(a, ListOffsetsRequest)))
+    (request, *_) = world.requests_of(a, ListOffsetsRequest)
+    timestamp = request.topics[0].partitions[0].timestamp
+    if ago is None:
+        assert timestamp == 0
+    else:
+        assert 0 <= a.engine.core.wall() - timestamp - ago < 1_000
+
+
 def test_without_a_policy_an_offset_out_of_range_is_raised_with_its_partition_and_offset() -> None:
     world = world_with_records()
     a = world.consumer(auto_offset_reset="none")
@@ -231,6 +249,65 @@ def test_the_offsets_of_all_partitions_are_requested_if_new_ones_have_another_po
     assert world.run(until=lambda: bool(world.requests_of(a, OffsetFetchRequest)))
     (request,) = world.requests_of(a, OffsetFetchRequest)
     assert [sorted(topic.partition_indexes) for topic in request.groups[0].topics] == [partitions]
+
+
+@pytest.mark.rule("M206")
+@pytest.mark.parametrize(
+    ("existed", "first", "others_committed", "is_new"),
+    [
+        ({"t": 1}, False, False, True),
+        ({"t": 2}, False, True, False),
+        ({}, False, False, False),
+        ({}, False, True, True),
+        ({}, True, False, False),
+        ({}, True, True, False),
+    ],
+)
+def test_a_partition_is_new_by_the_first_assignment_or_by_the_commits_of_its_topic(
+    existed: dict[str, int], first: bool, others_committed: bool, is_new: bool
+) -> None:
+    world = world_with_records()
+    a = caught_up_member(world)
+    lookup = a.engine.offset_lookup
+    lookup.existed, lookup.first = existed, first
+    state = SubscriptionState().add(tp("t", 1))
+    assert lookup._is_new(state, others_committed) is is_new
+    manual = world.consumer(group_id="h").engine.offset_lookup
+    manual.existed, manual.first = existed, first
+    assert not manual._is_new(state, others_committed)
+
+
+@pytest.mark.parametrize(("committed_offset", "start"), [(4, 0), (-1, 10)])
+def test_a_partition_without_a_commit_is_new_if_another_one_of_its_topic_has_one(
+    committed_offset: int, start: int
+) -> None:
+    world = World({"t": 2})
+    world.write("t", 1, *numbers(0, 10))
+    a = caught_up_member(world, auto_offset_reset="latest", on_new_partition="earliest", records=0)
+    assert world.run(until=lambda: len(a.owned) == 2)
+    world.run(1_000)
+    lookup, states = a.engine.offset_lookup, a.engine.core.partitions
+    lookup.existed, lookup.first = {}, False
+    entries = [
+        OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=offset, metadata="", error_code=0
+        )
+        for index, offset in ((0, committed_offset), (1, -1))
+    ]
+
+    def tamper(client: Client, request: Any, version: int) -> OffsetFetchResponse | None:
+        if not isinstance(request, OffsetFetchRequest):
+            return None
+        topic = request.groups[0].topics[0]
+        topics = [OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=entries)]
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
+
+    world.tamper = tamper
+    known = len(a.changes_of("reset"))
+    states.states[tp("t", 1)].await_committed_offset()
+    a.tick()
+    assert world.run(1_000, until=lambda: len(a.changes_of("reset")) > known)
+    assert a.changes_of("reset")[-1].offset == start
 
 
 def test_an_offset_fetch_without_the_partition_requests_metadata() -> None:
