@@ -525,6 +525,24 @@ def test_a_request_has_at_most_max_request_size_bytes() -> None:
     assert max(map(sum, requests)) <= 17_000
 
 
+def test_the_first_batch_of_a_re_created_topic_is_sent_alone() -> None:
+    """The new topic does not know the producer, so it would accept any sequence number."""
+    world = World({"t": 1}, latency=(20, 20))
+    a = world.producer(linger_ms=0, batch_size=1, metadata_max_age_ms=500)
+    first = a.must_send("t", "0")
+    assert world.run(until=lambda: first.done)
+    assert first.queue.epoch_accepted
+    known = a.engine.core.view.topic_id("t")
+    world.delete_topic("t")
+    world.create("t", 1)
+    assert world.run(5_000, until=lambda: a.engine.core.view.topic_id("t") not in (None, known))
+    sent = [a.must_send("t", str(number)) for number in range(1, 4)]
+    a.tick()
+    assert first.queue.in_flight == sent[:1]
+    assert world.run(5_000, until=lambda: all(batch.done for batch in sent))
+    assert values_of(world, "t", 0) == ["1", "2", "3"]
+
+
 def test_buffered_records_fail_if_their_topic_cannot_be_written_to() -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=200, metadata_max_age_ms=60_000)

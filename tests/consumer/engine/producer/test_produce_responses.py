@@ -116,12 +116,12 @@ def test_each_reason_has_its_own_report() -> None:
 def test_the_reports_of_64_reasons_are_remembered() -> None:
     world = World({"t": 1})
     producer = world.producer(linger_ms=0)
-    for number in [*range(65), 0, 64]:
+    for number in [*range(65), 1, 0, 64]:
         world.tamper = reject(ErrorCode.POLICY_VIOLATION, error_message=f"reason {number}")
         batch = producer.must_send("t", "x")
         assert world.run(until=lambda batch=batch: batch.done)
-    # Reason 64 replaced reason 0 among the remembered reasons. Therefore reason 0 is reported again, and
-    # reason 64 is not.
+    # Reason 64 replaced reason 0 among the remembered reasons. Therefore reason 0 is reported again, and the
+    # reasons 1 and 64 are not.
     assert len(producer.changes) == 66
     assert "reason 0" in producer.changes[-1].reason
 

@@ -683,6 +683,19 @@ def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None
     ]
 
 
+def test_offsets_name_the_member_that_has_read_the_records() -> None:
+    """KIP-447: the coordinator compares the member with the current generation of the group."""
+    play = TransactionWorld()
+    play.begin()
+    play.machine.send_offsets(GroupMetadata("g", 3, "me", "pod-1"), {tp("t", 0): (5, 2, "note")})
+    assert play.call("commit") is None
+    (request,) = offsets_requests(play)
+    assert (request.group_id, request.generation_id_or_member_epoch) == ("g", 3)
+    assert (request.member_id, request.group_instance_id) == ("me", "pod-1")
+    (entry,) = request.topics[0].partitions
+    assert (entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata) == (5, 2, "note")
+
+
 OFFSETS = (GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "note")})
 
 
