@@ -281,6 +281,13 @@ def test_consume_partition_fails_as_in_the_story(place: Place, release: str) -> 
     try:
         walk.until("started")
         assert walk.printed("refused") == story["refused"]
+        looked_up = [
+            f"t-{part.partition_index} {'newest' if part.timestamp == -1 else 'oldest'}"
+            for request in walk.requests("ListOffsets")
+            for topic_ in request.request.topics
+            for part in topic_.partitions
+        ]
+        assert looked_up[:4] == story["ListOffsets"]
         walk.write([0, 1])
         walk.until("R", 1)
     finally:
