@@ -26,6 +26,7 @@ from ...messages.offset_fetch import OffsetFetchResponse
 from ..common import offset_fetch_request, parse_offset_fetch
 from . import offset_store, toppar
 from .constants import BEGINNING, CONFLICT, END, INVALID, STORED, TAIL_BASE, err2name, is_logical
+from .err_texts import err2str
 from .request import ErrAction, err_action, retry_request, send_request
 from .state import (
     INVALID_POS,
@@ -176,10 +177,11 @@ def on_offset_fetch_response(
     if retriable and version == state.assignment_version and retry_request(state, entry, UNLIMITED):
         return
     if error:
-        name = err2name(error)
-        state.queue.append(
-            ErrorOp(name, f"Failed to fetch committed offsets for {len(requested)} partition(s): {name}")
+        text = (
+            f"Failed to fetch committed offsets for {len(requested)} partition(s) in group "
+            f'"{state.config.group_id}": {err2str(error)}'
         )
+        state.queue.append(ErrorOp(err2name(error), text))
     for tp in requested:
         if tp not in state.queried:
             continue  # The partition was unassigned while the request was in flight.
@@ -190,8 +192,11 @@ def on_offset_fetch_response(
         if committed_offset.error == E.UNSTABLE_OFFSET_COMMIT:
             state.pending[tp] = FetchPos(STORED)
         elif committed_offset.error:
-            name = err2name(committed_offset.error)
-            state.queue.append(ErrorOp(name, f"Failed to fetch committed offset for {tp}: {name}"))
+            text = (
+                f'Failed to fetch committed offset for group "{state.config.group_id}" '
+                f"topic {tp.topic} [{tp.partition}]: {err2str(committed_offset.error)}"
+            )
+            state.queue.append(ErrorOp(err2name(committed_offset.error), text))
         else:
             offset = INVALID if committed_offset.offset < 0 else committed_offset.offset
             ensure_toppar(state, tp).committed_position = FetchPos(offset, committed_offset.epoch)

@@ -15,6 +15,7 @@ from ...messages.find_coordinator import FindCoordinatorResponse
 from ..common import find_coordinator_request, metadata_request, parse_find_coordinator
 from ..contract import Address
 from .constants import err2name
+from .err_texts import err2str
 from .request import BOOTSTRAP, COORDINATOR, TRANSPORT, ErrAction, any_usable_broker, err_action, send_request
 from .state import COORD_EDGES, UP, CgrpState, ErrorOp, InternalOp, LibrdkafkaState, Out, RequestBuf
 
@@ -99,7 +100,7 @@ def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | 
         state.coordinator = None
     elif code != TRANSPORT and ErrAction.RETRY not in err_action(code) and code != state.coord.last_error:
         state.coord.last_error = code
-        text = f"FindCoordinator response error: {message or err2name(code)}"
+        text = f"FindCoordinator response error: {message or err2str(code)}"
         state.queue.append(ErrorOp(err2name(code), text))
     if state.coord.state is not UP:
         ensure_state(state.coord, CgrpState.QUERY_COORD, COORD_EDGES)

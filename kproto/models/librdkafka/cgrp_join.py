@@ -29,6 +29,7 @@ from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment,
 from . import metadata
 from .cgrp_rebalance import handle_assignment, rejoin, revoke_all_rejoin
 from .constants import UNKNOWN_PROTOCOL, err2name
+from .err_texts import err2str
 from .request import TRANSPORT, ErrAction, err_action, retry_request, send_request
 from .state import (
     CgrpJoinState,
@@ -143,8 +144,7 @@ def _handle_join_error(
     if code == E.FENCED_INSTANCE_ID:
         set_fatal(state, code)
     elif ErrAction.PERMANENT in do:
-        name = err2name(code)
-        state.queue.append(ErrorOp(name, f"JoinGroup failed: Broker: {name}"))
+        state.queue.append(ErrorOp(err2name(code), f"JoinGroup failed: {err2str(code)}"))
     if code == E.UNKNOWN_MEMBER_ID:
         state.member_id = ""
     elif code == E.ILLEGAL_GENERATION:

@@ -61,8 +61,6 @@ CONFLICT = ("_CONFLICT", "Local: Conflicting use")
 NO_OFFSET = ("_NO_OFFSET", "Local: No offset stored")
 ASSIGNMENT_LOST = ("_ASSIGNMENT_LOST", "Local: Group partition assignment lost")
 WAIT_COORD = ("_WAIT_COORD", "Local: Waiting for coordinator")
-# rd_kafka_err2str of FENCED_INSTANCE_ID.
-FENCED_TEXT = "Broker: Static consumer fenced by other consumer with same group.instance.id"
 FATAL = ("_FATAL", "Local: Fatal error")
 MAX_POLL_EXCEEDED = "_MAX_POLL_EXCEEDED"
 AUTO_OFFSET_RESET = "_AUTO_OFFSET_RESET"

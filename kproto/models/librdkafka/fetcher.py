@@ -19,6 +19,7 @@ from ...messages.fetch import FetchResponse, PartitionData
 from ..common import FetchStart, fetch_request, metadata_request, parse_fetch, read_records
 from . import toppar
 from .constants import INVALID, err2name
+from .err_texts import err2str
 from .request import any_usable_broker, broker_address, send_request
 from .state import (
     ACTIVE,
@@ -99,7 +100,7 @@ def on_fetch_response(
         if versions.get(tp) != toppar_state.version or toppar_state.state is not ACTIVE:
             continue
         if data.error_code:
-            _handle_partition_error(state, toppar_state, data, wrong, out)
+            _handle_partition_error(state, toppar_state, data, node, wrong, out)
         else:
             _handle_partition(state, toppar_state, data, node)
     if response.error_code:
@@ -139,6 +140,7 @@ def _handle_partition_error(
     state: LibrdkafkaState,
     toppar_state: Toppar,
     data: PartitionData,
+    node: int,
     leaderless: list[TopicPartition],
     out: Out,
 ) -> None:
@@ -161,8 +163,10 @@ def _handle_partition_error(
         leaderless.append(toppar_state.tp)
     elif not toppar_state.authorization_failed:
         toppar_state.authorization_failed = forbidden
-        name = err2name(code)
-        state.queue.append(ErrorOp(name, f"Fetch from broker failed: {toppar_state.tp}: {name}"))
+        position = toppar_state.fetch_position
+        where = "" if forbidden else f" at offset {position.offset} (leader epoch {position.epoch})"
+        text = f"Fetch from broker {node} failed{where}: {err2str(code)}"
+        state.queue.append(ErrorOp(err2name(code), text))
 
 
 def _back_off(state: LibrdkafkaState, partitions: list[TopicPartition]) -> None:

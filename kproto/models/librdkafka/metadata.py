@@ -19,6 +19,7 @@ from ..contract import Address
 from . import toppar
 from .cgrp_rebalance import metadata_changed
 from .constants import err2name
+from .err_texts import err2str
 from .request import COORDINATOR, any_usable_broker, retry_request, send_request
 from .state import ACTIVE, CgrpJoinState, ErrorOp, LibrdkafkaState, Out, RequestBuf
 
@@ -137,6 +138,6 @@ def propagate_topic_errors(state: LibrdkafkaState, missing: dict[str, int]) -> N
     """Report each error of a subscribed topic once (rd_kafka_propagate_consumer_topic_errors)."""
     for topic, code in missing.items():
         if state.errored_topics.get(topic) != code:
-            name = err2name(code)
-            state.queue.append(ErrorOp(name, f"Subscribed topic not available: {topic}: Broker: {name}"))
+            text = f"Subscribed topic not available: {topic}: {err2str(code)}"
+            state.queue.append(ErrorOp(err2name(code), text))
     state.errored_topics = missing

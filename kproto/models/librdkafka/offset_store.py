@@ -37,6 +37,7 @@ from .constants import (
     err2name,
     is_logical,
 )
+from .err_texts import err2str
 from .request import TRANSPORT, retry_request, send_request
 from .state import (
     CgrpJoinState,
@@ -193,7 +194,7 @@ def on_offset_commit_response(
     for tp, position in operation.offsets.items():
         if not failed.get(tp) and response is not None:
             ensure_toppar(state, tp).committed_position = position
-    error = None if code == 0 else (err2name(code), f"Commit failed: Broker: {err2name(code)}")
+    error = None if code == 0 else (err2name(code), f"Commit failed: {err2str(code)}")
     _finish_commit(state, operation, error, out)
 
 

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ... import machine
-from ...error_codes import ErrorCode
 from ...group.assignors import Assignor, cooperative_sticky, resolve_assignors
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
 from ..common import ClusterMetadata
 from ..contract import Address, ModelAction, ModelConfig, ModelRecord, SendRequest
-from .constants import BEGINNING, END, FENCED_TEXT, INVALID, err2name
+from .constants import BEGINNING, END, INVALID, err2name
+from .err_texts import err2str
 
 Out = list[ModelAction]
 
@@ -619,5 +619,5 @@ def set_fatal(state: LibrdkafkaState, code: int) -> None:
     """
     if state.fatal is None:
         state.fatal = err2name(code)
-        text = FENCED_TEXT if code == ErrorCode.FENCED_INSTANCE_ID else state.fatal
+        text = err2str(code)
         state.queue.append(ErrorOp("_FATAL", f"Fatal error: {text}: Fatal consumer error: {text}"))

@@ -33,12 +33,15 @@ from .constants import (
     END,
     INVALID,
     INVALID_ARG,
+    NO_OFFSET,
     STATE,
     STORED,
     TAIL_BASE,
     err2name,
     is_logical,
+    offset2str,
 )
+from .err_texts import err2str
 from .request import TRANSPORT, ErrAction, broker_address, err_action, send_request
 from .state import (
     ACTIVE,
@@ -65,9 +68,8 @@ def start(state: LibrdkafkaState, toppar: Toppar, position: FetchPos, out: Out) 
     toppar.eof_offset = toppar.reported_eof_offset = INVALID
     toppar.stores_offset_at_stop = position.offset == STORED
     if position.offset == INVALID:
-        reset_offset(
-            state, toppar, position, f"no previously committed offset available: {err2name(0)}", True, out
-        )
+        why = f"no previously committed offset available: {NO_OFFSET[1]}"
+        reset_offset(state, toppar, position, why, True, out)
     elif is_logical(position.offset):
         resolve_logical_offset(state, toppar, position, out)
     else:
@@ -238,8 +240,8 @@ def on_list_offsets_response(
     elif err_action(code) & (ErrAction.RETRY | ErrAction.REFRESH) or code == E.OFFSET_NOT_AVAILABLE:
         request_offset(state, toppar, QUERY_BACKOFF_MS, out)
     else:
-        name = err2name(code)
-        state.queue.append(ErrorOp(name, f"Failed to query logical offset: {name}"))
+        text = f"Failed to query logical offset {offset2str(toppar.query_offset)}: {err2str(code)}"
+        state.queue.append(ErrorOp(err2name(code), text))
         reset_offset(
             state, toppar, FetchPos(toppar.query_offset), "failed to query logical offset", True, out
         )

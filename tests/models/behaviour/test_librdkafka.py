@@ -18,6 +18,7 @@ from kproto.models.librdkafka import cgrp_rebalance, offset_store, toppar
 from kproto.models.librdkafka.constants import BEGINNING, END, INVALID, STORED, offset2str
 from kproto.models.librdkafka.state import CgrpJoinState, FetchOp, FetchPos, Toppar, TopparFetchState
 from kproto.testing.world import ModelClient, World
+from kproto.wire.message import Message
 
 from ..stage import Stage, StageMember
 
@@ -754,3 +755,35 @@ def test_failed_authorization_backs_off_ten_times_longer_and_leader_errors_are_n
 
 
 ALL = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "text"),
+    [
+        (
+            FetchRequest,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "Fetch from broker 1 failed: Broker: Topic",
+        ),
+        (
+            FetchRequest,
+            ErrorCode.CORRUPT_MESSAGE,
+            "Fetch from broker 1 failed at offset 0 (leader epoch 0)",
+        ),
+        (JoinGroupRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, "JoinGroup failed: Broker: Group authoriz"),
+        (
+            ListOffsetsRequest,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "Failed to query logical offset BEGINNING",
+        ),
+    ],
+)
+def test_an_error_has_the_text_of_the_original(request_: type[Message], code: ErrorCode, text: str) -> None:
+    """rd_kafka_err2str describes the code, which err2name would only name."""
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    world.step(1, FailRequests(request_.__api_key__ or 0, code, 1))
+    a = world.join("a", librdkafka, topics=["t"], group_id="g", reset="earliest")
+    world.run(5_000)
+    [report] = [report for report in a.reports if report.kind == "error"]
+    assert report.text.startswith(text)
