@@ -211,6 +211,10 @@ def list_config_resources(s: Stage) -> None:
     assert ConfigResource("broker", str(s.node)) in s.admin.list_config_resources()
 
 
+def client_instance_id(s: Stage) -> None:
+    assert s.admin.client_instance_id() == s.admin.client_instance_id()
+
+
 # ---- ACLs, credentials, tokens and quotas
 
 

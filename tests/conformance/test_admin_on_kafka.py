@@ -24,8 +24,9 @@ from tests.conformance.admin_calls import CALLS, T0, WITHOUT_REQUEST, Stage
 
 HERE = Path(__file__).parent
 RECORDED: dict[str, Any] = json.loads((HERE.parents[1] / "docs" / "java-admin.json").read_text())
-# Brokers of Kafka 4.4 do not forward this request to the active controller.
-NOT_ON_KAFKA = {"unregister_controller"}
+# Brokers of Kafka 4.4 do not forward UnregisterController to the active controller. They assign a client
+# instance id only if they have a receiver for metrics (test_telemetry_like_kafka.py).
+NOT_ON_KAFKA = {"client_instance_id", "unregister_controller"}
 _SECURITY = "org.apache.kafka.common.security"
 PROPERTIES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -77,7 +78,7 @@ def embedded() -> Iterator[Stage]:
         "super.users": "User:ANONYMOUS",
         "group.initial.rebalance.delay.ms": "0",
     }
-    with running(settings=settings) as server, stage(server.bootstrap) as prepared:
+    with running(settings=settings, telemetry=True) as server, stage(server.bootstrap) as prepared:
         yield prepared
 
 
