@@ -420,6 +420,8 @@ class ExchangePrinter:
             rows.append(
                 f"{name:<28}{len(times):>8}{self.failed.get(name, 0):>6}{median_text:>11}{maximum:>9}"
             )
+        if len(rows) == 1:
+            rows = ["no requests"]
         rows += [*self.transactions.lines(), *self.history.lines(self.began or 0)]
         self.print_message("\n" + "\n".join(map(escape_unprintable, rows)))
         if self.options.html is not None:

@@ -160,6 +160,11 @@ def test_the_summary_counts_responses_and_their_times(capsys: pytest.CaptureFixt
     ]
 
 
+def test_a_summary_without_requests_has_no_empty_table(capsys: pytest.CaptureFixture[str]) -> None:
+    printer().print_summary()
+    assert capsys.readouterr().out == "\nno requests\n"
+
+
 def test_with_json_stdout_has_only_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     watch = printer("--json")
     watch.add(metadata())
