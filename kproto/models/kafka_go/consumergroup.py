@@ -136,30 +136,33 @@ def on_join_group_response(
     if response.leader != response.member_id:
         _sync_group(state, out)
         return
-    try:
-        state.members = {member.member_id: _decode_topics(member.metadata) for member in response.members}
-    except DecodeError as error:
-        text = f"unable to read metadata for member: {error}"
-        _fail(state, ("fmt.wrapError", text), now, out)
-        return
+    members: dict[str, tuple[str, ...]] = {}
+    for member in response.members:
+        topics_or_error = _decode_topics(member.metadata)
+        if isinstance(topics_or_error, str):
+            text = f"unable to read metadata for member, {member.member_id}: {topics_or_error}"
+            _fail(state, ("fmt.wrapError", text), now, out)
+            return
+        members[member.member_id] = topics_or_error
+    state.members = members
     move(state, P.PLANNING)
     assert state.coordinator is not None
     topics = sorted({topic for topics_of_member in state.members.values() for topic in topics_of_member})
     state.open = generation.read_partitions(state, topics, out)
 
 
-def _decode_topics(metadata: bytes) -> tuple[str, ...]:
-    """Decode a subscription as groupMetadata.readFrom does.
+def _decode_topics(metadata: bytes) -> tuple[str, ...] | str:
+    """Decode a subscription as groupMetadata.readFrom does. Return its topics, or the text of the error.
 
-    The function reads only version 0. Bytes after its fields are an error.
+    The function reads only version 0. Bytes after its fields are an error. Its text is that of a nil error,
+    as makeMemberProtocolMetadata formats it.
     """
     view = memoryview(metadata)[2:]
-    body, stop = decode_from(ConsumerProtocolSubscription, view, 0, 0)
-    if stop != len(view):
-        raise DecodeError(
-            "groupMetadata", 0, "", stop + 2, f"{len(view) - stop} bytes follow the fields of version 0"
-        )
-    return tuple(body.topics)
+    try:
+        body, stop = decode_from(ConsumerProtocolSubscription, view, 0, 0)
+    except DecodeError:
+        return "not enough bytes available to load the response"
+    return tuple(body.topics) if stop == len(view) else "%!w(<nil>)"
 
 
 def on_metadata_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:

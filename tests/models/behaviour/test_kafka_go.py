@@ -271,6 +271,18 @@ def test_a_leader_rejects_subscriptions_with_more_fields_than_version_0() -> Non
     reader.settle()
     assert reader.requests_of("SyncGroup") == []
     assert len(reader.requests_of("LeaveGroup")) == 1
+    # kafka-go formats an error that is nil.
+    [report] = reader.actions_of(c.Notify)
+    assert report.text == "unable to read metadata for member, m-1: %!w(<nil>)"
+
+
+def test_a_leader_rejects_subscriptions_that_end_too_early() -> None:
+    reader = ReaderStage(watch=False).begin()
+    reader.metadata = reader.metadata[:5]
+    reader.settle()
+    [report] = reader.actions_of(c.Notify)
+    cause = "not enough bytes available to load the response"
+    assert report.text == f"unable to read metadata for member, m-1: {cause}"
 
 
 def test_the_larger_shares_of_a_range_are_not_the_first() -> None:
