@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from consumer.engine.positions.partition_states import SubscriptionState
+from kproto.broker.machine import FailRequests
 from kproto.error_codes import ErrorCode
 from kproto.errors import NoOffsetForPartition, OffsetOutOfRange, UnsupportedVersion
+from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kproto.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -160,6 +162,34 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
         assert gaps[-1] > gaps[0]
     world.tamper = None
     assert world.run(3_000, until=lambda: a.values() == numbers(0, 10))
+
+
+def test_failures_between_successful_lookups_are_not_reported() -> None:
+    """Only lookups that fail for 5 s in a row are reported. Each of these is retried once."""
+    world = world_with_records()
+    a = world.consumer()
+    a.assign({T0: 0})
+    world.run(1_000)
+    times = times_of(world, a, ListOffsetsRequest, lambda request: listed(14) if len(times) % 2 else None)
+    for number in range(1, 21):
+        a.seek_to("earliest", T0)
+        assert world.run(2_000, until=lambda number=number: len(times) == 2 * number)
+        world.run(300)
+    assert a.changes_of("refused") == []
+
+
+def test_resets_in_a_row_back_off_longer_each_time() -> None:
+    """The leader answers each fetch from the offset that it has just returned with OFFSET_OUT_OF_RANGE."""
+    world = world_with_records()
+    a = world.consumer(auto_offset_reset="earliest")
+    world.step(1, FailRequests(FetchRequest.__api_key__ or 0, ErrorCode.OFFSET_OUT_OF_RANGE, 10**6))
+    times = times_of(world, a, ListOffsetsRequest, lambda request: None)
+    a.assign({T0: 5})
+    assert world.run(5_000, until=lambda: len(times) == 5)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    # Each backoff is up to 20 % shorter or longer at random, and the fetch takes a few milliseconds.
+    for gap, backoff_ms in zip(gaps, (100, 200, 400, 800), strict=True):
+        assert 0.8 * backoff_ms <= gap <= 1.2 * backoff_ms + 15
 
 
 def test_a_list_offsets_that_a_former_leader_answers_requests_metadata_at_once() -> None:

@@ -329,6 +329,28 @@ def test_an_epoch_that_ended_at_offset_0_is_known_to_the_leader(
     assert (b.position(T0), b.values()) == (10, numbers(start, 10))
 
 
+def test_failures_between_successful_validations_are_not_reported() -> None:
+    """Only validations that fail for 5 s in a row are reported. Each of these is retried once."""
+    world = committed_world()
+    a = world.consumer()
+    a.assign({T0: 0})
+    world.run(1_000)
+    sent: list[int] = []
+
+    def answer(client: Client, request: Any, version: int) -> OffsetForLeaderEpochResponse | None:
+        if not isinstance(request, OffsetForLeaderEpochRequest):
+            return None
+        sent.append(world.now)
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=[]) if len(sent) % 2 else None
+
+    world.tamper = answer
+    for number in range(1, 21):
+        a.do(ev.Seek(T0, 5, 0))
+        assert world.run(2_000, until=lambda number=number: len(sent) == 2 * number)
+        world.run(300)
+    assert a.changes_of("refused") == []
+
+
 @pytest.mark.rule("M149")
 def test_a_truncation_found_before_a_leader_change_is_validated_by_the_new_leader() -> None:
     """The response of the old leader is slow. Meanwhile the consumer learns of a newer leader epoch."""
