@@ -428,7 +428,8 @@ def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the
     assert len([request for request in play.asked if isinstance(request, InitProducerIdRequest)]) == 1
 
 
-def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_the_abort() -> None:
+@pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
+def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_the_abort(kind: type) -> None:
     """The coordinator may have added the partition, so that late batches could join the next transaction."""
     play = TransactionWorld(retry_backoff_ms=500, retry_backoff_max_ms=500)
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
@@ -436,16 +437,20 @@ def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_th
     cuts: list[int] = []
 
     def cut(client: Any, request: Any, version: int) -> Any:
-        if isinstance(request, AddPartitionsToTxnRequest):
-            play.world.tamper = play.answer
+        if isinstance(request, kind):
             play.world.cut(client)
             cuts.append(play.world.now)
             return None
         return play.answer(client, request, version)
 
     play.world.tamper = cut
-    play.producer.must_send("t", "a", partition=0)
-    assert play.world.run(until=lambda: bool(cuts))
+    if kind is AddOffsetsToTxnRequest:
+        play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
+    else:
+        play.producer.must_send("t", "a", partition=0)
+    play.producer.tick()
+    assert play.world.run(until=lambda: len(cuts) == 2)  # The network reconnects once.
+    play.world.tamper = play.answer
     play.world.run(50)
     error = play.call("abort")
     assert isinstance(error, UnsupportedVersion)
@@ -466,6 +471,44 @@ def test_from_kafka_2_5_on_an_abort_with_a_batch_in_flight_is_followed_by_a_new_
     assert play.call("commit") is None
     assert play.numbers() == [(0, 0, True), (1, 0, True)]
     assert len([request for request in play.asked if isinstance(request, InitProducerIdRequest)]) == 2
+
+
+def test_before_kafka_2_5_the_first_sequence_number_is_used_again_if_its_batch_is_rejected() -> None:
+    play = TransactionWorld()
+    play.engine.core.network.caps = BEFORE_KAFKA_2_5
+    play.begin()
+    play.refusals[ProduceRequest] = [87]
+    play.producer.must_send("t", "bad", partition=0)
+    assert isinstance(play.call("commit"), BrokerError)
+    assert play.call("abort") is None
+    play.begin()
+    play.producer.must_send("t", "next", partition=0)
+    assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (0, 0, True)]
+
+
+@pytest.mark.parametrize("codes", [(55, 29), (29, 55)])
+def test_the_error_of_a_transaction_is_that_of_the_partition_that_was_rejected(
+    codes: tuple[int, int],
+) -> None:
+    """OPERATION_NOT_ATTEMPTED (55) only says that another partition was rejected."""
+    play = TransactionWorld()
+    play.begin()
+
+    def answer(client: Any, request: Any, version: int) -> Any:
+        response = play.answer(client, request, version)
+        if isinstance(request, AddPartitionsToTxnRequest):
+            (topic,) = response.results_by_topic_v3_and_below
+            for result in topic.results_by_partition:
+                result.partition_error_code = codes[result.partition_index]
+        return response
+
+    play.world.tamper = answer
+    for partition in (0, 1):
+        play.producer.must_send("t", "a", partition=partition)
+    error = play.call("commit")
+    assert isinstance(error, NotAuthorized)
+    assert f"t-{codes.index(29)}" in str(error)
 
 
 @pytest.mark.parametrize("code", [87, 45])
