@@ -262,7 +262,7 @@ def test_a_proxy_prints_its_address_and_a_summary_when_it_ends(monkeypatch: pyte
     assert re.fullmatch(
         rf"clients can use 127\.0\.0\.1:\d+ for {server.bootstrap}; press Ctrl-C to stop", first
     )
-    assert summary.split()[:2] == ["API", "answers"]
+    assert summary == "no requests"
 
 
 def test_an_exchange_reaches_a_pipe_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
