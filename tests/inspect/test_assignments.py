@@ -171,6 +171,10 @@ def test_the_outcomes_agree_with_the_assignment(
             {"topics": {"t": {"partitions": MAX_PARTITIONS + 1}}},
             "topics.t.partitions is 1000001; it must be",
         ),
+        (
+            {"topics": {"t": {"partitions": MAX_PARTITIONS}, "u": {"partitions": 1}}},
+            "topics.u.partitions is 1; it must be",
+        ),
         ({"topics": {"t": {"partitions": -1}}}, "topics.t.partitions is -1; it must be at least 0"),
         ({"topics": {"t": 3}}, "topics.t is 3, not an object"),
         (

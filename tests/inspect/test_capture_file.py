@@ -179,10 +179,11 @@ def test_other_files_are_rejected(tmp_path: Path, text: str, zipped: bool) -> No
     [
         FILES["pcapng"][:8] + b"\1\2\3\4" + FILES["pcapng"][12:],
         section() + struct.pack("<II", 0x0BAD, 11) + bytes(8),
+        section()[:4] + struct.pack("<I", 12) + section()[8:12] + interface(ETHERNET),
         section() + block(1, b"\1\0"),
         section() + interface(ETHERNET) + block(6, bytes(16)),
     ],
-    ids=["byte order", "length", "interface", "packet"],
+    ids=["byte order", "length", "length of a section", "interface", "packet"],
 )
 def test_a_pcapng_file_ends_at_its_first_invalid_block(tmp_path: Path, damaged: bytes) -> None:
     assert packets_of(tmp_path, damaged + enhanced(0, 0, b"after it")) == ([], True)

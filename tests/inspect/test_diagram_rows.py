@@ -189,6 +189,14 @@ def test_a_pause_counts_the_exchanges_before_the_next_row() -> None:
     ]
 
 
+def test_an_arrow_has_the_main_fields_of_its_request_without_the_group() -> None:
+    beat = exchange(0, HEARTBEAT, HeartbeatResponse(error_code=27))
+    unreadable = exchange(5, HEARTBEAT, None)
+    unreadable.request = None
+    texts = [row.text for row in rows_of_kind(draw_diagram(beat, unreadable), "ask")]
+    assert texts == ["Heartbeat v4 generation=1 member=a-1", "Heartbeat v4"]
+
+
 def test_a_note_follows_the_response_of_the_same_time() -> None:
     diagram = draw_diagram(
         exchange(0, JOIN, join_response(1), took=4), notes=(Note(4, "a", "is assigned t-0"),)
