@@ -14,9 +14,9 @@ Rules, as in Kafka's ClientMetricsManager:
   after 60 s. At most `MAX_INSTANCES` are kept, and the least recently used one is removed first.
 
 Deviations: the prefixes of a merged subscription are sorted, whereas Kafka uses the order of a HashSet.
-`PushedMetrics` replaces Kafka's ClientTelemetryReceiver. A payload that is not MetricsData is rejected with
-INVALID_RECORD, as if a receiver raised an exception. The kept payloads are bounded by `MAX_PUSHES` and
-`MAX_KEPT_BYTES`, and the oldest ones are removed first.
+`PushedMetrics` replaces Kafka's ClientTelemetryReceiver. As in Kafka, the broker does not read the payloads:
+they are decoded when a test reads them. The kept payloads are bounded by `MAX_PUSHES` and `MAX_KEPT_BYTES`;
+the oldest ones are removed first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ..error_codes import ErrorCode
-from ..errors import DecodeError, MissingExtra
+from ..errors import DecodeError
 from ..messages.push_telemetry import PushTelemetryRequest
 from ..otlp import MetricPoint, decode
 from ..records.batch import crc32c
@@ -68,8 +68,16 @@ class PushedMetrics(NamedTuple):
 
     @property
     def metrics(self) -> list[MetricPoint]:
-        """The decoded metrics. Each access decodes them again, because only payloads are kept."""
-        return decode(decompress(CODECS.index(self.compression), self.payload))
+        """The decoded metrics. Each access decodes them again, because only payloads are kept.
+
+        Raises DecodeError if the payload is not compressed MetricsData, and MissingExtra if the package of
+        its codec is not installed.
+        """
+        try:
+            data = decompress(CODECS.index(self.compression), self.payload)
+        except CodecError as error:
+            raise DecodeError("MetricsData", -1, "", 0, f"{self.compression}: {error}") from None
+        return decode(data)
 
 
 class ClientMetricsResources:
@@ -195,8 +203,8 @@ class ClientMetricsManager:
         if instance_id is not None:
             self._instances.pop(instance_id, None)
 
-    def receive(self, request: PushTelemetryRequest, attributes: Mapping[str, str]) -> ErrorCode:
-        """Keep a payload. The error is INVALID_RECORD if the payload is not MetricsData."""
+    def receive(self, request: PushTelemetryRequest, attributes: Mapping[str, str]) -> None:
+        """Keep a payload."""
         push = PushedMetrics(
             request.client_instance_id,
             attributes["client_id"],
@@ -206,15 +214,10 @@ class ClientMetricsManager:
             CODECS[request.compression_type],
             bytes(request.metrics),
         )
-        try:
-            _ = push.metrics
-        except (DecodeError, CodecError, MissingExtra):
-            return ErrorCode.INVALID_RECORD
         self._pushes.append(push)
         self._kept_bytes += len(push.payload)
         while len(self._pushes) > MAX_PUSHES or self._kept_bytes > MAX_KEPT_BYTES:
             self._kept_bytes -= len(self._pushes.popleft().payload)
-        return ErrorCode.NONE
 
 
 def kafka_uuid(value: UUID) -> str:

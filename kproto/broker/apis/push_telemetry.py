@@ -25,7 +25,7 @@ def handle_push_telemetry(broker: Broker, call: Call) -> Result:
     # A rejected push ends the instance, too, if it is the last one of the client.
     instance.is_terminating = request.terminating
     if error is ErrorCode.NONE and request.metrics:
-        error = broker.client_metrics.receive(request, attributes)
+        broker.client_metrics.receive(request, attributes)
     instance.last_error = error
     return refuse(request, error, call.version)
 
