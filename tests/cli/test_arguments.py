@@ -156,6 +156,23 @@ def test_an_error_shows_no_password_of_the_command_line(
 
 
 @pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--nope", "s3cr3t", "more", "--other"], "--nope ... --other"),
+        (["--nope=s3cr3t", "more"], "--nope=..."),
+        (["-ps3cr3t"], "-p..."),
+        (["alice:s3cr3t"], "alice:..."),
+        (["User:alice:s3cr3t"], "User:alice:..."),
+        (["flights:3", "host:9092"], "flights:3 host:9092"),
+        (["first", "second"], "first second"),
+        (["a=b", "a/b"], "a=b a/b"),
+    ],
+)
+def test_words_that_no_parser_recognizes_are_shown_without_values(words: list[str], shown: str) -> None:
+    assert parse.without_values(words) == shown
+
+
+@pytest.mark.parametrize(
     ("words", "message", "shown"),
     [
         # A password that is part of the mask is masked once.

@@ -278,7 +278,9 @@ def test_an_exception_while_a_waiting_thread_reads_fails_the_client(
     runtime: Any = reader._runtime
     owner = Owner(is_free=True)
     failures: list[BaseException] = []
+    published: list[int] = []
     with runtime.locked(), monkeypatch.context() as patch:
+        patch.setattr(runtime, "_publish", lambda: published.append(owner.returned))
         patch.setattr(runtime, "sockets", ReadSockets(error))
         patch.setattr(runtime, "owner", owner)
         patch.setattr(runtime, "_fail", failures.append)
@@ -289,6 +291,7 @@ def test_an_exception_while_a_waiting_thread_reads_fails_the_client(
                 runtime._read(runtime.changes, 0.5)
     assert failures == [error]
     assert owner.returned == 1
+    assert published == [1]  # The application's callbacks run while other threads may read.
 
 
 @pytest.mark.parametrize("has_future", [False, True])
