@@ -55,6 +55,8 @@ class Call(msgspec.Struct, frozen=True):
     refuse_request: Refuse
     principal: str = "User:ANONYMOUS"
     listener: str = "PLAINTEXT"
+    # Whether the caller has authenticated with a delegation token.
+    by_token: bool = False
     # A function that changes the response to this request before it is encoded.
     amend_response: Callable[[Message], Message] | None = None
     # The error that `Server.fail` injects: the request is rejected with it and not executed.

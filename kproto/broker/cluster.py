@@ -33,6 +33,7 @@ from ..transactions.state import TransactionPartition, offsets_partition, state_
 from .call import Node
 from .client_metrics import ClientMetricsResources
 from .connection import Connection
+from .delegation_tokens import DelegationTokens
 from .dynamic_config import DynamicConfig
 from .fetch_sessions import FetchSessions
 from .log_manager import LogManager
@@ -98,6 +99,7 @@ class BrokerCluster:
         # (Producer id, partition of `__consumer_offsets`) -> the epoch of the ongoing transaction.
         self._pending_offsets: Final[dict[tuple[int, TransactionPartition], int]] = {}
         self.dynamic: Final = DynamicConfig(settings)
+        self.delegation_tokens: Final = DelegationTokens(settings)
         self.client_metrics: Final = ClientMetricsResources()
         # Entity -> its quotas by name. They are stored and described, and have no effect.
         self.client_quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}

@@ -47,3 +47,8 @@ class Connection:
     def principal(self) -> str:
         """The principal of the client: from SASL, or on listeners without SASL from the certificate."""
         return self.certificate_principal if self.authenticator is None else self.authenticator.principal
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the client has authenticated with a delegation token."""
+        return self.authenticator is not None and self.authenticator.by_token

@@ -224,7 +224,9 @@ def _on_client_connected(broker: Broker, event: ClientConnected, now: int) -> No
         enabled = broker.settings.sasl_enabled_mechanisms.split(",")
         mechanisms = [name for name in enabled if name != OAUTHBEARER or broker.users.tokens is not None]
         max_reauth_ms = broker.settings.connections_max_reauth_ms
-        authenticator = SaslAuthenticator(broker.users, mechanisms, max_reauth_ms)
+        authenticator = SaslAuthenticator(
+            broker.users, mechanisms, max_reauth_ms, broker.cluster.delegation_tokens
+        )
     broker.connections[event.conn] = Connection(
         event.conn,
         event.host,
@@ -516,6 +518,7 @@ def _serve_frame(
         api.refuse or broker.coordinator.error_response,
         connection.principal,
         connection.listener,
+        connection.by_token,
         injected_error=_injected_error(broker, connection, key),
     )
     return _execute(broker, connection, call)

@@ -20,7 +20,7 @@ from ..java_numbers import trimmed
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check
 from ..transactions.settings import TransactionSettings
-from .config_values import Boolean, CleanupPolicy, Integer, Text, ValueType, choice
+from .config_values import Boolean, CleanupPolicy, ConfigType, Integer, Text, ValueType, choice
 from .topic_configs import TIMESTAMP_TYPE
 
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -50,7 +50,8 @@ def _setting(
 ) -> Any:
     """Declare one row of the table; the field's name is Kafka's name with underscores for dots."""
     metadata = {"type": value_type, "dynamic": dynamic, "topic_config": topic_config}
-    return field(default=default, metadata=metadata)
+    is_secret = value_type.config_type is ConfigType.PASSWORD
+    return field(default=default, metadata=metadata, repr=not is_secret)
 
 
 def _check_authorizer(text: str) -> str | None:
@@ -83,6 +84,14 @@ class Settings:
     connections_max_idle_ms: int = _setting(600_000, Integer(64))
     # The lifetime of a SASL session in ms. With 0, a session expires only if its token does.
     connections_max_reauth_ms: int = _setting(0, Integer(32, 0))
+    # The interval in ms at which expired delegation tokens are removed.
+    delegation_token_expiry_check_interval_ms: int = _setting(3_600_000, Integer(64, 1))
+    # The time in ms from the creation or the last renewal of a delegation token to its expiration, and the
+    # time after which the token cannot be renewed.
+    delegation_token_expiry_time_ms: int = _setting(86_400_000, Integer(64, 1))
+    delegation_token_max_lifetime_ms: int = _setting(604_800_000, Integer(64, 1))
+    # The key from which the passwords of delegation tokens are derived. Without it, there are no tokens.
+    delegation_token_secret_key: str = _setting("", Text(config_type=ConfigType.PASSWORD))
     delete_topic_enable: bool = _setting(True, Boolean())
     # 55 MiB, Kafka's default.
     fetch_max_bytes: int = _setting(57_671_680, Integer(32, 0))

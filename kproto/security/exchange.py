@@ -47,11 +47,13 @@ class Accepted:
     """The client is authenticated as `principal`.
 
     `data` is sent to the client. `until_ms`, in ms since 1970, is the time at which the credentials expire.
+    `by_token` means that they are a delegation token.
     """
 
     principal: str
     data: bytes = b""
     until_ms: int | None = None
+    by_token: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ LEAST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 262_144
 
 _HEADER: Final = "n,,"
+# The extension with which a client logs in with a delegation token (ScramLoginModule.TOKEN_AUTH_CONFIG).
+_BY_TOKEN: Final = ",tokenauth=true"
 _REJECTION: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
 _BASE64: Final = "[A-Za-z0-9+/]*={0,2}"
 _NONCE: Final = r"[\x21-\x2B\x2D-\x7E]+"
@@ -62,6 +64,15 @@ class Credential:
     server_key: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenCredential:
+    """A delegation token's owner (a user name), its credential, and its expiration in ms since 1970."""
+
+    owner: str
+    credential: Credential
+    expires_at: int
+
+
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
     """Return the salted password (PBKDF2). Its `iterations` take most of the time of an authentication."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
@@ -78,7 +89,8 @@ class ScramClient:
     """The client side of SCRAM. `nonce` is random and printable, with at least 128 bits and without commas.
 
     `salt_password(salt, iterations)` is called instead of the function `salted`, so that a caller can cache
-    the salted password.
+    the salted password. With `by_token`, `username` and `password` are the id and the HMAC, in base64, of a
+    delegation token (KIP-48).
     """
 
     __slots__ = ("_bare", "_hash", "_nonce", "_salt", "_server_key", "_state", "_transcript", "mechanism")
@@ -91,11 +103,13 @@ class ScramClient:
         nonce: str,
         *,
         salt_password: Callable[[bytes, int], bytes] | None = None,
+        by_token: bool = False,
     ) -> None:
         self.mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._nonce = nonce
-        self._bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+        name = username.replace("=", "=3D").replace(",", "=2C")
+        self._bare = f"n={name},r={nonce}{_BY_TOKEN if by_token else ''}"
         self._salt: Callable[[bytes, int], bytes] = salt_password or partial(salted, mechanism, password)
         self._server_key = b""
         self._transcript = b""
@@ -154,7 +168,8 @@ class ScramServer:
 
     `nonce` is the broker's part of the nonce, which must have the same properties as the client's. `decoy`
     returns a credential for an unknown user, always the same for one name, so that responses do not reveal
-    which users exist. `renews` is true for a re-authentication (KIP-368).
+    which users exist. `renews` is true for a re-authentication (KIP-368). `look_up_token` returns a
+    delegation token by its id, for clients that send the extension tokenauth=true (KIP-48).
     """
 
     __slots__ = (
@@ -163,11 +178,13 @@ class ScramServer:
         "_hash",
         "_known",
         "_look_up",
+        "_look_up_token",
         "_message",
         "_name",
         "_nonce",
         "_real",
         "_state",
+        "_token",
         "mechanism",
     )
 
@@ -179,11 +196,14 @@ class ScramServer:
         decoy: Callable[[str], Credential],
         *,
         renews: bool = False,
+        look_up_token: Callable[[str], TokenCredential | None] = lambda token_id: None,
     ) -> None:
         self.mechanism = mechanism
         self._message = _REJECTION.format("re-authentication" if renews else "authentication", mechanism)
         self._hash = HASHES[mechanism]
         self._look_up = look_up
+        self._look_up_token = look_up_token
+        self._token: TokenCredential | None = None
         self._nonce = nonce
         self._decoy = decoy
         self._known: Credential | None = None
@@ -206,12 +226,16 @@ class ScramServer:
         name = _name(match["name"])
         if match["authzid"] and match["authzid"] != name:
             return self._reject(f"{name!r} requested another authorization id", OTHER_AUTHZID)
-        if ",tokenauth=true" in match["rest"]:
-            return self._reject("delegation tokens are not supported")
         self._name = name
+        by_token = _BY_TOKEN in match["rest"]
         # The user's credential and the decoy are always computed, so that the time does not reveal which
         # users exist.
+        self._token = self._look_up_token(name) if by_token else None
+        if by_token and self._token is None:  # The ids of tokens are random, so that none can be guessed.
+            return self._reject(f"the delegation token {name!r} does not exist, or has expired")
         looked_up, decoy = self._look_up(name), self._decoy(name)
+        if self._token is not None:
+            looked_up = self._token.credential
         self._real = looked_up is not None
         known = self._known = looked_up or decoy
         self._nonce = match["nonce"] + self._nonce
@@ -241,7 +265,10 @@ class ScramServer:
             return self._reject(f"a wrong password for {self._name!r}")
         self._state = lambda response: self._reject("the exchange has ended")
         answer = _base64(_hmac(self._hash, known.server_key, transcript))
-        return Accepted(self._name, f"v={answer}".encode())
+        data = f"v={answer}".encode()
+        if self._token is None:
+            return Accepted(self._name, data)
+        return Accepted(self._token.owner, data, self._token.expires_at, by_token=True)
 
 
 def _hmac(name: str, key: bytes, data: bytes) -> bytes:

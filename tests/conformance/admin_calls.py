@@ -39,8 +39,9 @@ class Stage:
 
     bootstrap: str
     admin: Admin
-    user: Admin  # A client that has authenticated, if the broker supports SASL.
+    user: Admin  # A client that has authenticated.
     node: int
+    is_kafka: bool
 
     def new_topic(self, name: str, *, records: int = 0) -> TopicPartition:
         """Create a topic with one partition."""
@@ -536,7 +537,7 @@ def describe_metadata_quorum(s: Stage) -> None:
     quorum = s.admin.describe_metadata_quorum()
     assert quorum.leader_id in {voter.replica_id for voter in quorum.voters}
     # The embedded broker has no metadata log.
-    assert quorum.high_watermark > 0 or s.user is s.admin
+    assert quorum.high_watermark > 0 or not s.is_kafka
 
 
 def add_raft_voter(s: Stage) -> None:

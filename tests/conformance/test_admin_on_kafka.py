@@ -43,12 +43,22 @@ PROPERTIES = {
 
 
 @contextmanager
-def stage(bootstrap: str, user: Admin | None = None) -> Iterator[Stage]:
+def stage(bootstrap: str, user: Admin, *, is_kafka: bool = True) -> Iterator[Stage]:
     with Admin(bootstrap, timeout=20) as admin:
         admin.create_topics({"t": 2})
         admin.commit_offsets("g", {T0: 1})
         [node] = admin.describe_cluster().nodes
-        yield Stage(bootstrap, admin, user or admin, node.id)
+        yield Stage(bootstrap, admin, user, node.id, is_kafka)
+
+
+def authenticated(bootstrap: str) -> Admin:
+    return Admin(
+        bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="alice",
+        sasl_password="alice-secret",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +67,7 @@ def kafka() -> Iterator[Stage]:
     try:
         with (
             brokers.jars(PROPERTIES, listeners={"SASL_PLAINTEXT": port}) as bootstrap,
-            Admin(
-                f"localhost:{port}",
-                security_protocol="SASL_PLAINTEXT",
-                sasl_mechanism="PLAIN",
-                sasl_username="alice",
-                sasl_password="alice-secret",
-            ) as alice,
+            authenticated(f"localhost:{port}") as alice,
             stage(bootstrap, alice) as prepared,
         ):
             yield prepared
@@ -75,10 +79,16 @@ def kafka() -> Iterator[Stage]:
 def embedded() -> Iterator[Stage]:
     settings = {
         "authorizer.class.name": "StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
+        "super.users": "User:ANONYMOUS;User:alice",
         "group.initial.rebalance.delay.ms": "0",
+        "delegation.token.secret.key": "secret",
     }
-    with running(settings=settings, telemetry=True) as server, stage(server.bootstrap) as prepared:
+    listen = ("PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0")
+    with (
+        running(settings=settings, listen=listen, users={"alice": "alice-secret"}, telemetry=True) as server,
+        authenticated(server.places["SASL_PLAINTEXT"]) as alice,
+        stage(server.bootstrap, alice, is_kafka=False) as prepared,
+    ):
         yield prepared
 
 

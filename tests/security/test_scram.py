@@ -181,7 +181,7 @@ FAILED = "Authentication failed during {} due to invalid credentials with SASL m
         (
             b"n,,n=alice,r=c,tokenauth=true",
             FAILED.format("authentication"),
-            "delegation tokens are not supported",
+            "the delegation token 'alice' does not exist, or has expired",
         ),
         (
             b"n,a=bob,n=alice,r=c",

@@ -44,6 +44,8 @@ def _broker_config_type(name: str, value: str) -> ConfigType:
     """Return the type of a broker config, derived from its value: a boolean, a number or a string."""
     if name == "log.cleanup.policy":
         return ConfigType.LIST
+    if name == "delegation.token.secret.key":
+        return ConfigType.PASSWORD
     if value in ("true", "false"):
         return ConfigType.BOOLEAN
     if value.lstrip("-").isdigit():
@@ -96,14 +98,22 @@ def _describe_broker_config(
     synonyms = broker_synonyms(broker, config)
     if broker_name == ALL:
         synonyms = [synonym for synonym in synonyms if synonym.source == ConfigSource.DYNAMIC_DEFAULT_BROKER]
+    config_type = _broker_config_type(config, value)
+    source = synonyms[0].source
+    if is_sensitive := config_type is ConfigType.PASSWORD:
+        synonyms = [
+            DescribeConfigsSynonym(name=config, value=None, source=synonym.source)
+            for synonym in synonyms
+            if synonym.value
+        ]
     return DescribeConfigsResourceResult(
         name=config,
-        value=value,
+        value=None if is_sensitive else value,
         read_only=config not in DYNAMIC,
-        config_source=synonyms[0].source,
-        is_sensitive=False,
+        config_source=source,
+        is_sensitive=is_sensitive,
         synonyms=synonyms,
-        config_type=_broker_config_type(config, value),
+        config_type=config_type,
         documentation=None,
     )
 

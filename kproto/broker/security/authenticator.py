@@ -26,7 +26,8 @@ from typing import Final
 from ...security.exchange import Accepted, Challenge, Rejected, SaslServer
 from ...security.oauthbearer import OAuthBearerServer
 from ...security.plain import PlainServer
-from ...security.scram import HASHES, ScramServer
+from ...security.scram import HASHES, ScramServer, TokenCredential
+from ..delegation_tokens import DelegationTokens
 from .users import Users
 
 API_VERSIONS: Final = 18
@@ -59,10 +60,13 @@ class SaslAuthenticator:
     users: Users
     mechanisms: Sequence[str]
     max_reauth_ms: int
+    delegation_tokens: DelegationTokens | None = None
     state: SaslState = SaslState.INITIAL
     # Whether the next frame is a SASL message without a request header.
     raw: bool = False
     principal: str = ANONYMOUS
+    # Whether the client has authenticated with a delegation token.
+    by_token: bool = False
     mechanism: str = ""
     # The time in ms at which the session expires; None without a limit.
     expires_at: int | None = None
@@ -73,6 +77,8 @@ class SaslAuthenticator:
     versions_requested: bool = False
     # The reason for which every further request closes the connection.
     failure: str = ""
+    # The time of day in ms of the last SASL message.
+    wall_clock: int = 0
 
     def rejection_reason(self, api_key: int, now: int) -> str | None:
         """Return the reason to close the connection instead of serving a request, or None to serve it."""
@@ -118,6 +124,7 @@ class SaslAuthenticator:
                 nonce,
                 lambda name: self.users.decoy(mechanism, name),
                 renews=self.principal != ANONYMOUS,
+                look_up_token=lambda token_id: self._token(mechanism, token_id),
             )
         elif mechanism == "PLAIN":
             self.server = PlainServer(self.users.password)
@@ -135,12 +142,17 @@ class SaslAuthenticator:
         of day.
         """
         assert self.server is not None
+        self.wall_clock = now + wall_clock_offset
         step = self.server.evaluate_response(message)
         if isinstance(step, Accepted):
             return self._complete(step, now, wall_clock_offset)
         if isinstance(step, Rejected):
             self.state = SaslState.FAILED
         return step
+
+    def _token(self, mechanism: str, token_id: str) -> TokenCredential | None:
+        tokens = self.delegation_tokens
+        return None if tokens is None else tokens.login(mechanism, token_id, self.wall_clock)
 
     def session_lifetime_ms(self, now: int) -> int:
         """Return the remaining time of the session in ms; 0 means no limit."""
@@ -154,6 +166,7 @@ class SaslAuthenticator:
             message = f"Cannot change principals during re-authentication from {names}"
             return Rejected(message, message)
         self.principal = principal
+        self.by_token = step.by_token
         expirations = [] if step.until_ms is None else [step.until_ms - wall_clock_offset]
         if self.max_reauth_ms > 0:
             expirations.append(now + self.max_reauth_ms)

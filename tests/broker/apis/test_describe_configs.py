@@ -80,3 +80,17 @@ def test_client_metrics_need_a_name(client: Client) -> None:
     result = configs_of(client, 16, "")
     assert result.error_code == ErrorCode.INVALID_REQUEST
     assert result.error_message == "Client metrics subscription name must not be empty"
+
+
+@pytest.mark.parametrize(("key", "sources"), [("", []), ("s3cr3t", [4])])
+def test_the_value_of_a_secret_is_not_described(key: str, sources: list[int]) -> None:
+    stage = Stage(delegation_token_secret_key=key)
+    name = "delegation.token.secret.key"
+    resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=[name])
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    [config] = stage.client().ask(request).results[0].configs
+    assert (config.name, config.value, config.is_sensitive, config.config_type) == (name, None, True, 9)
+    assert [(synonym.source, synonym.value) for synonym in config.synonyms] == [
+        (source, None) for source in sources
+    ]
+    assert "s3cr3t" not in repr(stage.broker.settings)

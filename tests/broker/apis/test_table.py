@@ -73,6 +73,9 @@ AlterConfigs                  ALTER_CONFIGS     GROUP             GROUP_AUTHORIZ
 AlterReplicaLogDirs           ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 DescribeLogDirs               DESCRIBE          CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 CreatePartitions              ALTER             TOPIC             TOPIC_AUTHORIZATION_FAILED
+CreateDelegationToken         CREATE_TOKENS     USER              DELEGATION_TOKEN_AUTHORIZATION_FAILED
+DescribeDelegationToken       DESCRIBE          DELEGATION_TOKEN  NONE
+DescribeDelegationToken       DESCRIBE_TOKENS   USER              NONE
 DeleteGroups                  DELETE            GROUP             GROUP_AUTHORIZATION_FAILED
 ElectLeaders                  ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 IncrementalAlterConfigs       ALTER_CONFIGS     TOPIC             TOPIC_AUTHORIZATION_FAILED

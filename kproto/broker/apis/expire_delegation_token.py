@@ -1,0 +1,44 @@
+"""ExpireDelegationToken (key 40): shorten the lifetime of a token, or remove the token (KIP-48)."""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode
+from ...messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from ..broker import Broker
+from ..call import Call, Result
+from .api import Api
+from .token_requests import NO_TIME, UNRESTRICTED, caller_error
+
+
+def handle_expire_delegation_token(broker: Broker, call: Call) -> Result:
+    """Set the time of the token's expiration, and return it."""
+    request = call.request
+    assert isinstance(request, ExpireDelegationTokenRequest)
+    if error := caller_error(call):
+        return _response(error, NO_TIME)
+    tokens = broker.cluster.delegation_tokens
+    if not tokens.is_enabled:
+        return _response(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, 0)
+    token_hmac = bytes(request.hmac)
+    return _response(
+        *tokens.expire(token_hmac, call.principal, request.expiry_time_period_ms, broker.wall_clock)
+    )
+
+
+def _response(error: ErrorCode, expires_at: int) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=expires_at, throttle_time_ms=0)
+
+
+def refuse(
+    request: ExpireDelegationTokenRequest, error: ErrorCode, version: int
+) -> ExpireDelegationTokenResponse:
+    """Refuse the whole request."""
+    return _response(error, NO_TIME)
+
+
+API = Api(
+    request=ExpireDelegationTokenRequest,
+    handle=handle_expire_delegation_token,
+    authorization=UNRESTRICTED,
+    refuse=refuse,
+)

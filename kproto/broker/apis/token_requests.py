@@ -1,0 +1,42 @@
+"""What the APIs of delegation tokens share: which callers may send them, and the times of errors."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...error_codes import ErrorCode
+from ..call import Call
+from ..security.authenticator import ANONYMOUS
+from .authorization import Access, Authorization
+
+NO_TIME: Final = -1
+"""The time in the response to a caller that may not send requests about tokens."""
+
+
+def caller_error(call: Call) -> ErrorCode:
+    """Return the error for a caller that may not send requests about tokens, and NONE for other callers.
+
+    A caller must have authenticated, and not with a token (KafkaApis.allowTokenRequests).
+    """
+    if call.principal == ANONYMOUS or call.by_token:
+        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return ErrorCode.NONE
+
+
+def principal_of(principal_type: str, name: str) -> str:
+    """Return a principal in the form TYPE:NAME."""
+    return f"{principal_type}:{name}"
+
+
+def type_and_name(principal: str) -> tuple[str, str]:
+    """Return the type and the name of a principal in the form TYPE:NAME."""
+    principal_type, _, name = principal.partition(":")
+    return principal_type, name
+
+
+def _unrestricted(access: Access, request: Any) -> Call:
+    return access.call
+
+
+UNRESTRICTED: Final = Authorization((), _unrestricted)
+"""Requires no ACL: the handler checks that the caller is the owner or a renewer of the token."""
