@@ -361,6 +361,7 @@ def connect(options: Options) -> Admin:
         request_timeout_ms=timeout_ms,
         receive_message_max_bytes=min(max(RECEIVE_MESSAGE_MAX_BYTES, most_bytes), 2**31 - 1),
         timeout=timeout_ms / 1000,
+        enable_metrics_push=bool(options.number("enable.metrics.push", True)),
         **options.access.options,
     )
 

@@ -304,7 +304,7 @@ _WITHOUT_EFFECT = frozenset(
         "socket.connection.setup.timeout.max.ms", "metadata.max.idle.ms",
         "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms",
         "metrics.recording.level", "metrics.num.samples", "metrics.sample.window.ms",
-        "enable.metrics.push", "retries",
+        "retries",
         "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
     }
 )  # fmt: skip
@@ -342,6 +342,7 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "reconnect.backoff.max.ms": _from_zero,
     "socket.connection.setup.timeout.ms": integer(1, _INT32),
     "allow.auto.create.topics": boolean,
+    "enable.metrics.push": boolean,
     "metadata.max.age.ms": _from_zero,
     "acks": _acks,
     "compression.type": one_of("none", "gzip", "snappy", "lz4", "zstd"),

@@ -296,3 +296,11 @@ def test_existing_topics_are_requested_once(t: Filled, monkeypatch: pytest.Monke
         monkeypatch.setattr(reader.cluster, "metadata", count)
         assert reader.partitions()[0]
         assert len(views) == 1
+
+
+@pytest.mark.parametrize(("value", "pushes"), [(None, True), ("true", True), ("false", False)])
+def test_metrics_are_pushed_unless_the_option_disables_it(t: Filled, value: str | None, pushes: bool) -> None:
+    more = {} if value is None else {"kafka.enable.metrics.push": value}
+    with offset_reader.connect(parse(t.options(subscribe="t", **more))) as admin:
+        engine = admin._operations._runner.engine
+        assert (engine.telemetry is not None) is pushes
