@@ -196,6 +196,14 @@ class CompletedFetch:
         """Whether all records were returned."""
         return self.position >= self.end and self._end_error is None
 
+    @property
+    def error_offset(self) -> int:
+        """An offset of the batch because of which `rows` or `columns` has raised RecordError.
+
+        It is the position, unless all offsets of the batch have been returned before the error.
+        """
+        return self.position if self._batch is None else min(self.position, self._batch.last_offset)
+
     def rows(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
         """Return the next records, at most `limit`, and move `position` after them."""
         if self._end_error is not None and self.position >= self.end:

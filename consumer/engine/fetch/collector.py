@@ -81,7 +81,7 @@ class FetchCollector:
                 try:
                     records += fetch.rows(topic, partition, limit - before)
                 except KprotoError as error:
-                    state.fail(locate_error(error, state.partition, fetch.position, fetch.fetched))
+                    state.fail(locate_error(error, state.partition, fetch.error_offset, fetch.fetched))
                 state.on_records_taken(fetch, len(records) - before)
                 if state.error is not None:
                     self._decoding.pop(state.partition, None)
@@ -137,7 +137,7 @@ class FetchCollector:
                 try:
                     columns = fetch.columns()
                 except KprotoError as error:
-                    state.fail(locate_error(error, state.partition, fetch.position, fetch.fetched))
+                    state.fail(locate_error(error, state.partition, fetch.error_offset, fetch.fetched))
                     break
                 if columns is not None:
                     room -= columns.nbytes

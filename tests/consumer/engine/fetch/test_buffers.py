@@ -10,10 +10,12 @@ import pytest
 
 from consumer.column_module import load_columns
 from consumer.engine.fetch import buffers
+from consumer.engine.fetch.batch_headers import locate_error
 from consumer.engine.fetch.buffers import CompletedFetch
 from consumer.records import ConsumerRecord
 from kproto.errors import RecordError
 from kproto.records import Record, batches, encode_batch
+from kproto.records.batch import crc32c
 from kproto.records.legacy import encode_messages
 from kproto.testing.world import World, tp
 from tests.records.raw_batches import SMALLEST, raw
@@ -511,3 +513,24 @@ def test_an_error_names_the_partition_and_the_offsets_of_the_batch() -> None:
     reader.seek(tp("t", 0), error.next_offset)
     world.run(1_000)
     assert reader.values() == ["v0", "v1", "v2", "v3", "v8", "v9", "v10", "v11"]
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_an_error_after_the_last_record_of_a_batch_names_this_batch(count: int) -> None:
+    """The header has a wrong number of records, which is noticed when the records have been returned."""
+    first, broken, last = (
+        bytearray(encode_batch([Record(base + i, 0, None, b"v") for i in range(4)], compression=codec))
+        for base, codec in ((0, "none"), (4, "gzip"), (8, "none"))
+    )
+    broken[57:61] = count.to_bytes(4, "big")
+    broken[17:21] = crc32c(broken[21:]).to_bytes(4, "big")
+    data = bytes(first + broken + last)
+    fetch, offsets = CompletedFetch(data, 0, None, True), list[int]()
+    while len(offsets) < (8 if count == 9 else 7):
+        offsets += [record.offset for record in fetch.rows("t", 0, 10)]
+    with pytest.raises(RecordError) as caught:
+        fetch.rows("t", 0, 10)
+    error = locate_error(caught.value, tp("t", 0), fetch.error_offset, data)
+    assert isinstance(error, RecordError)
+    assert (error.first_offset, error.next_offset) == (4, 8)
+    assert offsets == list(range(len(offsets)))
