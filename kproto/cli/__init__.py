@@ -137,7 +137,7 @@ def _without_secrets(error: ConfigError) -> ConfigError:
     """
     from consumer.security.secret import HIDDEN, is_secret_value, mask_login
 
-    if not isinstance(error.value, str):
+    if not isinstance(error.value, str) or not error.value:
         return error
     if is_secret_value(error.option.lstrip("-"), error.value):
         return ConfigError(error.option, HIDDEN, error.allowed)

@@ -179,6 +179,10 @@ def _id(topic_id: object) -> str | None:
 
 
 def _partition_counts(options: argparse.Namespace) -> dict[str, int]:
+    for name in options.topics:
+        topic, colon, partitions = name.partition(":")
+        if colon and partitions.isdecimal():
+            raise ConfigError("TOPIC", name, f"call `kproto topics ... {topic} --partitions {partitions}`")
     return {str(name): int(options.partitions) for name in options.topics}
 
 

@@ -223,5 +223,5 @@ def test_the_short_form_of_an_empty_capture_is_its_summary(
     path = str(write_capture(tmp_path / "c.pcap", []))
     assert main(["decode", "--pcap", path, "--short"]) == 0
     printed = capsys.readouterr()
-    assert printed.out.split() == ["API", "answers", "none", "median", "ms", "most", "ms"]
+    assert printed.out == "\nno requests\n"
     assert printed.err == ""

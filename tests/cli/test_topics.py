@@ -23,6 +23,13 @@ def test_a_topic_is_created_described_grown_and_deleted(shell: Shell) -> None:
     assert shell.errors == "kproto topics describe: Metadata: UNKNOWN_TOPIC_OR_PARTITION (3): topic 't1'\n"
 
 
+def test_a_partition_count_behind_a_colon_is_rejected_with_the_option(shell: Shell) -> None:
+    """`kproto broker --topic` has the form TOPIC:PARTITIONS."""
+    shell("topics create flights:3", code=2)
+    assert "TOPIC='flights:3' is not allowed" in shell.errors
+    assert "call `kproto topics ... flights --partitions 3`" in shell.errors
+
+
 def test_a_deletion_without_execute_only_prints_its_plan(shell: Shell) -> None:
     shell("topics create kept --partitions 2")
     assert shell("topics delete kept") == ["delete topic kept with 2 partitions"]

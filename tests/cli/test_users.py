@@ -36,7 +36,7 @@ def test_a_password_is_set_and_deleted(shell: Shell, monkeypatch: pytest.MonkeyP
 def test_an_empty_password_is_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
     shell("users set dave", code=2)
-    assert "a password on the first line of stdin, or in KPROTO_NEW_PASSWORD" in shell.errors
+    assert "password='' is not allowed; allowed: a password on the first line of stdin" in shell.errors
 
 
 def test_an_unknown_user_is_an_error(shell: Shell) -> None:
