@@ -226,6 +226,22 @@ def test_a_place_that_the_leader_does_not_know_is_raised_until_a_seek(place: str
     assert world.run(1_000, until=lambda: a.values() == [*numbers(0, 10), "9"])
 
 
+@pytest.mark.parametrize(("request_", "group"), [(ListOffsetsRequest, None), (OffsetFetchRequest, "g")])
+def test_a_broker_without_the_request_receives_it_after_the_longest_backoff(
+    request_: type[Any], group: str | None
+) -> None:
+    """The error is raised each time. The broker may be upgraded meanwhile."""
+    world = world_with_records()
+    a = world.consumer(auto_offset_reset="earliest", group_id=group)
+    a.engine.core.network.caps[request_.__api_key__] = -1
+    a.assign({T0: None})
+    world.run(5_500)
+    assert 4 <= len(a.errors) <= 6
+    assert {type(error) for error in a.errors} == {UnsupportedVersion}
+    del a.engine.core.network.caps[request_.__api_key__]
+    assert world.run(2_000, until=lambda: a.values() == numbers(0, 10))
+
+
 def test_without_a_group_and_a_policy_the_missing_position_is_raised_at_once() -> None:
     world = world_with_records()
     a = world.consumer(auto_offset_reset="none")
