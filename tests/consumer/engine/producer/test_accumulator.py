@@ -155,6 +155,16 @@ def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None
     assert records.take("t", None, b"v", None, 0, ()) is None
 
 
+def test_new_metadata_of_a_topic_replaces_its_error() -> None:
+    records = RecordAccumulator(producer_options({}), Random(1), Clock(), RLock())
+    assert records.take("t", None, b"v", None, 0, ()) is None
+    records.fail_waiting_sends("t", IllegalState("no such topic"))
+    records.route("t", 1, [0])
+    records.forget("t")
+    assert records.take("t", None, b"v", None, 0, ()) is None
+    assert records.why == "no metadata for topic 't' yet"
+
+
 def test_a_record_larger_than_an_empty_buffer_is_accepted() -> None:
     records = accumulator(buffer_memory=1_000)
     first = put(records, (MOMENTS[0], None, b"v" * 5_000, ()))
@@ -295,6 +305,7 @@ def test_the_callbacks_of_a_split_batch_are_called_with_the_parts_of_their_recor
     parts, places = split_batch(batch, [range(3), range(3, 4)])
     records.on_split(batch, parts, places)
     assert list(records.open) == parts
+    assert (batch.callbacks, batch.data, batch.places) == (None, None, places)
     first, last = parts
     for part in (last, first):
         for callback in records.end_batch(part):
