@@ -31,6 +31,7 @@ class SecurityConfig(TypedDict, total=False):
     sasl_mechanism: str | None
     sasl_username: str | None
     sasl_password: str | None
+    sasl_token_auth: bool
     sasl_oauth_token_provider: Callable[[], Any] | str | None
     sasl_oauthbearer_token_endpoint_url: str | None
     sasl_oauthbearer_client_id: str | None
@@ -76,6 +77,10 @@ SECURITY: Final[Mapping[str, str]] = {
     "sasl_mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.",
     "sasl_username": "The user, for PLAIN and SCRAM.",
     "sasl_password": "The password. It never appears in errors, logs, reprs or pickles.",
+    "sasl_token_auth": (
+        "With SCRAM: sasl_username and sasl_password are the id and the HMAC, in base64, of a delegation "
+        "token (KIP-48). The default is False."
+    ),
     "sasl_oauth_token_provider": (
         "A function that returns a token, or a `Token` with its expiry and extensions. It may block, "
         'and in asyncio clients it may be a coroutine function. Its name, "package.module:function", is '

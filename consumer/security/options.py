@@ -66,6 +66,8 @@ class Security:
     username: str | None = None
     password: Secret | None = None
     extensions: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    # Whether user name and password are a delegation token.
+    by_token: bool = False
     tls: Tls | None = None
     tokens: TokenSource | None = None
     kerberos: Kerberos | None = None
@@ -108,6 +110,8 @@ class Security:
 
     def likely_cause(self) -> str:
         """Return the likely reason why a broker has rejected the credentials, for an error message."""
+        if self.by_token:
+            return "is this the id and the HMAC of a delegation token that has not expired?"
         if self.tokens is not None:
             return "has it expired (do the clocks agree?), and is it issued for this cluster?"
         if self.kerberos is not None:
@@ -137,7 +141,14 @@ class Security:
         if self.mechanism == "PLAIN":
             return PlainClient(self.username, self.password.reveal())
         nonce, password = secrets.token_urlsafe(24), self.password.reveal()
-        return ScramClient(self.mechanism, self.username, password, nonce, salt_password=self._salt)
+        return ScramClient(
+            self.mechanism,
+            self.username,
+            password,
+            nonce,
+            salt_password=self._salt,
+            by_token=self.by_token,
+        )
 
     def _salt(self, salt: bytes, iterations: int) -> bytes:
         salted_password = self._salted.get((salt, iterations))
@@ -228,6 +239,9 @@ def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
     extensions = dict(values.get("sasl_extensions", {}))
     oauth = [name for name in values if name.startswith(("sasl_oauth", "sasl_extensions"))]
     kerberos = [name for name in values if name.startswith("sasl_kerberos_")]
+    by_token = values.get("sasl_token_auth", False)
+    if by_token and mechanism not in HASHES:
+        raise _wrong("sasl_token_auth", by_token, f"only with SCRAM; sasl_mechanism is {mechanism}")
     if mechanism == "GSSAPI":
         for name in (*oauth, "sasl_username", "sasl_password"):
             if name in values:
@@ -251,6 +265,7 @@ def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
         "mechanism": mechanism,
         "username": values["sasl_username"],
         "password": Secret(values["sasl_password"]),
+        "by_token": by_token,
     }
 
 
@@ -444,6 +459,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "sasl_mechanism": _mechanism,
     "sasl_username": _text,
     "sasl_password": _text,
+    "sasl_token_auth": _flag,
     "sasl_oauth_token_provider": _provider,
     "sasl_oauthbearer_token_endpoint_url": _url,
     "sasl_oauthbearer_client_id": _text,

@@ -45,7 +45,6 @@ _MODULES: Final = {
 }
 # The prefixes of JAAS options that Java supports and this library does not, with the reason.
 _UNSUPPORTED_JAAS: Final = {
-    "tokenauth": "delegation tokens are not supported",
     "ssl.": "a token endpoint is verified with the system's authorities, or with your ssl_context",
     "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
@@ -53,6 +52,7 @@ _UNSUPPORTED_JAAS: Final = {
 _FLAGGED: Final = (
     "ssl_check_hostname",
     "sasl_oauthbearer_header_urlencode",
+    "sasl_token_auth",
     "sasl_oauthbearer_assertion_claim_jti_include",
 )
 # The options whose value in a file is a number.
@@ -401,6 +401,9 @@ def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
         if jaas not in options:
             raise ConfigError("sasl.jaas.config", module, f'with {jaas}="..." after the module\'s name')
         result[ours] = options[jaas]
+    # Only Java's module for SCRAM has this option.
+    if mechanism.startswith("SCRAM") and options.get("tokenauth", "").lower() == "true":
+        result["sasl_token_auth"] = True
 
 
 def read_properties(text: str) -> dict[str, str]:

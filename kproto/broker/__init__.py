@@ -13,7 +13,7 @@ The following parts of Kafka are not implemented, and not advertised in ApiVersi
 
 * The consumer protocol of KIP-848, share groups and streams groups are missing. Consumers must use the
   classic protocol.
-* Kerberos and delegation tokens are missing.
+* Kerberos is missing.
 * Replication to a second node is missing, so the broker never elects a leader by itself. A new leader epoch
   starts only with `Server.elect_leader`, `Server.truncate` or an ElectLeaders request.
 

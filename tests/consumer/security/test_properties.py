@@ -238,10 +238,6 @@ def test_an_empty_trust_store_is_reported_by_its_property(tmp_path: Path) -> Non
         ({"sasl.jaas.config": 'x.LdapLoginModule required password="sasl-secret";'}, "ScramLoginModule"),
         ({"sasl.jaas.config": 'x.PlainLoginModule required password="sasl-secret";'}, "username"),
         ({"sasl.jaas.config": SCRAM, "sasl.mechanism": "PLAIN"}, "PLAIN"),
-        (
-            {"sasl.jaas.config": f'{SCRAM[:-1]} tokenauth="true";', "sasl.mechanism": "SCRAM-SHA-256"},
-            "without tokenauth: delegation tokens are not supported",
-        ),
         ({"sasl.jaas.config": 'OAuthBearerLoginModule required ssl.truststore.type="PEM";'}, "ssl_context"),
         ({"ssl.enabled.protocols": "TLSv1,TLSv1.1"}, "TLSv1.2, TLSv1.3, or both"),
         ({"ssl.cipher.suites": "TLS_AES"}, "ssl_context"),
@@ -307,3 +303,9 @@ def test_the_properties_of_kerberos_are_those_of_java() -> None:
     }
     plain = {"sasl.mechanism": "PLAIN", "sasl.kerberos.service.name": "kafka"}
     assert from_java(plain) == {"sasl_mechanism": "PLAIN"}  # Java ignores the service with other mechanisms.
+
+
+@pytest.mark.parametrize(("value", "by_token"), [("true", True), ("TRUE", True), ("false", False)])
+def test_a_jaas_line_for_scram_may_contain_a_delegation_token(value: str, by_token: bool) -> None:
+    lines = {"sasl.jaas.config": f'{SCRAM[:-1]} tokenauth="{value}";', "sasl.mechanism": "SCRAM-SHA-256"}
+    assert from_java(lines).get("sasl_token_auth", False) is by_token
