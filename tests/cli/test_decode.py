@@ -217,11 +217,37 @@ def test_a_port_without_traffic_is_rejected_with_the_ports_that_have_some(
     assert "9092 (4 segments)" in printed.err
 
 
-def test_the_short_form_of_an_empty_capture_is_its_summary(
+def test_the_short_form_of_an_empty_capture_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(write_capture(tmp_path / "c.pcap", []))
     assert main(["decode", "--pcap", path, "--short"]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "\nno requests\n"
-    assert printed.err == ""
+    assert (printed.out, printed.err) == ("\nno requests\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "message"),
+    [
+        ([], b"\xd4\xc3\xb2\xa1rest", "data='a capture' is not allowed; use --pcap FILE for a capture"),
+        (["--form", "hex"], b"\xff\xfe\xfd", "--form='hex' is not allowed; use --form raw, because"),
+    ],
+)
+def test_a_file_in_another_form_is_rejected(
+    words: list[str], data: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_bytes(data)
+    assert main(["decode", *words, str(tmp_path / "file")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_raw_bytes_come_only_from_a_file_or_stdin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", "--form", "raw", "00"]) == 2
+    assert "--form='raw' is not allowed; allowed only with the name of an existing file" in (
+        capsys.readouterr().err
+    )
+
+
+def test_an_empty_record_set_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", "--records", ""]) == 0
+    assert capsys.readouterr().out == "no batch\n"

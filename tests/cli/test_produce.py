@@ -136,3 +136,21 @@ def test_the_timeout_limits_the_wait_for_a_cluster(
         assert main(["consume", "t", "--bootstrap", address, "--timeout", "0.5"]) == 1
         assert "500 ms" in capsys.readouterr().err
     assert time.monotonic() - began < 30  # The default timeout of each client is 60 s.
+
+
+@pytest.mark.parametrize("number", ["-1", "x", ""])
+def test_an_invalid_partition_is_rejected(
+    number: str, shell: Shell, stdin: Callable[[str | bytes], None]
+) -> None:
+    shell(f"produce t --partition={number}", code=2)
+    assert f"'{number}' is not the number of a partition" in shell.errors
+
+
+@pytest.mark.parametrize("headers", ['["trace"]', '[["trace", 1]]', '[["a", "b", "c"]]'])
+def test_invalid_headers_are_rejected(
+    headers: str, shell: Shell, stdin: Callable[[str | bytes], None]
+) -> None:
+    shell("topics create headed --if-not-exists")
+    stdin(f'{{"value": "x", "headers": {headers}}}\n')
+    shell("produce headed --json", code=2)
+    assert 'headers such as [["trace", "1a2b"]]' in shell.errors

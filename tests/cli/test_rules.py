@@ -29,6 +29,18 @@ def test_a_rule_is_printed_with_its_text_its_cells_and_the_source_of_its_tests(
     assert f"def {test.name}(" in out
 
 
+def test_a_long_text_is_indented_below_the_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = next(iter(rules.cells()))
+    monkeypatch.setattr(rules, "definitions", lambda: {number: "word " * 30})
+    assert main(["rules", number]) == 0
+    first, second, empty, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"{number}  " + " ".join(["word"] * 19)
+    assert second == " " * (len(number) + 2) + " ".join(["word"] * 11)
+    assert empty == ""
+
+
 def test_without_the_source_distribution_a_rule_has_its_cells_but_no_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -206,3 +206,29 @@ def test_the_parameters_name_the_stories_that_take_them(capsys: pytest.CaptureFi
         assert ids == [id_ for id_, words in takes.items() if option in words]
     assert main(["scenario", "parameters"]) == 0
     assert capsys.readouterr().out.count("\n--") >= len(stories) - 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("S1-20 --client nobody", "--client='nobody' is not allowed; allowed: java, java-2.6"),
+        (
+            "S1 --html x.html",
+            "--html='x.html' is not allowed; allowed only for a single story, such as kproto",
+        ),
+        ("loss --svg x.svg", "--svg='x.svg' is not allowed; allowed only for a single story, such as"),
+        ("race --requests", "--requests='True' is not allowed; allowed only for a single story"),
+        ("race --members 3", "--members='3' is not allowed; race takes"),
+    ],
+)
+def test_parameters_and_forms_that_a_story_does_not_have_are_rejected(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scenario", *words.split()]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_requests_of_a_story_are_printed_one_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "S3-1", "--requests"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("JoinGroup" in line for line in lines)
