@@ -16,6 +16,7 @@ from consumer.aio import producer as producer_module
 def test_a_record_without_a_timestamp_has_the_time_of_its_send() -> None:
     async def main() -> None:
         producer = AsyncProducer("127.0.0.1:1", linger_ms=10_000)
+        assert (producer.options.linger_ms, producer.options.client_id) == (10_000, "kproto")
         producer._runtime.records.route("t", 1, [0])
         try:
             sent: list[tuple[int, int]] = []

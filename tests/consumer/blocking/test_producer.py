@@ -21,6 +21,10 @@ def producer() -> Iterator[Producer]:
     producer.kill()
 
 
+def test_a_producer_has_its_options(producer: Producer) -> None:
+    assert (producer.options.linger_ms, producer.options.client_id) == (10_000, "kproto")
+
+
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_a_key_or_value_is_bytes_or_a_copy_of_a_buffer(producer: Producer, part: str) -> None:
     data = bytearray(b"before")

@@ -10,6 +10,7 @@ import pytest
 from consumer import GroupChange, Producer, clock
 from consumer.blocking.sockets import Sockets
 from consumer.engine import events as ev
+from consumer.validation import MAX_TIMEOUT_S
 from kproto.errors import IllegalState, RequestTimedOut
 
 NOWHERE = "127.0.0.1:1"
@@ -83,6 +84,25 @@ def test_a_delivery_that_is_not_done_says_what_it_waits_for(producer: Producer) 
         delivery.result(0.02)
     with pytest.raises(IllegalState, match=r"await needs an AsyncProducer; call result\(\)"):
         next(delivery.__await__())
+
+
+@pytest.mark.parametrize(("timeout", "ms"), [(0, 0), (1_000, 1_000_000), (None, int(MAX_TIMEOUT_S * 1_000))])
+def test_a_wait_for_a_delivery_ends_at_its_deadline(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch, timeout: float | None, ms: int
+) -> None:
+    runtime: Any = producer._runtime
+    delivery = producer.send("t", b"x")
+    deadlines: list[int] = []
+
+    def wait(last_change: int, deadline: int) -> bool:
+        deadlines.append(deadline)
+        return False
+
+    monkeypatch.setattr(runtime.waiters, "wait", wait)
+    before = clock.now()
+    with pytest.raises(RequestTimedOut):
+        delivery.result(timeout)
+    assert before + ms <= deadlines[0] <= clock.now() + ms
 
 
 def test_a_failure_of_the_thread_ends_every_delivery(
