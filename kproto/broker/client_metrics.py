@@ -143,8 +143,7 @@ class ClientMetricsInstance:
 
     def accepts_push(self, now: int) -> bool:
         """Return whether the client may push at this time."""
-        is_first = self.last_get is not None and (self.last_push is None or self.last_get > self.last_push)
-        if is_first or self.last_push is None or now - self.last_push >= self.push_interval_ms:
+        if self.last_push is None or now - self.last_push >= self.push_interval_ms:
             self.last_push = now
             return True
         return False

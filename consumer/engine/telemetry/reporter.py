@@ -247,9 +247,8 @@ class ClientTelemetry:
         self._apply(Rejected(code))
 
     def _on_failure(self, call: Call) -> None:
-        """Handle a call without a response. The next request may go to another broker."""
+        """Handle a call without a response."""
         log.debug("%s failed: %s", call.name, call.error)
-        self._node = None
         self._apply(Disabled() if isinstance(call.error, UnsupportedVersion) else Failed())
 
 

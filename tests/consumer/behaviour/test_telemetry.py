@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -167,6 +168,35 @@ def test_a_failing_broker_concerns_no_call_of_the_application(server: Server, ap
             while not consumer.poll(1):
                 pass
     assert server.telemetry == []
+
+
+@pytest.mark.parametrize(("client", "options"), [(Consumer, READER), (Producer, ANY), (Admin, ANY)])
+def test_an_idle_client_pushes_at_the_interval(server: Server, client: Any, options: dict[str, Any]) -> None:
+    request_metrics(server, interval_ms=100)
+    with client(server.bootstrap, **options) as made:
+        made.client_instance_id()
+        while len(server.telemetry) < 2:
+            time.sleep(0.02)
+    assert not server.telemetry[0].is_terminating
+
+
+ENGINES: list[tuple[Any, dict[str, Any], Callable[[Any], Any]]] = [
+    (Consumer, READER, lambda consumer: consumer._operations.engine),
+    (Producer, ANY, lambda producer: producer._runtime.engine),
+    (Admin, ANY, lambda admin: admin._operations._runner.engine),
+]
+
+
+@pytest.mark.parametrize(("client", "options", "engine_of"), ENGINES)
+def test_close_waits_for_the_response_to_the_last_push(
+    server: Server, client: Any, options: dict[str, Any], engine_of: Callable[[Any], Any]
+) -> None:
+    request_metrics(server)
+    made = client(server.bootstrap, **options)
+    made.client_instance_id()
+    server.slow(0.1)
+    made.close()
+    assert engine_of(made).telemetry.has_ended
 
 
 @pytest.mark.thorough

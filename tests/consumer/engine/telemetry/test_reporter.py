@@ -146,17 +146,25 @@ def test_a_broker_without_telemetry_is_not_asked() -> None:
 
 def test_the_requests_go_to_the_same_broker() -> None:
     stage = TelemetryStage(2)
-    stage.connect(1)
-    stage.subscribe()
     stage.connect(2)
-    stage.accept()
+    stage.subscribe()
+    stage.connect(1)
     for _ in range(3):
-        due = stage.telemetry.due()
-        assert due is not None
-        stage.pump(due)
         [(key, _, _, _)] = stage.requests
         assert key == stage.opened[0].key
         stage.accept()
+        due = stage.telemetry.due()
+        assert due is not None
+        stage.pump(due)
+
+
+def test_a_throttled_broker_receives_no_push(stage: TelemetryStage) -> None:
+    stage.subscribe(throttle_time_ms=5000)
+    assert stage.now < 5000
+    assert stage.telemetry.machine.state is TelemetryState.PUSH_NEEDED
+    stage.tick(5000)
+    stage.pump()
+    assert stage.pushed()
 
 
 def test_another_broker_receives_the_next_request_after_a_failure() -> None:
@@ -217,12 +225,18 @@ def test_an_absurd_limit_is_no_limit(stage: TelemetryStage, size: int) -> None:
 
 
 def test_a_change_of_temporality_resets_the_sums(stage: TelemetryStage) -> None:
-    stage.subscribe()
-    stage.accept(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
-    stage.total = 4.0
-    stage.subscribe(delta_temporality=False, accepted_compression_types=[])
-    [point] = decode(stage.pushed().metrics)
-    assert point.value == 4.0
+    values: list[float] = []
+    for is_delta in (True, False, True):
+        stage.subscribe(delta_temporality=is_delta, accepted_compression_types=[])
+        [point] = decode(stage.pushed().metrics)
+        values.append(point.value)
+        stage.accept()
+        stage.total += 1
+        due = stage.telemetry.due()
+        assert due is not None
+        stage.pump(due)
+        stage.accept(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+    assert values == [3.0, 4.0, 5.0]
 
 
 def test_close_pushes_once_more_and_waits_for_the_response(stage: TelemetryStage) -> None:
