@@ -25,6 +25,7 @@ from kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from kproto.messages.add_raft_voter import AddRaftVoterRequest
 from kproto.messages.alter_client_quotas import AlterClientQuotasRequest
 from kproto.messages.alter_configs import AlterableConfig as WholeConfig
 from kproto.messages.alter_configs import AlterConfigsRequest
@@ -34,11 +35,17 @@ from kproto.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from kproto.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
+from kproto.messages.create_delegation_token import CreateDelegationTokenRequest
 from kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -49,6 +56,7 @@ from kproto.messages.describe_acls import DescribeAclsRequest
 from kproto.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kproto.messages.describe_cluster import DescribeClusterRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kproto.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kproto.messages.describe_groups import DescribeGroupsRequest
 from kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kproto.messages.describe_producers import DescribeProducersRequest
@@ -59,6 +67,7 @@ from kproto.messages.describe_transactions import DescribeTransactionsRequest
 from kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kproto.messages.end_txn import EndTxnRequest
+from kproto.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.heartbeat import HeartbeatRequest
@@ -99,13 +108,21 @@ from kproto.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kproto.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kproto.messages.sync_group import SyncGroupRequest
 from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kproto.messages.unregister_broker import UnregisterBrokerRequest
 from kproto.messages.update_features import UpdateFeaturesRequest
+from kproto.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from kproto.wire.message import Message, Struct
 from tests.broker.stage import batch_of
 from tests.conformance import judges, secured_kafka
@@ -470,6 +487,36 @@ def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
         "AlterClientQuotas": AlterClientQuotasRequest(entries=[], validate_only=True),
         "DescribeQuorum": DescribeQuorumRequest(topics=[]),
         "UpdateFeatures": UpdateFeaturesRequest(feature_updates=[], validate_only=True),
+        "WriteTxnMarkers": WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=99,
+                    producer_epoch=0,
+                    transaction_result=False,
+                    topics=[WritableTxnMarkerTopic(name="may-write", partition_indexes=[0])],
+                    coordinator_epoch=0,
+                )
+            ]
+        ),
+        "AlterReplicaLogDirs": AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDir(
+                    path="/missing", topics=[AlterReplicaLogDirTopic(name="may-write", partitions=[0])]
+                )
+            ]
+        ),
+        "UnregisterBroker": UnregisterBrokerRequest(broker_id=77),
+        "AddRaftVoter": AddRaftVoterRequest(
+            cluster_id=None, timeout_ms=1_000, voter_id=-1, voter_directory_id=NO_ID, listeners=[]
+        ),
+        "RemoveRaftVoter": RemoveRaftVoterRequest(cluster_id=None, voter_id=-1, voter_directory_id=NO_ID),
+        "CreateDelegationToken": CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1),
+        "CreateDelegationToken of another": CreateDelegationTokenRequest(
+            owner_principal_type="User", owner_principal_name="x", renewers=[], max_lifetime_ms=-1
+        ),
+        "RenewDelegationToken": RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=-1),
+        "ExpireDelegationToken": ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=-1),
+        "DescribeDelegationToken": DescribeDelegationTokenRequest(owners=None),
         "DescribeAcls": DescribeAclsRequest(**acl_filter()),
         "CreateAcls": CreateAclsRequest(
             creations=[
