@@ -197,15 +197,15 @@ class FetchSessionHandler:
             return False
         if version < 7 or self.epoch == FINAL_EPOCH:
             return True
-        answered, fits = 0, True
-        for topic in response.responses:
-            for entry in topic.partitions:
-                answered += 1
-                fits = fits and (
-                    self.partition_of(topic.topic, topic.topic_id, entry.partition_index, version) is not None
-                )
+        # A set, because a response may list a partition twice. Java's FetchSessionHandler compares sets, too.
+        answered = {
+            self.partition_of(topic.topic, topic.topic_id, entry.partition_index, version)
+            for topic in response.responses
+            for entry in topic.partitions
+        }
+        fits = None not in answered
         if self._full:
-            if not fits or answered != len(self.requested):
+            if not fits or len(answered) != len(self.requested):
                 self._reset()
                 return False
             if response.session_id == NO_SESSION:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kproto.error_codes import ErrorCode
 from kproto.messages.fetch import (
     FetchableTopicResponse,
@@ -11,6 +13,7 @@ from kproto.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from tests.consumer.behaviour.lying_brokers import LyingWorld
 from tests.consumer.stage import Client, World, tp
 
 T0 = tp("t", 0)
@@ -142,3 +145,19 @@ def test_a_throttled_fetch_without_a_session_is_sent_again_after_the_throttle_ti
     a.seek(tp("t", 1), 2)
     assert world.run(1_000, until=lambda: len(a.records) == 18)
     assert throttled == 2
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE])
+def test_a_partition_that_every_response_lists_twice_is_read_once(code: ErrorCode) -> None:
+    def twice(entries: list[PartitionData]) -> list[PartitionData]:
+        return [*entries, *entries]
+
+    world = LyingWorld(("Fetch", 0, ("responses.partitions", twice)), "a", {"t": 1})
+    world.is_lasting = True
+    a = world.join("a", auto_offset_reset="earliest")
+    a.assign({T0: 0 if code is ErrorCode.NONE else 7})
+    world.write("t", 0, "1", "2")
+    assert world.run(2_000, until=lambda: a.values() == ["1", "2"])
+    world.write("t", 0, "3")
+    world.run(2_000)
+    assert a.values() == ["1", "2", "3"]

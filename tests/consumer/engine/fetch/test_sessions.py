@@ -99,6 +99,19 @@ def test_a_response_to_a_full_request_must_contain_exactly_its_partitions() -> N
         assert (session.id, session.epoch) == (0, 0)
 
 
+def test_a_response_may_list_a_partition_twice() -> None:
+    session = FetchSessionHandler()
+    next_request(session, {0: new_target(), 1: new_target()})
+    assert session.accepts(response(0, 1, 1), VERSION)
+    assert next_request(session, {0: new_target(), 1: new_target()}).session_epoch == 1
+
+
+def test_a_partition_that_is_listed_twice_does_not_replace_a_missing_one() -> None:
+    session = FetchSessionHandler()
+    next_request(session, {0: new_target(), 1: new_target()})
+    assert not session.accepts(response(0, 0), VERSION)
+
+
 def test_an_incremental_response_may_omit_but_not_add_partitions() -> None:
     session = started_session()
     next_request(session, {0: new_target(), 1: new_target()})
