@@ -105,6 +105,13 @@ def test_an_invalid_byte_in_a_sized_response_is_marked() -> None:
     assert dissection.error.offset == 4 + len(frame)
 
 
+def test_a_caller_may_say_whether_a_frame_has_its_size() -> None:
+    size = len(join()).to_bytes(4, "big")
+    for data, sized in ((size + join(), True), (join(), False)):
+        dissection = dissect(data, sized=sized)
+        assert (dissection.start, dissection.end, dissection.error) == (4 * sized, len(data), None)
+
+
 def test_a_correlation_id_may_look_like_a_size() -> None:
     frame = encode_response(HeartbeatResponse(error_code=25), 4, 8)
     assert len(frame) == 12

@@ -96,6 +96,7 @@ from kproto.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from kproto.wire.message import Message
@@ -300,6 +301,7 @@ FETCH_TOPIC = FetchTopic(
             "t:3",
         ),
         (SaslHandshakeRequest(mechanism="PLAIN"), "mechanism=PLAIN"),
+        (SaslAuthenticateRequest(auth_bytes=b"\0me\0secret"), ""),
         (DeleteGroupsRequest(groups_names=["g", "h"]), "groups_names=2"),
         (CreatePartitionsRequest(topics=[], timeout_ms=5, validate_only=True), "topics=0 timeout_ms=5"),
         (ElectLeadersRequest(election_type=1, topic_partitions=None), "election_type=1 timeout_ms=60000"),
