@@ -160,6 +160,9 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
     else:
         assert min(gaps) >= 80
         assert gaps[-1] > gaps[0]
+        # A failure that lasts for 5 s is reported.
+        assert world.run(3_000, until=lambda: bool(a.changes_of("refused")))
+        assert a.changes_of("refused")[0].reason.startswith(kind.__name__.removesuffix("Request"))
     world.tamper = None
     assert world.run(3_000, until=lambda: a.values() == numbers(0, 10))
 

@@ -8,7 +8,6 @@ import pytest
 
 from consumer.engine.fetch.buffers import CompletedFetch
 from consumer.engine.positions.partition_states import (
-    MAX_FETCHES,
     OffsetReset,
     PartitionState,
     SubscriptionState,
@@ -179,7 +178,7 @@ def test_records_wait_while_the_initial_commit_is_in_flight() -> None:
 
 def test_a_full_buffer_is_not_fetched_for() -> None:
     _, state = fetching()
-    for number in range(MAX_FETCHES):
+    for number in range(2):  # One whose records are being returned, and the next.
         assert (state.is_fetchable, state.is_full) == (True, False)
         state.add_fetch(fetched(5 + number, 1))
     assert (state.is_fetchable, state.is_full) == (False, True)
@@ -245,12 +244,14 @@ def test_a_new_position_forgets_everything_about_the_previous_one() -> None:
     take(state, 1)
     state.fail(LogTruncated("t-0", 5, 3))
     state.end_reported = True
+    state.start_offset, state.start_uncommitted, state.empty_at = 5, True, 6
     epoch = state.epoch
     state.set_position(9)
     assert (state.position, state.fetch_offset, state.processed) == (9, 9, 9)
     assert (state.failures, state.retry_at, state.error, state.validated) == (0, 0, None, None)
     flags = (state.extra_fetch_open, state.lookup_pending, state.has_returned, state.end_reported)
     assert flags == (False,) * 4
+    assert (state.start_offset, state.start_uncommitted, state.empty_at) == (None, False, -1)
     assert (list(state.fetches), state.leader_epoch, state.epoch > epoch) == ([], None, True)
     assert home.to_commit() == {T0: state}
 
@@ -277,9 +278,9 @@ def test_a_discarded_buffer_is_fetched_again_from_the_position() -> None:
 
 
 def test_two_fetches_with_records_end_a_row_of_resets() -> None:
-    _, state = fetching(reset_count=2)
+    _, state = fetching(reset_count=2, failures=3)
     state.add_fetch(fetched(5, 1))
-    assert state.reset_count == 2
+    assert (state.reset_count, state.failures) == (2, 0)
     state.add_fetch(fetched(6, 1))
     assert state.reset_count == 0
     _, state = fetching(reset_count=2, has_returned=True)
