@@ -1,7 +1,4 @@
-"""`kproto transactions` shows transactions and producers, and finds hanging transactions.
-
-The embedded broker does not support WriteTxnMarkers, so only a real Kafka aborts a hanging transaction.
-"""
+"""`kproto transactions` shows transactions and producers, and finds and aborts hanging transactions."""
 
 from __future__ import annotations
 
@@ -32,8 +29,10 @@ def test_an_open_transaction_is_listed_and_described_until_it_ends(shell: Shell,
         planned = shell.json("transactions abort paid:0 --start-offset 0")
         assert shell.errors == "no transaction was aborted; add --execute to do it\n"
         assert shell.json("transactions producers paid:0") == [state]
-        producer.abort()
+        assert shell.json("transactions abort paid:0 --start-offset 0 --execute") == [state]
         [aborted] = shell.json("transactions producers paid:0")
+        assert shell("consume paid --isolation read_committed") == []
+        producer.abort()
     assert (listed["transactionalId"], listed["transactionState"]) == ("payments", "Ongoing")
     assert (described["topicPartitions"], described["producerId"]) == ("paid-0", listed["producerId"])
     assert (state["currentTransactionStartOffset"], state["lastSequence"]) == (0, 0)
