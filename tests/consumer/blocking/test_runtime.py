@@ -323,3 +323,18 @@ def test_over_tls_the_engines_thread_reads_while_a_call_waits_for_a_future(
 def test_the_interpreter_ends_without_waiting_for_the_thread(reader: Consumer) -> None:
     assert reader._runtime.thread.daemon
     assert reader._runtime.thread.name == "kproto-consumer-kproto"
+
+
+def test_a_change_wakes_only_another_thread_that_reads_the_sockets(
+    reader: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime: Any = reader._runtime
+    this_thread = threading.get_ident()
+    with runtime.locked(), monkeypatch.context() as patch:
+        for borrower, wakes in ((0, 0), (this_thread, 0), (this_thread + 1, 1)):
+            sockets = ReadSockets()
+            patch.setattr(runtime, "sockets", sockets)
+            patch.setattr(runtime.owner, "borrower", borrower)
+            changes = runtime.changes
+            runtime.notify()
+            assert (sockets.wakes, runtime.changes) == (wakes, changes + 1)
