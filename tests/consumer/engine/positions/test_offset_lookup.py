@@ -206,6 +206,8 @@ def test_a_list_offsets_that_a_former_leader_answers_requests_metadata_at_once()
     a.seek_to("earliest", T0)
     assert world.run(until=lambda: len(times) == 1)
     before = len(world.requests_of(a, MetadataRequest))
+    assert world.run(until=lambda: a.engine.core.partitions.states[T0].failures == 1)
+    assert a.engine.core.view.leader(T0) is None  # The former leader is not asked again.
     world.run(400)
     assert len(world.requests_of(a, MetadataRequest)) == before + 1
     assert len(times) == 1
