@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from kproto.addresses import address_text
 from kproto.errors import ConfigError, MissingExtra
 
 from .security.secret import HIDDEN
@@ -39,7 +40,7 @@ class ProxyDialer:
         self._proxy = proxy.from_url(url, rdns=None if scheme == "http" else True)
         self._timeout = timeout
         # The name of the dialer in errors.
-        self.name = f"{scheme}://{host}:{port}"
+        self.name = f"{scheme}://{address_text(host, port)}"
 
     def __repr__(self) -> str:
         return f"ProxyDialer({self.name!r})"

@@ -22,6 +22,7 @@ LAYERS = (
         "error_codes",
         "java_numbers",
         "patterns",
+        "addresses",
         "deadlines",
         "lazy_imports",
         "printable",

@@ -17,6 +17,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from ..addresses import address_text
 from ..printable import Log
 
 # The listen backlog of a socket. If the backlog is full, a client's operating system retries the connection
@@ -89,7 +90,7 @@ class Acceptor:
             except ConnectionAbortedError:  # The client closed the connection before it was accepted.
                 continue
             except OSError as error:
-                address = "{}:{}".format(*self._sock.getsockname()[:2])
+                address = address_text(*self._sock.getsockname()[:2])
                 log.warning("%s cannot accept connections, retrying: %s", address, error.strerror or error)
                 await asyncio.sleep(RETRY_S)
                 continue

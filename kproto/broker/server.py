@@ -31,6 +31,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..addresses import address_text
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, IllegalState
 from ..http import request, shown
@@ -172,7 +173,7 @@ class Server:
         """The value of bootstrap.servers: HOST:PORT. Raises IllegalState before the first start."""
         if self._broker is None:
             raise IllegalState("the broker has no address yet; start it first")
-        return _address(self._hosts[0], self._ports[0])
+        return address_text(self._hosts[0], self._ports[0])
 
     @property
     def places(self) -> dict[str, str]:
@@ -180,7 +181,7 @@ class Server:
         if self._broker is None:
             raise IllegalState("the broker has no address yet; start it first")
         addresses = zip(self._listeners, self._hosts, self._ports, strict=True)
-        return {listener.protocol: _address(host, port) for listener, host, port in addresses}
+        return {listener.protocol: address_text(host, port) for listener, host, port in addresses}
 
     @property
     def users(self) -> Users:
@@ -572,7 +573,7 @@ def running(
         try:
             started.result()
         except OSError as error:
-            where = ", ".join(listen) or f"{host}:{port}"
+            where = ", ".join(listen) or address_text(host, port)
             raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
@@ -609,7 +610,3 @@ def advertised(host: str) -> str:
     except OSError:
         return "localhost"
     return name
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

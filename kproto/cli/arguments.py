@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeVar, cast
 
+from ..addresses import bracketed
 from ..errors import ConfigError, without_long_words
 
 if TYPE_CHECKING:
@@ -412,9 +413,10 @@ def address(text: str) -> tuple[str, int]:
     number = parse_digits(port)
     if number > 65535:
         raise argparse.ArgumentTypeError(f"the port of {text!r} is above 65535")
-    if not host or number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
-    return host, number
+    name = host.removeprefix("[").removesuffix("]")
+    if not name or number < 0 or bracketed(name) != host:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
+    return name, number
 
 
 def topic(text: str) -> tuple[str, int]:

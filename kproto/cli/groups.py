@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..addresses import address_text
 from ..errors import ConfigError, KprotoError
 from .arguments import Subparsers, whole_number
 from .connection import (
@@ -212,7 +213,7 @@ def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
 def _print_state(admin: Admin, group: Group, *, as_json: bool) -> None:
     node = admin.coordinator(group.name)
     broker = admin.view.brokers[node]
-    place = f"{broker.host}:{broker.port}"
+    place = address_text(broker.host, broker.port)
     if as_json:
         print_json(
             [

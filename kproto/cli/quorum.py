@@ -9,6 +9,7 @@ from json import dumps
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ..addresses import address_text
 from ..errors import ConfigError
 from .arguments import Subparsers, address, node_id
 from .connection import add_execute, add_verb, admin_client, say_not_executed
@@ -82,8 +83,7 @@ def uuid_text(value: UUID) -> str:
 
 
 def _endpoint_text(endpoint: RaftVoterEndpoint) -> str:
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"{endpoint.listener}://{host}:{endpoint.port}"
+    return f"{endpoint.listener}://{address_text(endpoint.host, endpoint.port)}"
 
 
 def _quorum(options: argparse.Namespace) -> int:
@@ -186,7 +186,7 @@ def _listener(word: str) -> RaftVoterEndpoint:
     if not name or not port:
         allowed = "allowed: NAME://HOST:PORT, such as CONTROLLER://localhost:9093"
         raise ConfigError("--listener", word, allowed)
-    return RaftVoterEndpoint(name, host.strip("[]"), port)
+    return RaftVoterEndpoint(name, host, port)
 
 
 def _add(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..addresses import address_text
 from ..errors import ConfigError, ConnectionFailed
 from .arguments import Subparsers, address, api, client_security, write
 
@@ -129,14 +130,14 @@ def _watch(options: argparse.Namespace) -> int:
     from ..testing.proxy import WatchProxy
 
     printer = ExchangePrinter(options)
-    host, port = options.bootstrap
+    bootstrap, port = address_text(*options.bootstrap), options.bootstrap[1]
 
     async def serve() -> None:
         async with contextlib.AsyncExitStack() as stack:
             frames = None if options.pcap is None else stack.enter_context(capture_file(options.pcap))
             handler = ExchangeHandler(printer)
             proxy = WatchProxy(
-                f"{host}:{port}",
+                bootstrap,
                 listen=options.listen,
                 tell=handler,
                 on_disconnected=printer.history.add_disconnection,
@@ -150,11 +151,9 @@ def _watch(options: argparse.Namespace) -> int:
             except ConnectionFailed:
                 raise
             except OSError as error:
-                where = "{}:{}".format(*options.listen)
+                where = address_text(*options.listen)
                 raise ConfigError("--listen", where, allowed_addresses(error)) from None
-            printer.print_message(
-                f"clients can use {proxy.bootstrap} for {host}:{port}; press Ctrl-C to stop"
-            )
+            printer.print_message(f"clients can use {proxy.bootstrap} for {bootstrap}; press Ctrl-C to stop")
             await handler.wait_for_failure()
 
     try:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from ..addresses import address_text
 from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
@@ -355,7 +356,9 @@ def _synced(response: Any) -> str:
 def _found(response: Any) -> str:
     coordinators = response.coordinators or [response]
     return _listed(
-        f"node {place.node_id} at {place.host}:{place.port}" for place in coordinators if place.host
+        f"node {place.node_id} at {address_text(place.host, place.port)}"
+        for place in coordinators
+        if place.host
     )
 
 

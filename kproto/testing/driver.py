@@ -41,6 +41,7 @@ from typing import Any
 from consumer.addresses import addresses
 from consumer.blocking.sockets import Sockets
 
+from ..addresses import address_text
 from ..errors import ConfigError, ConnectionFailed
 from ..group.subscription import TopicPartition
 from ..models import contract as c
@@ -233,7 +234,7 @@ class ModelDriver:
             if Sockets.now() <= started + REPORT_NO_BROKER_MS:
                 continue
             whys = {
-                f"{host}:{port}": self.connections.last_errors.get(
+                address_text(host, port): self.connections.last_errors.get(
                     c.Address(host, port, BOOTSTRAP), "no answer"
                 )
                 for host, port in self.bootstrap

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from random import Random
 from types import TracebackType
 
+from ..addresses import address_text
 from ..broker.acceptor import Acceptor, listening_socket, stream_protocols
 from ..errors import ConfigError, IllegalState
 from ..validation import NUMBER, WHOLE_NUMBER, checked
@@ -57,7 +58,7 @@ class Proxy:
     @property
     def bootstrap(self) -> str:
         """HOST:PORT of the proxy, for clients."""
-        return f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
     def __enter__(self) -> Proxy:
         started = threading.Event()

@@ -25,6 +25,7 @@ from uuid import UUID
 from consumer.resolver import describe_error
 from consumer.security.tls import sentence
 
+from ..addresses import address_text
 from ..broker.acceptor import Acceptor, close_acceptors, listening_socket, stream_protocols
 from ..errors import ConnectionFailed, IllegalState
 from ..inspect.exchanges import Address, Conversation, Exchange, addresses_in, replace_addresses
@@ -90,7 +91,7 @@ class WatchProxy:
         """HOST:PORT for the clients. Raises IllegalState before the proxy listens."""
         if self._broker not in self._ports:
             raise IllegalState("the proxy is not listening: use it in an async with statement")
-        return f"{self._listen[0]}:{self._ports[self._broker]}"
+        return address_text(self._listen[0], self._ports[self._broker])
 
     async def __aenter__(self) -> WatchProxy:
         """Start to listen.
@@ -101,7 +102,7 @@ class WatchProxy:
         try:
             _, writer = await self._connect(self._broker)
         except OSError as error:
-            raise ConnectionFailed("{}:{}".format(*self._broker), _why(error, self._broker[0])) from None
+            raise ConnectionFailed(address_text(*self._broker), _why(error, self._broker[0])) from None
         writer.close()
         try:
             await self._serve(self._broker, self._listen[1])
@@ -147,9 +148,9 @@ class WatchProxy:
     async def _client(
         self, broker: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        peer = "{}:{}".format(*writer.get_extra_info("peername")[:2])
+        peer = address_text(*writer.get_extra_info("peername")[:2])
         number = next(self._numbers)
-        talk = Conversation(peer, number, self._names, "{}:{}".format(*broker))
+        talk = Conversation(peer, number, self._names, address_text(*broker))
         try:
             source, sink = await self._connect(broker)
         except OSError as error:

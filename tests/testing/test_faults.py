@@ -29,6 +29,10 @@ def test_an_invalid_address_is_rejected_when_a_proxy_is_created(target: Any) -> 
         proxy.WatchProxy(target, tell=print)
 
 
+def test_the_address_of_a_proxy_with_an_ipv6_host_is_in_brackets() -> None:
+    assert Proxy("127.0.0.1:9092", "::1", 19092).bootstrap == "[::1]:19092"
+
+
 CALLS: list[Callable[[Proxy, Any], None]] = [
     lambda proxy, seconds: proxy.stall(seconds),
     lambda proxy, seconds: proxy.delay(seconds),

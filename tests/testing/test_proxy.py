@@ -43,6 +43,17 @@ def test_a_group_works_through_the_proxy() -> None:
     assert all(exchange.response is not None or exchange.trouble for exchange in exchanges)
 
 
+def test_clients_use_the_ipv6_address_of_a_proxy() -> None:
+    async def main(bootstrap: str) -> dict[str, int]:
+        async with WatchProxy(bootstrap, listen=("::1", 0), tell=lambda exchange: None) as proxy:
+            assert proxy.bootstrap.startswith("[::1]:")
+            async with AsyncAdmin(proxy.bootstrap) as admin:
+                return await admin.topics()
+
+    with running(topics={"t": 3}, host="::1") as server:
+        assert asyncio.run(main(server.bootstrap)) == {"t": 3}
+
+
 def test_a_missing_cluster_is_reported_immediately() -> None:
     async def main() -> None:
         async with WatchProxy("127.0.0.1:1", tell=print):

@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kproto.addresses import address_text
 from kproto.errors import AuthenticationFailed, ConnectionFailed, DecodeError, KprotoError, RequestTimedOut
 from kproto.machine import move
 from kproto.wire.message import Message
@@ -259,7 +260,7 @@ class NetworkClient:
         if connection is not None and connection.ready:
             return None
         failure = self._nodes.last_failure(address)
-        name = f"{broker.host}:{broker.port}"
+        name = address_text(*address)
         if connection is not None:
             return f"the connection to {name} is being set up" + (f": {failure}" if failure else ""), None
         until = self._nodes.retry_at(address)
@@ -305,7 +306,7 @@ class NetworkClient:
         if security is not None and security.sasl:
             from .login import Login  # Imported here, so that only clients with SASL load this module.
 
-            login = Login(security, f"{host}:{port}")
+            login = Login(security, address_text(host, port))
         connection = Connection(
             self._next_key, host, port, self.client_id, deadline=now + patience, login=login
         )
@@ -508,7 +509,7 @@ class NetworkClient:
         for call, address in parked:
             if call.deadline <= now:
                 why = self._nodes.last_failure(address)
-                place = f"{address[0]}:{address[1]}"
+                place = address_text(*address)
                 detail = f"{place} failed, and its backoff is not over: {why}"
                 self._fail(call, RequestTimedOut(call.name, call.timeout_ms, detail, {place: why}))
                 self._name_all_addresses(call)
@@ -568,7 +569,7 @@ class NetworkClient:
             self._disconnect(connection, "the client is closed", now)
         parked, self._parked = self._parked, []
         for call, address in parked:
-            self._fail(call, ConnectionFailed(f"{address[0]}:{address[1]}", "the client is closed"))
+            self._fail(call, ConnectionFailed(address_text(*address), "the client is closed"))
 
     def _write(self, connection: Connection, data: bytes, now: int) -> None:
         if data:
@@ -591,7 +592,7 @@ class NetworkClient:
         if call.node is not None or not isinstance(error, RequestTimedOut) or len(addresses) < 2:
             return
         whys = {at: self._nodes.last_failure(at) or call.tried.get(at, "not tried yet") for at in addresses}
-        reasons = {f"{host}:{port}": why for (host, port), why in whys.items()} | error.reasons
+        reasons = {address_text(*at): why for at, why in whys.items()} | error.reasons
         call.error = RequestTimedOut.everywhere(error.request, error.timeout_ms, reasons)
 
     def _disconnect(
@@ -658,9 +659,7 @@ class NetworkClient:
                 self._dispatch(call, now)
             else:
                 if call.node is None and len(call.tried) > 1 and isinstance(call.error, ConnectionFailed):
-                    reasons = {
-                        f"{host}:{port}": why_there for (host, port), why_there in sorted(call.tried.items())
-                    }
+                    reasons = {address_text(*at): why_there for at, why_there in sorted(call.tried.items())}
                     cause, call.error = call.error.__cause__, ConnectionFailed.everywhere(reasons)
                     call.error.__cause__ = cause
                 self.finished.append(call)

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from kproto.addresses import address_text
 from kproto.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -150,7 +151,7 @@ class Connection:
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
     @property
     def ready(self) -> bool:

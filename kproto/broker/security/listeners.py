@@ -9,6 +9,7 @@ import errno
 from dataclasses import dataclass
 from typing import Final
 
+from ...addresses import address_text
 from ...errors import ConfigError
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -40,8 +41,7 @@ class Listener:
     @property
     def text(self) -> str:
         """The listener as PROTOCOL://HOST:PORT, which `parse` accepts."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.protocol}://{host}:{self.port}"
+        return f"{self.protocol}://{address_text(self.host, self.port)}"
 
     @property
     def tls(self) -> bool:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...addresses import address_text
 from ...wire.message import Message
 from ..contract import Address, CloseConnection, Notify, RequestFailed, ResponseReceived, SendRequest
 from . import errors
@@ -169,7 +170,7 @@ class SaramaBroker(Routine):
 
     def on_request_failed(self, call: BrokerCall, event: RequestFailed) -> None:
         """Handle the failure of a request of this broker."""
-        error = errors.network(event.why, event.late, f"{self.address.host}:{self.address.port}")
+        error = errors.network(event.why, event.late, address_text(self.address.host, self.address.port))
         if event.late:
             self.broken = error
         elif self.opened:

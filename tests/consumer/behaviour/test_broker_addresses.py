@@ -1,8 +1,12 @@
-"""Brokers that swap their addresses: a whole client engine runs in virtual time."""
+"""Brokers that swap their addresses, in virtual time, and IPv6 addresses in errors."""
 
 from __future__ import annotations
 
+import pytest
+
+from kproto import Admin
 from kproto.broker.call import Node
+from kproto.errors import ConnectionFailed
 from tests.consumer.stage import World, tp
 
 
@@ -36,3 +40,11 @@ def test_after_brokers_swap_addresses_requests_use_new_connections() -> None:
     world.run(2_000)
     assert [world.committed("g", tp("t", partition)) for partition in (0, 1)] == [2, 2]
     assert not a.changes_of("lost")
+
+
+def test_errors_show_an_ipv6_address_in_brackets() -> None:
+    with (
+        Admin("[::1]:1", timeout=0.1) as admin,
+        pytest.raises(ConnectionFailed, match=r"no broker at \[::1\]:1: "),
+    ):
+        admin.topics()

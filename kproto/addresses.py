@@ -1,0 +1,13 @@
+"""The text of network addresses, in errors, in logs and in `bootstrap_servers`."""
+
+from __future__ import annotations
+
+
+def address_text(host: str, port: int) -> str:
+    """Return HOST:PORT, or [HOST]:PORT for an IPv6 host, as `bootstrap_servers` accepts it (RFC 3986)."""
+    return f"{bracketed(host)}:{port}"
+
+
+def bracketed(host: str) -> str:
+    """Return the host of an address as it stands before the port: an IPv6 address is in brackets."""
+    return f"[{host}]" if ":" in host else host
