@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -159,3 +160,39 @@ def test_a_wakeup_is_noticed_in_the_next_turn_of_the_loop() -> None:
         assert not runtime.woken
 
     run(story)
+
+
+def test_a_killed_client_ends_at_once_and_the_child_of_a_fork_kills_nothing() -> None:
+    async def main() -> None:
+        reader = AsyncConsumer("127.0.0.1:1", group_id="g")
+        runtime: Any = reader._runtime
+        runtime.forked = True
+        reader.kill()
+        assert not runtime.closed
+        runtime.forked = False
+        reader.kill()
+        assert runtime.closed
+
+    asyncio.run(main())
+
+
+def test_a_callback_that_is_cancelled_before_it_begins_is_closed() -> None:
+    """Otherwise Python would warn that the coroutine was never awaited."""
+
+    async def callback() -> None: ...
+
+    async def main() -> None:
+        reader = AsyncConsumer("127.0.0.1:1", group_id="g")
+        runtime: Any = reader._runtime
+        answer, ended = callback(), list[str]()
+        finish = asyncio.ensure_future(runtime.finish_callback(answer, lambda: ended.append("end"), None))
+        while runtime.callback_task is None:
+            await asyncio.sleep(0)
+        runtime.callback_task.cancel()
+        with pytest.raises(IllegalState, match="was cancelled before it ended"):
+            await finish
+        assert inspect.getcoroutinestate(answer) == inspect.CORO_CLOSED
+        assert ended == ["end"]
+        reader.kill()
+
+    asyncio.run(main())
