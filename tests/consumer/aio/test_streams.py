@@ -659,6 +659,22 @@ def test_a_shut_connection_forgets_its_dialer_and_closes_its_socket() -> None:
     asyncio.run(run())
 
 
+def test_a_socket_without_a_transport_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*arguments: object, **named: object) -> Any:
+        raise OSError(24, "Too many open files")
+
+    async def run() -> None:
+        engine, loop = Engine(), asyncio.get_running_loop()
+        sock = socket.socket()
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "create_connection", fail)
+            with pytest.raises(OSError, match="Too many open files"):
+                await engine.streams._wrap(1, sock, 100)
+        assert sock.fileno() == -1
+
+    asyncio.run(run())
+
+
 def test_a_dialer_that_fails_at_once_is_reported() -> None:
     async def run() -> None:
         engine = Engine()
