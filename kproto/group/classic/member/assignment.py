@@ -146,7 +146,7 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
         # The next JoinGroup's reason names Java's exception class. Of the error codes in this branch, only
         # GROUP_AUTHORIZATION_FAILED has a class of its own.
         name = java_name(code) if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else JAVA_OTHER
-        fail(member, broker_error(code, "SyncGroup", member.config), name, out)
+        fail(member, broker_error(code, "SyncGroup", member), name, out)
     back_off_from_repeated_joins(member, now)
 
 

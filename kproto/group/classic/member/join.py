@@ -182,7 +182,7 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
         # In Java ILLEGAL_GENERATION is an unexpected error of JoinGroup, so the reason names KafkaException
         # (M39).
         name = JAVA_OTHER if code == ErrorCode.ILLEGAL_GENERATION else java_name(code)
-        fail(member, broker_error(code, "JoinGroup", member.config), name, out)
+        fail(member, broker_error(code, "JoinGroup", member), name, out)
     back_off_from_repeated_joins(member, now)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, Fenced, IllegalState, KprotoError, NotAuthorized
 from ...assignors import Assignor
-from ...protocol import Fatal, MemberConfig
+from ...protocol import Fatal
 from .reasons import ENCOUNTERED, FAILED_WITH, GENERATION_RESET, JAVA_EXCEPTIONS
 from .revocation import lose_all
 from .state import Actions, Member, S, move, request_rejoin
@@ -109,14 +109,20 @@ def lose_coordinator(member: Member, now: int) -> None:
         join_later(member, "DisconnectException", now, member.config.retry_backoff_ms)
 
 
-def broker_error(code: int, request: str, config: MemberConfig) -> BrokerError:
+def broker_error(code: int, request: str, member: Member) -> BrokerError:
     """Return the exception for an error code of a group request."""
+    config = member.config
     detail = f"group {config.group_id!r}"
     if code == ErrorCode.INVALID_SESSION_TIMEOUT:
         limits = "its group.min.session.timeout.ms and group.max.session.timeout.ms"
         detail += (
             f", session.timeout.ms={config.session_timeout_ms}: the broker allows values between {limits}"
         )
+    elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+        names = ",".join(assignor.name for assignor in member.assignors)
+        detail += f", partition.assignment.strategy={names}: all members need one assignor in common"
+    elif code == ErrorCode.GROUP_MAX_SIZE_REACHED:
+        detail += ": the group has as many members as the broker's group.max.size allows"
     kind = NotAuthorized if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else BrokerError
     return kind(code, request, detail)
 

@@ -445,6 +445,21 @@ def test_the_error_of_an_invalid_session_timeout_names_the_brokers_settings() ->
 
 
 @rule("M43")
+def test_the_error_of_a_group_with_other_assignors_names_the_assignors_of_the_member() -> None:
+    solo = Solo(assignors=("roundrobin", "range")).joining()
+    solo.answer_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    error = str(solo.pop_action(Fatal).error)
+    assert "partition.assignment.strategy=roundrobin,range: all members need one assignor in common" in error
+
+
+@rule("M43")
+def test_the_error_of_a_full_group_names_the_brokers_setting() -> None:
+    solo = Solo().joining()
+    solo.answer_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    assert "group.max.size" in str(solo.pop_action(Fatal).error)
+
+
+@rule("M43")
 def test_a_group_without_read_permission_is_not_authorized() -> None:
     """ConsumerCoordinatorTest.testGroupReadUnauthorized."""
     solo = Solo().joining()
