@@ -45,5 +45,10 @@ def plugin_options() -> list[str]:
 
 
 def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """Run the tests of `pytester` with the plugin, in another process."""
-    return pytester.runpytest_subprocess(*plugin_options(), *arguments)
+    """Run the tests of `pytester` with the plugin, in another process.
+
+    Other plugins are not loaded, because they take half of the CPU of a start.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        return pytester.runpytest_subprocess("-p", "kproto.testing.plugin", *arguments)

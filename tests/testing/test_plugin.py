@@ -194,7 +194,7 @@ def test_workers_that_share_a_broker_take_turns(
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(ON_A_SHARED_BROKER)
     with running(settings={"auto.create.topics.enable": "false"}) as server:
-        result = run_pytest(pytester, "-q", "-rs", "-n", "3", f"--kafka={server.bootstrap}")
+        result = run_pytest(pytester, "-p", "xdist", "-q", "-rs", "-n", "3", f"--kafka={server.bootstrap}")
     result.assert_outcomes(passed=6, skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*faults cannot be injected into a real broker*"])
 
