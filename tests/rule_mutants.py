@@ -114,7 +114,7 @@ def run_tests(tests: list[str]) -> int:
 
 
 def tests_of(number: str) -> list[str]:
-    """Return the tests of the group's machines that carry a rule, as pytest's node ids."""
+    """Return the tests in tests/group that are marked with a rule, as pytest's node ids."""
     pinning = rules.tests().get(number, [])
     return sorted({f"{test.path}::{test.name}" for test in pinning if test.path.startswith("tests/group/")})
 

@@ -1,4 +1,4 @@
-"""The pages about other libraries: their tables are read as meant, and name what kproto has."""
+"""The tables of the pages about other libraries are parsed correctly, and name what kproto has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests import comparison_pages
 from tests.comparison_pages import FOLDER, code, names, rows
 
 SOURCES = Path(__file__).parents[1] / "consumer"
-# These modules have the names of other libraries.
+# These modules contain names of other libraries, which are not names of kproto.
 FOREIGN = {"other_clients.py", "other_options.py"}
 
 

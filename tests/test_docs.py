@@ -50,7 +50,7 @@ def python_of(page: Path) -> list[Block]:
     return [block for block in blocks(page) if block.kind == "python" and block.runs and not block.needs]
 
 
-# Property tests draw 100 examples with Hypothesis's own settings, as a reader's tests do.
+# The property tests of this page draw 100 examples, Hypothesis's default, and therefore are slow.
 SLOW = DOCS / "how-to" / "property-tests.md"
 
 
@@ -277,7 +277,7 @@ def test_the_page_of_kafka_versions_has_every_release_and_feature() -> None:
     for feature in hooks().FEATURES:
         assert feature.version in request_class(keys[feature.api]).__versions__, feature.name
         [row] = [line for line in page.splitlines() if line.startswith(f"| {feature.name} |")]
-        # Every release after one that has the feature must have it as well.
+        # Each release after the first one with the feature must have the feature, too.
         marks = row.split(" | ")[2:7]
         assert marks == sorted(marks), feature.name
         assert marks[-1] == "yes", feature.name
@@ -300,7 +300,7 @@ def test_the_page_of_state_machines_has_a_picture_of_each() -> None:
 
     page = generated()["reference/state-machines.md"]
     assert page.count("data:image/svg+xml") == len(MACHINES)
-    # The style of a drawing inside the page would apply to the header of the page, too.
+    # A <style> element of a drawing, written into the page, would also change the page's header.
     assert "<style" not in page
     assert all(f"## {name.capitalize()}\n" in page for name in MACHINES)
 

@@ -1,4 +1,7 @@
-"""Properties of error codes. tests/conformance/test_java_bytes.py compares the list with Kafka's list."""
+"""Error codes are ints with a text, and have the properties of Kafka's errors, such as retriable.
+
+tests/conformance/test_java_bytes.py compares the list with Kafka's list.
+"""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 # The client may use the layers of kproto up to `group`. `testing` and later layers may use the client.
 LAST_FOR_CONSUMER = LEVEL["group"]
 FIRST_WITH_CONSUMER = LEVEL["testing"]
-# Imports against the order, as (importing module, imported module). Each import stands inside a function.
-# BrokerError.text needs it for the name of an error code.
+# Imports against the order, as (importing module, imported module). Each stands inside a function.
+# BrokerError.text needs kproto.error_codes for the name of an error code.
 EXCEPTIONS = {("kproto.errors", "kproto.error_codes")}
 # Modules for waiting, clocks, randomness and sockets. Modules of kproto outside MAY_USE_IO do not import
 # them.

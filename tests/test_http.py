@@ -1,4 +1,4 @@
-"""The HTTP layer of the registry, the token endpoint and the JWKS: logins, limits and errors."""
+"""Requests to a registry, a token endpoint or a JWKS endpoint leak no login, and end within limits."""
 
 from __future__ import annotations
 
@@ -89,10 +89,7 @@ def test_a_redirect_within_a_server_keeps_the_login() -> None:
 
 
 def test_the_login_is_not_sent_again_after_another_host() -> None:
-    """After another server has redirected a request, the login is no longer sent.
-
-    Not even the first server receives the login again.
-    """
+    """After a redirect to another server the login is not sent again, not even to the first server."""
     places: dict[str, str] = {}
     with (
         server(lambda _: redirect(places["first"] + "/end")) as (second, _),

@@ -1,4 +1,4 @@
-"""The framework of state machines: complete tables, legal moves, drawings, and the check of cells."""
+"""State machines reject incomplete tables, illegal moves, and steps that violate their cells."""
 
 from __future__ import annotations
 

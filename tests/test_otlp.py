@@ -1,4 +1,4 @@
-"""OTLP metrics: our bytes against OpenTelemetry's own classes, and malformed payloads."""
+"""OpenTelemetry's own classes read our OTLP metrics, and malformed payloads are rejected."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_opentelemetry_reads_our_bytes(metrics: list[MetricPoint], resource: dic
 def test_bytes_of_opentelemetry_are_read(metrics: list[MetricPoint], resource: dict[str, str]) -> None:
     metrics_pb2 = pytest.importorskip("opentelemetry.proto.metrics.v1.metrics_pb2")
     theirs = metrics_pb2.MetricsData.FromString(encode(metrics, resource))
-    # Fields that kproto does not write, and a metric of another kind.
+    # Add fields that kproto does not write, and a histogram. `decode` must ignore them.
     for resource_metrics in theirs.resource_metrics:
         resource_metrics.schema_url = "x"
         resource_metrics.resource.dropped_attributes_count = 1

@@ -151,7 +151,7 @@ def scan(path: str) -> Scan:
     if path.endswith(".md"):
         text = re.sub(r"```.*?```|^    .*$|`[^`]*`", " ", source, flags=re.S | re.M)
         return Scan([" ".join(paragraph.split()) for paragraph in text.split("\n\n")], [])
-    parts = STRING_OR_COMMENT.split(source)  # Code, string or comment, code, ...
+    parts = STRING_OR_COMMENT.split(source)  # Alternately code, and a string or comment.
     code: list[str] = parts[::2]
     texts: list[str] = []
     for before, part in zip(parts[::2], parts[1::2], strict=False):

@@ -131,7 +131,7 @@ def read_by_methods(name: str) -> set[str]:
     """
     methods = [node for node in settings_class(name).body if isinstance(node, ast.FunctionDef)]
     read: set[str] = set()
-    # A method is defined above the methods that use it, so in this order it follows them.
+    # A method is defined above the methods that use it. The reversed order visits these users first.
     for method in reversed(methods):
         if method.name in names_read() | read:
             read |= {

@@ -1,4 +1,4 @@
-"""Checks of the arguments of the embedded broker and the testing kit."""
+"""Wrong arguments of the embedded broker and the testing kit are rejected before the call."""
 
 from __future__ import annotations
 

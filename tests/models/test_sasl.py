@@ -1,4 +1,4 @@
-"""SASL PLAIN in both framings: the token as a bare frame, and inside SaslAuthenticate."""
+"""SASL PLAIN sends its token as a bare frame or in SaslAuthenticate, by the handshake's version."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Package:
     def examples(self, most: int | None = None) -> settings:
         """Return Hypothesis settings with at least `most` examples, or a fifth of `most` in the quick tests.
 
-        For a mutant, the first counterexample is not shrunk.
+        A mutant gets up to 2000 examples, and its first counterexample is not shrunk.
         """
         least = (most or 0) // (5 if QUICK else 1)
         number = max(least, settings().max_examples)
@@ -217,7 +217,7 @@ def columns_see_through_batches_in_values(package: Package) -> None:
 
 
 def columns_see_through_runs_of_records(package: Package) -> None:
-    """Check records of one length with a longer and a shorter one among them."""
+    """Check records of one length that have one longer and one shorter record among them."""
 
     @package.examples()
     @given(st.integers(40, 45), st.integers(6, 18))

@@ -1,4 +1,4 @@
-"""Arenas: the memory into which batches are decompressed."""
+"""Arenas, the memory into which batches are decompressed, keep their bytes when they grow."""
 
 from __future__ import annotations
 

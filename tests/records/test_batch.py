@@ -1,4 +1,4 @@
-"""Single batches byte by byte: the positions in errors, and cases that no claim covers."""
+"""Single batches are read byte by byte, and an error has the place of the malformed bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the batches that are decoded together."""
+"""numpy reads regular batch headers into the same table as a reader of single batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches made by `encode_batch`, by a builder, and for a log."""
+"""A builder makes the same batches as `encode_batch`, and a log rejects batches that it must not store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_broker_may_set_the_time() -> None:
 @pytest.mark.parametrize("moment", [None, NOW])
 def test_a_large_batch_is_copied_once_for_the_log(moment: int | None) -> None:
     data = encode_batch([Record(0, NOW, None, bytes(1 << 20))])
-    assign_offsets(data, 0, 0)  # The first checksum imports a package.
+    assign_offsets(data, 0, 0)  # The first checksum imports a package, whose memory must not count.
     tracemalloc.start()
     try:
         assign_offsets(data, 0, 0, log_append_time=moment)

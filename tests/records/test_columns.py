@@ -1,4 +1,4 @@
-"""`Columns`, and the records that numpy decodes. tests/records/claims.py compares columns with rows."""
+"""`Columns` decode regular records with numpy. tests/records/claims.py compares columns with rows."""
 
 from __future__ import annotations
 

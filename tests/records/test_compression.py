@@ -111,7 +111,7 @@ def test_xerial_streams_may_be_concatenated() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_up_to_three_bytes_behind_xerial_blocks_are_ignored(read: Callable[..., bytes]) -> None:
-    """The next block's length has four bytes. Java's SnappyInputStream also ignores an incomplete length."""
+    """Fewer than four bytes are an incomplete block length, which Java's SnappyInputStream also ignores."""
     packed = compress(2, b"flight")
     assert read(2, packed + b"\0\0\1") == b"flight"
     with pytest.raises(CodecError, match="a xerial block ends too early"):
@@ -169,7 +169,10 @@ def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: 
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record the size of each input of gzip's decompressors, which copy the part that they do not use."""
+    """Return a list that receives the size of each input of gzip's decompressors.
+
+    A decompressor copies the part of its input that it does not use.
+    """
     sizes: list[int] = []
 
     class Counting:

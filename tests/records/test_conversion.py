@@ -1,4 +1,7 @@
-"""Conversion for old consumers and from old producers. tests/conformance compares it with Kafka's."""
+"""Conversion for old consumers and from old producers keeps what the magic can store.
+
+tests/conformance compares the conversion with Kafka's.
+"""
 
 from __future__ import annotations
 

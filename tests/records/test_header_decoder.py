@@ -1,4 +1,7 @@
-"""Headers of many records, decoded together. tests/records/claims.py compares them with the row reader's."""
+"""Headers of many records are decoded together, with the results of the row reader.
+
+tests/records/claims.py compares the two results.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the reader finds the batches of a records field. The batches are built byte by byte."""
+"""The reader returns the batches of a records field up to a malformed one."""
 
 from __future__ import annotations
 

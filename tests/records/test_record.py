@@ -1,4 +1,4 @@
-"""Varints and headers, which are parts of records."""
+"""Varints and headers, the parts of records, are encoded and read up to their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of one batch that are decoded in parts while they are decompressed."""
+"""Records of one batch are decoded in parts while they are decompressed, in limited memory."""
 
 from __future__ import annotations
 

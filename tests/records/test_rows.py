@@ -1,4 +1,4 @@
-"""Rows of a records field: as one list, as several lists, and decoded as columns first."""
+"""Rows of a records field are the same as one list, as several lists, and decoded as columns first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scenarios: their outcomes and cost, equal runs for equal seeds, reports and lists."""
+"""The claims of all scenarios hold, equal seeds give equal runs, and reports and lists are complete."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ MEASURED = {
     ],
 )
 def test_a_model_can_lose_as_much_as_its_original_did(client: str) -> None:
-    """The model loses almost as much as its original's worst run if the topic grows at the right time."""
+    """If the topic grows at this time, the model's loss is close to that of the original's worst run."""
     grow_at = {"java": 5_200, "java-2.6": 6_000}.get(client, 7_300)
     assert abs(loss(client, grow_at_ms=grow_at).lost - MEASURED[client][-1]) <= 130
 

@@ -1,4 +1,4 @@
-"""A world in a notebook."""
+"""A notebook shows a world as a timeline, with the cause of each generation."""
 
 from __future__ import annotations
 

@@ -76,8 +76,9 @@ def shows_interval(run: ScenarioRun, kind: type[Any], interval_ms: int) -> bool:
     for world, name, at, _ in requests(run, kind):
         times.setdefault((id(world), name), []).append(at)
     gaps = [later - earlier for each in times.values() for earlier, later in pairwise(each)]
-    # librdkafka sends a heartbeat only when its main thread wakes, at least once a second. The heartbeats of
-    # sarama share the connection of the fetches, each of which may wait for 500 ms.
+    # How late a request may be, in ms. librdkafka sends a heartbeat only when its main thread wakes, at least
+    # once a second. The heartbeats of sarama share the connection of the fetches, each of which may wait for
+    # 500 ms.
     delays = {"librdkafka": 1_050, "sarama": 550}
     latest = interval_ms + max(delays.get(client, 0.4 * interval_ms) for client in kinds(run))
     return any(interval_ms <= gap <= latest for gap in gaps)
@@ -121,8 +122,8 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
     """Return the parameters twice: unchanged, and with one value changed.
 
-    The scenarios of S4 are written with Java's model, and S1-2 with the policy earliest, so these get other
-    values.
+    The value in `CHANGED` is no change for S4, whose scenarios are written with Java's model, and for S1-2,
+    which has the policy earliest. They get other values.
 
     With the default number of polls, the requests of S0-1 and S0-2 end before the join begins. More polls
     make the time of the join visible.
@@ -145,7 +146,7 @@ def taken() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("story", "name"), list(taken()))
 def test_a_changed_parameter_is_visible_in_the_run(story: Scenario, name: str) -> None:
-    """The requests show the value where Kafka's protocol has it; otherwise the journals differ."""
+    """If requests carry the parameter, they have the new value. Otherwise the journals of the runs differ."""
     before, after = changed(story, name)
     run = story.run(after, drawn=True)
     if name in VISIBLE:

@@ -1,4 +1,4 @@
-"""The requests of a scenario: as lines, as a picture, and on its page."""
+"""The requests of a scenario are shown as lines, as a picture, and on its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user name in a client's authentication messages, and the last response of an authentication."""
+"""The first message of an authentication has the user name, and the last one depends on the mechanism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Validation of signed tokens. tests/conformance/test_tokens_like_kafka.py compares it with Kafka's."""
+"""Signed tokens are accepted, or rejected with a reason.
+
+tests/conformance/test_tokens_like_kafka.py compares the validation with Kafka's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OAUTHBEARER: the client's and the broker's half of the exchange."""
+"""The broker's half of OAUTHBEARER accepts valid tokens only; the client's half acknowledges a rejection."""
 
 from __future__ import annotations
 

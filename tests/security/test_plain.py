@@ -1,4 +1,4 @@
-"""PLAIN: the client's and the broker's half of the exchange."""
+"""The broker's half of PLAIN accepts the right password only; the client's half rejects a challenge."""
 
 from __future__ import annotations
 

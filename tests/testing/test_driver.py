@@ -1,4 +1,4 @@
-"""The driver protocol: commands on stdin and lines on stdout, with kproto's consumer and a model."""
+"""The driver runs kproto's consumer or a model: commands on stdin control it, and it prints the results."""
 
 from __future__ import annotations
 

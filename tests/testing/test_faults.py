@@ -1,4 +1,4 @@
-"""The proxy with network faults: its arguments, and the connections that it closes when it is stopped."""
+"""The proxy with network faults checks its arguments, and closes all connections when it is stopped."""
 
 from __future__ import annotations
 

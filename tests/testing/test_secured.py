@@ -1,4 +1,4 @@
-"""The fixture `kafka_secured`: authentication, authorization, and faults that a test causes."""
+"""The fixture `kafka_secured` authenticates and authorizes clients, and a test can cause faults."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ def test_acls_allow_and_deny_operations(kafka_secured: MakeKafka) -> None:
 
 
 def test_removed_acls_apply_to_connected_clients(kafka_secured: MakeKafka) -> None:
-    """The removal of ACLs also affects clients that are already connected. The removal ends no membership,
-    and aborts only one transaction of the producer.
+    """The removal of ACLs also affects clients that are already connected. The consumer remains a member, and
+    the producer aborts one transaction. Both continue when the ACLs are added again.
     """
     reads, writes = allow("alice", "READ", topic="t"), allow("alice", "WRITE", topic="t")
     rules = [

@@ -160,7 +160,7 @@ def test_many_apis_are_drawn(kind: Any) -> None:
         api_keys.add(drawn.api_key)
 
     collect()
-    # Hypothesis varies each API a few times, so 200 examples have only 32 to 50 different APIs.
+    # Hypothesis draws several examples of an API in a row, so 200 examples have only 32 to 50 different APIs.
     assert len(api_keys) > 25
 
 
@@ -292,7 +292,7 @@ CORNERS: dict[str, Callable[[RecordBatch], Any]] = {
 
 
 def test_corners_of_batches_are_reached() -> None:
-    """All corners are reached. Most runs need 50 to 200 batches, and the limit is 500."""
+    """Every corner case of `CORNERS` occurs. Most runs need 50 to 200 batches, and the limit is 500."""
     reached: set[str] = set()
 
     def collect(batch: RecordBatch) -> None:

@@ -1,4 +1,4 @@
-"""EndTxn, transaction timeouts, and the expiration of transactional ids."""
+"""EndTxn or a timeout ends a transaction, and an unused transactional id expires."""
 
 from __future__ import annotations
 

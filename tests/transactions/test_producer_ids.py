@@ -1,4 +1,4 @@
-"""InitProducerId: producer ids, epochs, and ongoing transactions that it aborts.
+"""InitProducerId returns a new identity or continues one, and aborts an ongoing transaction.
 
 tests/conformance/test_transactions_like_kafka.py compares the responses with Kafka's.
 """

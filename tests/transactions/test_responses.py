@@ -1,4 +1,4 @@
-"""Error responses: the codes by request version, and where a response contains them."""
+"""Error responses have the code for the request's version, at the place where the API has errors."""
 
 from __future__ import annotations
 

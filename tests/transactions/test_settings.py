@@ -1,4 +1,4 @@
-"""The settings of the transaction coordinator."""
+"""The settings of the transaction coordinator have Kafka's names and bounds."""
 
 from __future__ import annotations
 

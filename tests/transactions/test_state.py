@@ -1,4 +1,4 @@
-"""The states of a transaction, and the placement of coordinators."""
+"""Transactions move along the edges only, and Java's hash selects the partition of a group's offsets."""
 
 from __future__ import annotations
 

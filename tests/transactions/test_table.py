@@ -1,4 +1,4 @@
-"""The table of the transaction coordinator, and the arguments that `step` accepts."""
+"""The table of the transaction coordinator is complete, and `step` rejects other events and requests."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def is_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
 
 
 def sees_the_tags_of_each_element(make: Make) -> None:
-    """Check that the tags of one fixed-size element are read among elements without tags."""
+    """Check an array of fixed-size elements of which only one has tags."""
     for tagged in range(3):
         points = [Point(x=0, y=0, up=False) for _ in range(3)]
         points[tagged].__unknown_tags__ = {9: bytes(12)}
@@ -166,7 +166,7 @@ def decode_quietly(decode: Decoder, data: bytes) -> None:
 def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], versions: list[int]) -> None:
     """Check that the compiled encoder rejects the messages that the interpreter rejects.
 
-    Each message is generated for one of `versions`, and encoded in one that is drawn separately.
+    Each message is generated for one of `versions`. The version of its encoding is drawn separately.
     """
 
     @given(
@@ -212,7 +212,7 @@ def places(data: bytes) -> list[int]:
 
 
 def corruptions(data: bytes) -> Iterator[bytes]:
-    """Yield `data` with one byte replaced by a value that means null, empty, long, negative or one more."""
+    """Yield `data` with one byte replaced. As a length, the new byte is null, zero, large or one more."""
     for at in places(data):
         for byte in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:
             yield data[:at] + bytes([byte]) + data[at + 1 :]

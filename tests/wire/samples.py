@@ -75,8 +75,8 @@ def _is_leaf(cls: type[Struct], version: int) -> bool:
 def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
     """Yield copies of `data` with one byte replaced: at each position by `values` different bytes.
 
-    Values with a meaning are used first: null, empty, one more, negative, long. If `values` is smaller than
-    their number, each position starts with another of them.
+    The first five values are the byte with its lowest or highest bit changed, 0, 0xFF and 0x7F: as lengths,
+    these are often null, empty, negative or large. With fewer values, the positions take different ones.
     """
     for at, byte in enumerate(data):
         telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]

@@ -1,4 +1,4 @@
-"""Declarations: valid and invalid ones, and the behaviour of the message objects."""
+"""Invalid declarations are rejected, and message objects can be compared, copied and pickled."""
 
 from __future__ import annotations
 

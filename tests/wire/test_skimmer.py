@@ -1,4 +1,4 @@
-"""Dividing encoded messages into messages with fewer elements."""
+"""An encoded message is divided into messages that each have a share of one array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spans of valid and malformed messages, compared with the compiled codec."""
+"""The spans of a message cover each byte once, up to the error of the compiled codec."""
 
 from __future__ import annotations
 

@@ -110,13 +110,13 @@ class JavaStage:
         return [line for line in self.said if isinstance(line, kind)]
 
     def return_callbacks(self, out: list[c.ModelAction]) -> list[c.ModelAction]:
-        """Return from the callback that `out` ends with, if any, and from those that follow it."""
+        """Return from the callback at the end of `out`, if any, and from each callback that follows it."""
         while out and isinstance(out[-1], c.RunCallback):
             out = self.do(c.CallbackReturned())
         return out
 
     def poll(self, ms: int = 0) -> list[c.ModelAction]:
-        """Poll, and return from each callback immediately. A poll of 2.6 that is still open continues."""
+        """Poll, or continue an open poll of Java 2.6, and return from each callback immediately."""
         if self.state.thread.state is NOTHING:
             return self.return_callbacks(self.do(c.PollCalled(ms)))
         return self.return_callbacks(self.do(c.DeadlineReached()))

@@ -1,4 +1,4 @@
-"""The assignment that a member receives (ConsumerCoordinator.onJoinComplete), and what it loses."""
+"""Java's consumer adopts or rejects its assignment, and commits before it joins (ConsumerCoordinator)."""
 
 from __future__ import annotations
 

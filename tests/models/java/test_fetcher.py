@@ -1,4 +1,4 @@
-"""Fetch requests, fetch sessions, and the buffered records that a poll returns (Fetcher)."""
+"""Java's consumer fetches in sessions, and returns records of its current positions only (Fetcher)."""
 
 from __future__ import annotations
 

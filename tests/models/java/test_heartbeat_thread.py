@@ -1,4 +1,4 @@
-"""The heartbeats of Java's consumer, one response at a time (HeartbeatThread)."""
+"""The heartbeats of Java's consumer, and what it does after each response to one (HeartbeatThread)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single calls of KafkaConsumer: subscribe, seek, poll and close."""
+"""Single calls of KafkaConsumer, such as seek or close, have the same effects as in Java."""
 
 from __future__ import annotations
 

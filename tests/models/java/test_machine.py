@@ -1,4 +1,4 @@
-"""The steps of Java's consumer: what a step returns after the consumer was closed."""
+"""A step of Java's consumer sends nothing after the consumer was closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kproto.models.java import java_2_6
 
 @pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
 def test_nothing_is_sent_after_close_has_returned(release: ModuleType) -> None:
-    """KafkaConsumer.close ends with the close of its network client, which then sends no request.
+    """KafkaConsumer.close finally closes its network client, so no request is sent afterwards.
 
     A commitAsync that still waits for the coordinator therefore does not look the coordinator up.
     """

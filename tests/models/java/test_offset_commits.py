@@ -1,4 +1,4 @@
-"""The commits that an application requests from Java's consumer, and their retries."""
+"""A commit that an application requests from Java's consumer is retried, or fails, as in Java."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_commit_before_the_first_join_fails_and_one_during_a_join_says_so(rele
 @pytest.mark.rule("M61")
 @pytest.mark.parametrize("code", [22, 25, 82])
 def test_an_error_of_a_commit_of_an_older_generation_changes_nothing(release: ModuleType, code: int) -> None:
-    """The error arrives during the next join, so the commit raises RebalanceInProgressException instead."""
+    """The commit's error arrives during the next join, and becomes a RebalanceInProgressException."""
     consumer = JavaStage(release, instance="i").stable()
     consumer.do(c.CommitCalled("token", {T0: 3}))
     consumer.wait(3_000)

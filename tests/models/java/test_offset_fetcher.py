@@ -1,4 +1,4 @@
-"""Java's start positions: committed offsets, and their validation."""
+"""Java's consumer fetches committed offsets, validates them, and resets missing ones (OffsetFetcher)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.models.stage import Stage, StageMember
 
 
 def subscribed_member(stage: Stage, release: ModuleType, name: str = "A") -> StageMember:
-    """Return a member that subscribes to t. Its heartbeats are too rare to end a wait of its poll."""
+    """Return a member that subscribes to t. Its heartbeats are 10 s apart, so that none wakes a poll."""
     a = stage.add_member(
         name, release, reset="earliest", assignors=["range"], heartbeat_ms=10_000, auto_commit_ms=60_000
     )
@@ -72,7 +72,7 @@ def test_a_position_waits_for_its_validation_in_flight(release: ModuleType) -> N
 
 
 def positioned(release: ModuleType, state: FetchStates, **conf: object) -> JavaStage:
-    """Return a member whose position of t-0 is in `state`, in a poll that waits for 10 s."""
+    """Return a member in a poll of 10 s, with its position of t-0 in the given state."""
     consumer = JavaStage(release, heartbeat_ms=60_000, **conf)
     consumer.do(c.Started((("broker", 9092),), {9: (1, 7)}))
     consumer.stable(T0)

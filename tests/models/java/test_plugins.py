@@ -1,4 +1,4 @@
-"""Interceptors, as ConsumerInterceptors calls them."""
+"""After an exception of an interceptor, the next interceptor is called (ConsumerInterceptors)."""
 
 from __future__ import annotations
 

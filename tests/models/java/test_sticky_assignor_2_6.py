@@ -1,4 +1,4 @@
-"""The sticky assignors of Java 2.6.
+"""The sticky assignors of Java 2.6 keep the partitions that members of the newest generation claim.
 
 tests/conformance/test_assignors_java_2_6.py compares the assignors with those of Java's consumer 2.6.2.
 """
@@ -102,7 +102,7 @@ def test_members_with_different_topics_are_assigned_as_by_the_current_release(na
 
 
 def test_a_claim_of_an_older_generation_does_not_count_after_a_newer_one() -> None:
-    """In Java's hash order b precedes c, so the newest generation comes first."""
+    """Java's hash order puts b before c, so the claim of the newer generation comes first."""
     claims = {"b": sticky_user_data([], 5), "c": sticky_user_data([T0, T1], 4)}
     members = {member: Subscription(topics=("t",), user_data=data) for member, data in claims.items()}
     plan = JAVA_2_6.assignors_2_6["sticky"].assign({"t": 2}, members, {})

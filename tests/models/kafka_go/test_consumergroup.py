@@ -1,4 +1,4 @@
-"""kafka-go's ConsumerGroup: failed requests between two generations."""
+"""kafka-go's ConsumerGroup leaves or backs off after a request that fails between two generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heartbeats and watchers of one generation of kafka-go."""
+"""Each heartbeat and watcher of a kafka-go generation has one request in flight, and may end it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_heartbeat_and_no_metadata_request_is_sent_while_the_previous_one_is_
 
 
 def test_one_tick_is_kept_while_a_heartbeat_is_open() -> None:
-    """Go's Ticker keeps one tick and drops the others. Later ticks keep the ticker's times."""
+    """Go's Ticker keeps one tick and drops the others. Later ticks are still at multiples of 200 ms."""
     reader = ReaderStage(watch=False, heartbeat_ms=200).join()
     advance(reader, 200)
     advance(reader, 750)

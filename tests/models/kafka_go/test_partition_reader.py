@@ -1,4 +1,4 @@
-"""kafka-go's reader of one partition: lookups, restarts, backoffs, and the end of its generation."""
+"""kafka-go's reader of one partition restarts with backoffs, and ends with its generation."""
 
 from __future__ import annotations
 

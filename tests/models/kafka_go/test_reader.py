@@ -1,4 +1,4 @@
-"""kafka-go's Reader: CommitMessages, and records between two generations."""
+"""kafka-go's Reader queues and retries commits, and returns queued records between two generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""librdkafka's properties and the values that they allow."""
+"""librdkafka's properties become options of the model, or an error names the property."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class CallerState(States):
 
 
 class Caller(MessageReceiver):
-    """A routine that keeps the signals that it gets, and the errors of the partitions that it receives."""
+    """A routine that records the signals and the errors of partitions that other routines send to it."""
 
     __slots__ = ("errors", "signals")
     TABLE: ClassVar[Table]
@@ -200,7 +200,7 @@ Caller.TABLE = _KeepSignals()
 
 
 class ClientStage:
-    """A sarama client with two bootstrap addresses, and a caller that receives the signals of a routine."""
+    """A sarama client with two bootstrap addresses, and a `Caller` that records the signals of a routine."""
 
     def __init__(self, *, connected: bool = True, **conf: Any) -> None:
         options = {"client_id": "a", "group_id": "g", "random": lambda: 0.0, **conf}

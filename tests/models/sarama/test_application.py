@@ -1,4 +1,4 @@
-"""The application's polls and its Commit."""
+"""The application's polls end at their timeout, and its Commit may name offsets."""
 
 from __future__ import annotations
 

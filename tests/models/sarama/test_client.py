@@ -1,4 +1,4 @@
-"""sarama's Client: its bootstrap addresses, and the connections that Close closes."""
+"""sarama's Client tries its bootstrap addresses in random order, and Close closes every used connection."""
 
 from __future__ import annotations
 

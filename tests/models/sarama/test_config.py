@@ -1,4 +1,4 @@
-"""sarama's Config: its defaults, its options by name, and the options that it rejects."""
+"""sarama's Config has sarama's names and defaults, and rejects values that sarama does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConsumePartition: the offsets that it requests, and the errors that it returns."""
+"""ConsumePartition requests both ends of the log, and rejects an offset outside of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop around Consume: topics, errors, and a member that calls Consume once."""
+"""Consume ends at new partitions and fails for a missing topic, so members call it in a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A claim: the offset at which it starts, and the events after which its handler returns."""
+"""A claim retries its start, and its handler returns after the message that it holds."""
 
 from __future__ import annotations
 

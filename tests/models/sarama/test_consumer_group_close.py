@@ -1,4 +1,4 @@
-"""The end of a session, and Close."""
+"""At the end of a session the callback runs before the last commit, and Close completes at any time."""
 
 from __future__ import annotations
 

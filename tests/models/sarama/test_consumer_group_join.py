@@ -1,4 +1,4 @@
-"""The branches of joinSync (S3-19), and its retries."""
+"""joinSync takes the branches of S3-19, and retries within its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session: heartbeats, the leader's partition checker, release, Close."""
+"""Repeated heartbeat errors end a session, and so do new partitions that the leader notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lookup of the coordinator, and its retries."""
+"""The lookup of the coordinator is retried as in sarama, and then returns its error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The results that a partition consumer reads from one response.
-
-The results are messages, the consumer's next offset, and its fetch size.
-"""
+"""A partition consumer reads messages, its next offset and its fetch size from one response."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from tests.rules import rule
 
 
 class Errors(MessageReceiver):
-    """The Errors channel of a partition consumer."""
+    """An Errors channel of a partition consumer that records the texts of the errors."""
 
     __slots__ = ("texts",)
 

@@ -1,4 +1,4 @@
-"""The offset at which a claim starts: OffsetFetch, its errors, and Offsets.Initial."""
+"""A claim starts at the committed offset, or without one at Offsets.Initial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cluster metadata: the effects of a response, and the refreshes that several routines share."""
+"""A response updates the brokers and topics of the cluster metadata, and routines share refreshes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partition consumer: slow partitions, failed fetches, and their retries."""
+"""A partition consumer leaves slow partitions out of fetches, and restarts after a failed fetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goroutines as state machines: the order of signals, timers and tickers."""
+"""Goroutines, as state machines, handle signals in the order in which they were sent."""
 
 from __future__ import annotations
 

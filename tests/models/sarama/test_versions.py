@@ -1,4 +1,4 @@
-"""Config.Version and the request versions that it selects."""
+"""Config.Version selects the request versions that this release of Kafka has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The assignment that sarama-cluster's leader computes."""
+"""The leader of a sarama-cluster group assigns rounded ranges."""
 
 from __future__ import annotations
 

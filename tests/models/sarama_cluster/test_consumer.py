@@ -1,4 +1,4 @@
-"""sarama-cluster: its consume cycle, its requests, and the changes that it does not notice."""
+"""sarama-cluster runs consume cycles with its own requests, and does not notice some changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns as an Arrow table and as a pandas frame."""
+"""Columns become an Arrow table or a pandas frame with the same rows."""
 
 from __future__ import annotations
 

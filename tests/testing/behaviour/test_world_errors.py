@@ -1,4 +1,4 @@
-"""Errors of a world's applications: how long polls back off, and where reports show the errors."""
+"""After errors, the polls of a world's applications back off, and reports show the errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATIC: dict[str, Any] = {"topics": ["t"], "group_id": "g", "group_instance_id":
 
 
 def fenced_member() -> tuple[World, Consumer]:
-    """Return a world with a static member that a second one fenced twenty seconds ago."""
+    """Return a world and its static member, which another process with the same id fenced 20 s ago."""
     world = World({"t": 2})
     member = world.join("a", **STATIC)
     world.run(5_000)
@@ -124,8 +124,8 @@ def test_requests_of_a_client_can_be_queried_by_name() -> None:
 
 @pytest.mark.parametrize("attribute", ["listener", "worker"])
 def test_an_illegal_call_of_an_application_ends_the_run(attribute: str) -> None:
-    """An illegal call of an application's listener or worker ends the run. If its error counted as an error
-    of poll, like other errors of a listener, the run would continue without polls.
+    """If the listener or worker of an application makes an illegal call, the run ends. If the error of the
+    call counted as an error of poll, the run would continue without polls.
     """
     world = World({"t": 1}, seed=8)
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")

@@ -1,4 +1,4 @@
-"""Clients that join a world: their options and names."""
+"""A client joins a world only with valid options and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world: identical runs, replay and rewind, and network faults."""
+"""Worlds with equal seeds run identically, can be replayed and rewound, and have network faults."""
 
 from __future__ import annotations
 

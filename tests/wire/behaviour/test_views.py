@@ -1,4 +1,4 @@
-"""Decoding and encoding without copies of records gives the same results."""
+"""Decoding and encoding without copies of records gives the same results as with copies."""
 
 from __future__ import annotations
 
