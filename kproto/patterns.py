@@ -15,10 +15,16 @@ from functools import lru_cache
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a pattern as `re.compile` does, without the warning about possible nested sets.
 
-    The errors are those of `re.compile`.
+    Raises re.error for every invalid pattern. `re.compile` raises OverflowError for too large a repetition,
+    and RecursionError for groups that are nested too deeply.
     """
     # A global filter, because `catch_warnings` is not thread-safe.
     warnings.filterwarnings(
         "ignore", "Possible (nested set|set )", FutureWarning, rf"{re.escape(__name__)}\Z"
     )
-    return re.compile(pattern)
+    try:
+        return re.compile(pattern)
+    except OverflowError as error:
+        raise re.error(str(error), pattern) from None
+    except RecursionError:
+        raise re.error("the groups are nested too deeply", pattern) from None

@@ -47,3 +47,16 @@ def test_other_modules_still_get_the_warning() -> None:
 def test_an_invalid_pattern_raises_re_error() -> None:
     with pytest.raises(re.error, match="unterminated character set"):
         compiled("[[")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("a{99999999999999}", "the repetition number is too large"),
+        ("(" * 5_000 + ")" * 5_000, "the groups are nested too deeply"),
+    ],
+    ids=["repetition", "nesting"],
+)
+def test_a_pattern_that_is_too_large_raises_re_error(pattern: str, reason: str) -> None:
+    with pytest.raises(re.error, match=reason):
+        compiled(pattern)
