@@ -113,7 +113,7 @@ def parse_subscription(configs: Mapping[str, str]) -> Subscription:
     patterns = (_pattern(item) for item in _items(configs.get(MATCH, "")))
     return Subscription(
         tuple(_items(configs.get(METRICS, ""))),
-        int(configs.get(INTERVAL_MS, DEFAULT_INTERVAL_MS)),
+        int(trimmed(configs.get(INTERVAL_MS, str(DEFAULT_INTERVAL_MS)))),
         dict(pattern for pattern in patterns if pattern is not None),
     )
 

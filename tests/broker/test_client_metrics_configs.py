@@ -76,3 +76,10 @@ def test_a_subscription_is_parsed() -> None:
     assert parsed.matches({"client_id": "xyz", "client_software_name": "y"})
     assert not parsed.matches({"client_id": "xyz", "client_software_name": "yy"})
     assert not parsed.matches({"client_id": "xyz"})
+
+
+def test_an_interval_is_parsed_without_the_characters_that_java_trims() -> None:
+    """Python's `int` does not accept the control characters that String.trim removes."""
+    configs = {"interval.ms": "\x01500\0"}
+    assert check_client_metrics("one", configs) is None
+    assert parse_subscription(configs).interval_ms == 500
