@@ -7,6 +7,7 @@ Rules, as in Java's TelemetryMetricNamingConvention and KafkaMetricsCollector:
   The tag `client-id` is omitted, because the broker knows it from each request.
 * Metrics whose name ends with -total are monotonic sums, all others are gauges. With delta temporality, a sum
   is its change since the previous push.
+* The sum of a removed sensor, such as that of a topic that no longer exists, is forgotten.
 * If a broker rejects a push, the next one contains its changes as well (`restore`). In Java they are lost.
 * A metric without a value is omitted. Java sends NaN.
 """
@@ -54,28 +55,33 @@ class MetricsCollector:
     def collect(
         self, metrics: Metrics, selects: Callable[[str], bool], now_ns: int, *, is_delta: bool
     ) -> list[MetricPoint]:
-        """Return the selected metrics at the time `now_ns`."""
-        self._previous_sums, sums = self._sums, dict(self._sums)
+        """Return the selected metrics at the time `now_ns`.
+
+        The sums of metrics that are missing in `metrics` are forgotten: their sensors have been removed.
+        """
+        known, sums = self._sums, dict[_Key, tuple[float, int]]()
         points: list[MetricPoint] = []
         for metric in metrics:
             name = telemetry_name(metric.group, metric.name)
-            if metric.value is None or not selects(name):
-                continue
-            value = float(metric.value)
             attributes = {
                 tag.lower().replace("-", "_"): text for tag, text in metric.tags.items() if tag != _CLIENT_ID
             }
+            key: _Key = (name, tuple(attributes.items()))
+            if metric.value is None or not selects(name):
+                if key in known:
+                    sums[key] = known[key]
+                continue
+            value = float(metric.value)
             if not is_sum(metric):
                 points.append(MetricPoint(name, value, attributes, now_ns))
                 continue
-            key: _Key = (name, tuple(attributes.items()))
-            before, start_ns = sums.get(key, (0.0, self._start_ns)) if is_delta else (0.0, self._start_ns)
+            before, start_ns = known.get(key, (0.0, self._start_ns)) if is_delta else (0.0, self._start_ns)
             # A sum that is smaller than before belongs to a sensor that was created again.
             change = value - before if value >= before else value
             temporality = Temporality.DELTA if is_delta else Temporality.CUMULATIVE
             points.append(MetricPoint(name, change, attributes, now_ns, start_ns, temporality, True))
             sums[key] = value, now_ns
-        self._sums = sums
+        self._previous_sums, self._sums = known, sums
         return points
 
     def restore(self) -> None:

@@ -108,6 +108,23 @@ def test_a_sum_that_starts_again_is_not_negative() -> None:
     assert values(points) == [(2.0, FIRST, Temporality.DELTA)]
 
 
+def test_a_sum_whose_sensor_was_removed_starts_again() -> None:
+    """A node or topic that no longer exists is forgotten, and takes no memory."""
+    collector = MetricsCollector(START)
+    collect(collector, FIRST, metric("request-total", 5))
+    collect(collector, SECOND)
+    points = collect(collector, SECOND + 1, metric("request-total", 7))
+    assert values(points) == [(7.0, START, Temporality.DELTA)]
+
+
+def test_a_sum_that_is_not_selected_keeps_its_last_push() -> None:
+    collector = MetricsCollector(START)
+    collect(collector, FIRST, metric("request-total", 5))
+    collector.collect(Metrics([metric("request-total", 6)]), lambda name: False, SECOND, is_delta=True)
+    points = collect(collector, SECOND + 1, metric("request-total", 7))
+    assert values(points) == [(2.0, FIRST, Temporality.DELTA)]
+
+
 def test_after_a_reset_sums_count_from_the_start() -> None:
     collector = MetricsCollector(START)
     collect(collector, FIRST, metric("request-total", 5))
