@@ -384,6 +384,10 @@ class ConsumerOperations(PollOperations):
                     await runtime.callback_finished(deadline)
                 except Exception as error:
                     failures.insert(0, error)
+        except BaseException as error:
+            if closing and not isinstance(error, Exception) and (loss := runtime.driver.loss()):
+                log.warning("close() of %s was interrupted by %s%s", runtime, type(error).__name__, loss)
+            raise
         finally:
             if closing:
                 try:

@@ -315,6 +315,11 @@ class ProducerOperations:
             if failure is None:
                 raise
             log.error("and: %s", flush_error)
+        except BaseException as error:
+            if closing and not isinstance(error, Exception) and (loss := runtime.loss()):
+                name, kind = self.options.client_id, type(error).__name__
+                log.warning("close() of the producer %r was interrupted by %s, and %s", name, kind, loss)
+            raise
         finally:
             if closing:
                 try:

@@ -223,6 +223,61 @@ def test_a_cancelled_close_leaves_no_unretrieved_error() -> None:
     assert contexts == []
 
 
+async def cancel(closing: Coroutine[Any, Any, None]) -> None:
+    """Cancel a call of close while it waits."""
+    task = asyncio.ensure_future(closing)
+    await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def test_a_cancelled_close_of_a_consumer_logs_what_is_lost(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        consumer = AsyncConsumer(broker, **GROUP, client_id="me")
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            await consumer.poll(0.1)
+        await cancel(consumer.close())
+        await consumer.close()
+
+    run(story())
+    [message] = [record.getMessage() for record in caplog.records if "close()" in record.getMessage()]
+    assert message == (
+        "close() of the consumer 'me' was interrupted by CancelledError: what it processed last is not "
+        "committed, and the group 'g' waits up to 45 s for it"
+    )
+
+
+def test_a_cancelled_close_of_a_producer_logs_how_many_records_are_lost(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        producer = AsyncProducer(broker, client_id="me", linger_ms=5_000)
+        deliveries = [await producer.send("t", b"said") for _ in range(3)]
+        await cancel(producer.close())
+        assert all(isinstance(delivery.exception(), IllegalState) for delivery in deliveries)
+
+    run(story())
+    [message] = [record.getMessage() for record in caplog.records if "close()" in record.getMessage()]
+    assert message == (
+        "close() of the producer 'me' was interrupted by CancelledError, and 3 records are lost"
+    )
+
+
+def test_a_cancelled_close_without_losses_logs_nothing(broker: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        consumer = AsyncConsumer(broker)
+        consumer.assign([TopicPartition("t", 0)])
+        await consumer.poll(0.1)
+        await cancel(consumer.close())
+
+    run(story())
+    assert "close()" not in caplog.text
+
+
 def test_a_producer_whose_loop_ended_logs_how_many_records_are_lost(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
