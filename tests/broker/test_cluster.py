@@ -187,7 +187,7 @@ def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: Tw
 
 # Groups.
 
-# Two group names with hashes by which broker 1 coordinates the first group, and broker 2 the second.
+# Two group names: by their hashes, broker 1 coordinates the first group, and broker 2 the second.
 FIRSTS, SECONDS = "f", "g"
 
 
@@ -258,7 +258,7 @@ def test_groups_of_a_stopped_broker_move_to_its_successor(two_brokers: TwoBroker
 
 # Transactions.
 
-# Two transactional ids with hashes by which broker 1 coordinates the first, and broker 2 the second.
+# Two transactional ids: by their hashes, broker 1 coordinates the first, and broker 2 the second.
 ON_ONE, ON_TWO = "x", "y"
 
 

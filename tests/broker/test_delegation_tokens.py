@@ -13,7 +13,10 @@ ALICE, BOB, CAROL, EVE = "User:alice", "User:bob", "User:carol", "User:eve"
 
 @pytest.fixture
 def tokens() -> DelegationTokens:
-    """Return a store whose tokens expire after 100 ms, and end after 300 ms. It is checked every 1,000 ms."""
+    """Return a store whose tokens expire after 100 ms, and cannot be renewed beyond 300 ms.
+
+    The store removes expired tokens every 1,000 ms.
+    """
     names = ("expiry.time", "max.lifetime", "expiry.check.interval")
     times = {
         f"delegation.token.{name}.ms": str(ms) for name, ms in zip(names, (100, 300, 1_000), strict=True)

@@ -92,7 +92,8 @@ def test_configs_for_all_brokers_are_described_if_they_are_set(client: Client) -
 
 def test_static_configs_are_read_only(client: Client) -> None:
     for name, config in describe_configs(client).items():
-        code, why = alter_config(client, name, config.value or "", only=True)  # A secret has no value.
+        # DescribeConfigs returns no value for a secret.
+        code, why = alter_config(client, name, config.value or "", only=True)
         assert (code, config.read_only) == ((0, False) if name in DYNAMIC else (E.INVALID_REQUEST, True))
         assert code == 0 or why.startswith(f"Cannot update these configs dynamically: {name};")
 

@@ -1,4 +1,4 @@
-"""The broker's machine: connections, the order of responses, and rejected requests."""
+"""The broker's state machine: connections, the order of responses, and rejected requests."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_there_is_no_deadline_if_nothing_waits(stage: Stage, client: Client) -> 
 @settings(max_examples=3 if QUICK else settings().max_examples)
 @given(st.data())
 def test_every_well_formed_request_is_answered_delayed_or_refused(key: int, data: st.DataObject) -> None:
-    """The machine raises no exception for any request, and its responses can be decoded."""
+    """The state machine raises no exception for any request, and its responses can be decoded."""
     stage = Stage({"t": 1})
     client = stage.client()
     client.produce(batch_of(b"a"))

@@ -1,4 +1,4 @@
-"""The server on real sockets. Tests without sockets use the broker's machine."""
+"""The broker's server on real sockets. Tests of its state machine (test_machine.py) need no sockets."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_an_invalid_advertised_address_is_refused(text: str, why: str) -> None:
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_a_listener_on_all_ipv6_addresses_accepts_ipv4() -> None:
     """A listener on all IPv6 addresses also accepts IPv4. Otherwise clients could not connect to the
-    bootstrap address: it is the machine's name, which often has an IPv4 address only.
+    bootstrap address: it is the computer's host name, which often has an IPv4 address only.
     """
     with running(host="::") as server:
         port = int(server.bootstrap.rsplit(":", 1)[1])

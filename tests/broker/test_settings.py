@@ -1,4 +1,4 @@
-"""The table of broker configs."""
+"""The table of broker configs: their names, and the values that are accepted, rejected and parsed."""
 
 from __future__ import annotations
 

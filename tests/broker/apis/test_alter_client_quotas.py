@@ -1,4 +1,6 @@
-"""AlterClientQuotas (KIP-546). tests/conformance compares more of its responses with Kafka's."""
+"""AlterClientQuotas (KIP-546): quotas are set and removed, and invalid changes are rejected.
+
+tests/conformance compares more responses with Kafka's."""
 
 from __future__ import annotations
 

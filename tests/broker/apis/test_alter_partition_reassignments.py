@@ -1,4 +1,7 @@
-"""AlterPartitionReassignments (KIP-455). tests/conformance compares more of its responses with Kafka's."""
+"""AlterPartitionReassignments (KIP-455): the leader after a move of replicas, and moves that are rejected.
+
+tests/conformance compares more responses with Kafka's.
+"""
 
 from __future__ import annotations
 

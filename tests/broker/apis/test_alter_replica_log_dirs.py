@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: the broker has a single directory."""
+"""AlterReplicaLogDirs: the broker accepts only moves to its single directory."""
 
 from __future__ import annotations
 

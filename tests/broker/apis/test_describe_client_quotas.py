@@ -1,4 +1,7 @@
-"""DescribeClientQuotas (KIP-546). tests/conformance compares more of its responses with Kafka's."""
+"""DescribeClientQuotas (KIP-546): the entities that a filter matches, and filters that are rejected.
+
+tests/conformance compares more responses with Kafka's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ElectLeaders. tests/conformance compares more of its responses with Kafka's."""
+"""ElectLeaders: preferred and unclean elections, and requests that are rejected.
+
+tests/conformance compares more responses with Kafka's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AddRaftVoter and RemoveRaftVoter: the controller is the only voter, and stays it."""
+"""AddRaftVoter and RemoveRaftVoter: the controller is the only voter, and both requests are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each repetition of a name in a request gets a result. If the results are large, each name gets only one."""
+"""Each repetition of a name in a request gets a result. If results are large, a name gets only one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker: the registration of a stopped broker is removed once."""
+"""UnregisterBroker: a stopped broker can be unregistered once, until it runs again."""
 
 from __future__ import annotations
 

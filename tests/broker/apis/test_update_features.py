@@ -1,4 +1,7 @@
-"""UpdateFeatures (KIP-584). tests/conformance compares more of its responses with Kafka's."""
+"""UpdateFeatures (KIP-584): levels are raised and lowered, and invalid updates are rejected.
+
+tests/conformance compares more responses with Kafka's.
+"""
 
 from __future__ import annotations
 

@@ -46,12 +46,12 @@ CALLS_OF_A_REQUEST = 20_000
 # resource. The elements of an array inside an array are skipped four times before they are decoded.
 CALLS_PER_BYTE = 20
 # The maximum number of calls in one step. A step serves one piece of a request that can be divided (at most
-# PIECE elements), or the whole of another request (at most MAX_ELEMENTS elements). Metadata with 3,000
+# PIECE elements), or a whole request that cannot (at most MAX_ELEMENTS elements). Metadata with 3,000
 # elements in one frame needed 81,000 calls. AlterUserScramCredentials needs 20 calls for each element.
 CALLS_OF_A_PIECE = 150_000
 CALLS_OF_A_STEP = 500_000
-# A response may have this number of bytes, plus SIZE_PER_BYTE for each byte of the request. It may contain
-# repeated results, and everything that the broker has once: its configs, topics, records and groups.
+# A response may have this number of bytes, plus SIZE_PER_BYTE for each byte of the request. The number is
+# enough for repeated results, and for all configs, topics, records and groups of the broker, each once.
 SIZE_OF_A_RESPONSE = MAX_REPEATED + 200_000
 # For a partition that takes 6 bytes in the request, ElectLeaders returns an error message of 50 bytes.
 SIZE_PER_BYTE = 12

@@ -33,7 +33,7 @@ FETCH = fetch_request(fetch_topic(), wait=0)
 
 @contextmanager
 def peak_of_memory() -> Generator[list[int]]:
-    """Append the peak of the memory that is allocated inside the block, in bytes."""
+    """Yield a list. After the block it holds the peak of the memory that the block allocated, in bytes."""
     peaks: list[int] = []
     tracemalloc.start()
     try:
@@ -89,7 +89,7 @@ def test_a_client_that_closes_its_side_still_receives_the_whole_response() -> No
         size = begin_to_read(client)
         client.socket.shutdown(socket.SHUT_WR)
         with connected(server.bootstrap) as other:
-            assert other.listed_versions()  # The broker has read the end of the first connection.
+            assert other.listed_versions()  # By now the broker has noticed the shutdown of `client`.
         assert read_response(client, size).responses
         assert client.closed_by_broker()
 

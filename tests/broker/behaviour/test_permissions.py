@@ -511,8 +511,8 @@ def test_the_table_has_all_apis_and_permissions() -> None:
     }
     assert listed <= declared
     # The table lacks two permissions, each of which only decides whether the response has the value of a
-    # certain field: the authorized operations on the cluster, and the name of a topic. Those for delegation
-    # tokens are tested in tests/broker/behaviour/test_delegation_tokens.py.
+    # certain field: the authorized operations on the cluster, and the name of a topic. The permissions for
+    # delegation tokens are tested in tests/broker/behaviour/test_delegation_tokens.py.
     assert declared - listed == {
         ("DescribeCluster", Operation.DESCRIBE, Resource.CLUSTER),
         ("DeleteTopics", Operation.DESCRIBE, Resource.TOPIC),

@@ -1,4 +1,4 @@
-"""Clients that the operator throttles, as if they exceeded a quota (KIP-219)."""
+"""Clients that the operator throttles are treated as if they exceeded a quota (KIP-219)."""
 
 from __future__ import annotations
 

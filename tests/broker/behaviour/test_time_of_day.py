@@ -1,4 +1,4 @@
-"""After the machine slept, timestamps follow the wall clock, but deadlines do not."""
+"""After the computer slept, timestamps follow the wall clock, but deadlines do not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NIGHT = 9 * HOUR
 
 @pytest.fixture
 def stage() -> Stage:
-    """Return a broker whose machine slept for a night: only the wall clock has advanced."""
+    """Return a broker whose computer slept for a night: only the wall clock has advanced."""
     stage = Stage({"t": 1})
     stage.broker.cluster.wall_clock_offset = NIGHT
     return stage
@@ -34,7 +34,7 @@ def time_after_the_night(stage: Stage) -> int:
 def test_records_are_accepted_after_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Records with current timestamps are accepted after the machine's sleep.
+    """Records with current timestamps are accepted after the computer slept.
 
     The broker follows the wall clock, although time.monotonic stands still during sleep.
     """
@@ -81,7 +81,7 @@ def test_records_age_while_the_machine_sleeps(stage: Stage) -> None:
 
 
 def test_deadlines_do_not_pass_while_the_machine_sleeps(stage: Stage) -> None:
-    """While the machine sleeps, no deadline passes: no member, transaction or delayed fetch expires."""
+    """While the computer sleeps, no deadline passes: no member, transaction or delayed fetch expires."""
     stage.broker.cluster.wall_clock_offset = 0
     producer, member = TransactionalProducer(stage), stage.client()
     assert producer.write(b"a").error_code == 0
