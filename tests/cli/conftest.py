@@ -19,5 +19,5 @@ def broker() -> Iterator[Server]:
 
 @pytest.fixture
 def shell(broker: Server, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """Runs commands on the broker."""
+    """Return a function that runs a command on the broker, and returns the printed lines."""
     return Shell(broker.bootstrap, capsys)

@@ -15,9 +15,9 @@ PAGES = ("kafka-tools", "kcat")
 
 
 def sections(page: str) -> list[str]:
-    """Return patterns of headings. A section of a page has only options of the commands that it names.
+    """Return a regular expression for the heading of each section. The page about kcat is one section.
 
-    The page about kcat is one section.
+    A section has only options of the commands that it names.
     """
     text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
     return (
@@ -58,7 +58,7 @@ def test_the_commands_and_options_of_the_page_exist(page: str) -> None:
                     command = two_words if two_words in known else words[1]
                     unknown += [part] if command not in known else []
                 elif (verb := f"{command.partition(' ')[0]} {words[0]}") in known:
-                    command = verb  # As in `kproto acls list`, `add`.
+                    command = verb  # `add` after `kproto acls list` means `acls add`.
                 options |= options_of(known[command]) if command in known else set()
                 used |= {word for word in words if word.startswith("--")}
         unknown += [f"{heading}: {option}" for option in used - options]

@@ -26,9 +26,10 @@ DEFAULTS: dict[str, Any] = {
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The plans of the demos that commands started.
+    """Return a list that receives the plan of each demo that a command starts.
 
-    No demo runs: it needs pandas, Spark and a minute. The totals are wrong, except for the topic `good`.
+    No demo runs, because a demo needs pandas, Spark and a minute. Its result is faked: the totals are wrong,
+    except for the topic `good`.
     """
     started: list[dict[str, Any]] = []
 
@@ -49,7 +50,7 @@ def test_a_demo_without_arguments_has_the_documented_defaults(
     monkeypatch.chdir(tmp_path)
     main(["demo"])
     assert plans == [DEFAULTS]
-    assert Path("kproto-demo.html").read_bytes() == b""  # The demo replaces the empty picture.
+    assert Path("kproto-demo.html").read_bytes() == b""  # A demo that runs would write the picture.
 
 
 def test_the_arguments_are_the_plan_of_the_demo(plans: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -222,6 +222,6 @@ def test_a_group_that_cannot_be_described_is_an_error_and_does_not_hide_the_othe
     words = ["groups", "describe", "secret", group, "--members", "--json", "--bootstrap", "kafka:9092"]
     assert main(words) == 1
     printed = capsys.readouterr()
-    assert printed.out == ""  # The group has no members.
+    assert printed.out == ""  # No member is printed.
     assert printed.err.startswith("kproto groups describe: ")
     assert "GROUP_AUTHORIZATION_FAILED" in printed.err

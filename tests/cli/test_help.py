@@ -11,7 +11,7 @@ from kproto.cli import build_parser
 from kproto.cli.arguments import Parser
 
 WIDE = 1_000
-# The argument of `kproto decode`, by which errors name the bytes of a file, too.
+# An argument of `kproto decode` in lower case. The errors also use its name for the bytes of a file.
 LOWER_CASE = ("data",)
 
 

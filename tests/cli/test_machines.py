@@ -1,4 +1,4 @@
-"""The list of state machines that `kproto show` can draw."""
+"""`kproto show` draws each state machine of its list with all transitions."""
 
 from __future__ import annotations
 

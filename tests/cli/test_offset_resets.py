@@ -1,4 +1,4 @@
-"""The file of offsets that `kproto groups reset --from-file` reads."""
+"""`kproto groups reset --from-file` reads a file of offsets, and its errors name the invalid line."""
 
 from __future__ import annotations
 

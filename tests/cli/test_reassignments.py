@@ -205,7 +205,7 @@ def test_replicas_of_a_partition_are_in_different_racks() -> None:
     placed = spread({TopicPartition("t", n): 3 for n in range(12)}, list(racks), racks)
     assert all({racks[node] for node in nodes} == {"a", "b", "c"} for nodes in placed.values())
     assert set(Counter(nodes[0] for nodes in placed.values()).values()) == {2}
-    # More replicas than racks: all racks are used, and no broker twice.
+    # More replicas than racks: all racks are used, and no broker is used twice.
     placed = spread({TopicPartition("t", n): 4 for n in range(6)}, list(racks), racks)
     assert all({racks[node] for node in nodes} == {"a", "b", "c"} for nodes in placed.values())
     assert all(len(set(nodes)) == 4 for nodes in placed.values())

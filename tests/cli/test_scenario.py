@@ -1,4 +1,4 @@
-"""`kproto scenario` finds stories, writes pages and drawings, and prints tables of many runs."""
+"""`kproto scenario` finds scenarios, writes pages and drawings, and prints tables of many runs."""
 
 from __future__ import annotations
 

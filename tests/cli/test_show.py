@@ -1,4 +1,4 @@
-"""`kproto show` prints messages and machines, and writes pictures and pages."""
+"""`kproto show` prints messages and state machines, and writes pictures and pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times and durations in arguments."""
+"""Command-line arguments accept times and durations in several formats, and reject others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The errors of wrong command lines do not show a password whose place shows that it is one.
+"""The errors of wrong command lines do not show a password that the command line can recognize by its place.
 
-The lines are generated: commands, names of options that do not exist or expect something else, and the ways
-to write a value.
+The test combines commands, names of options that do not exist or take other values, and the ways to write a
+value.
 
 The command line cannot know that these words are passwords, and shows them:
 
@@ -46,7 +46,7 @@ ADDRESSES = ["alice:{}@h:1", "kafka://alice:{}@h", "alice:{}", "h:1?sasl_passwor
 
 
 def wrong_words() -> Iterator[list[str]]:
-    """Yield the words of wrong lines after the command."""
+    """Yield words that make a command line wrong if they follow the command."""
     for name, value in product(USER_OPTIONS.split(), USERS):
         yield [name, *value.format(PASSWORD).split()]
         yield [f"{name}={value.format(PASSWORD)}"]
