@@ -35,11 +35,11 @@ from kproto.records import Record, encode_batch
 
 @dataclass(frozen=True)
 class Stage:
-    """A broker with the topic "t" of two partitions, and the group "g" with a committed offset in "t"-0."""
+    """A broker with the topic "t", of two partitions, and the group "g" with a committed offset in "t"-0."""
 
     bootstrap: str
     admin: Admin
-    user: Admin  # A client that has authenticated.
+    user: Admin  # Has authenticated, as requests for delegation tokens require.
     node: int
     is_kafka: bool
 
@@ -64,7 +64,7 @@ DIRECTORY: Final = UUID(int=7)
 
 
 def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    """Wait until a change has reached the broker that is asked."""
+    """Wait until the condition holds: a change may reach the queried broker late."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -536,7 +536,7 @@ def update_features(s: Stage) -> None:
 def describe_metadata_quorum(s: Stage) -> None:
     quorum = s.admin.describe_metadata_quorum()
     assert quorum.leader_id in {voter.replica_id for voter in quorum.voters}
-    # The embedded broker has no metadata log.
+    # The embedded broker has no metadata log, so its high watermark is 0.
     assert quorum.high_watermark > 0 or not s.is_kafka
 
 

@@ -23,7 +23,7 @@ from tests.conformance.cluster_writers import Mover, Writer
 from tests.conformance.kafka_cluster import Fleet, until
 
 PARTITIONS = 6
-# The session timeout is Kafka's default of 45 s. On a busy machine a broker may take 30 s to start, and no
+# The session timeout is Kafka's default of 45 s. On a busy computer a broker may take 30 s to start, and no
 # member's session may expire in this time.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 1_000}
 LOOPS = ("blocking", "asyncio")
@@ -40,7 +40,7 @@ READERS: Final = {
     "moved": ("handler",),
 }
 # The longest time in seconds that may pass without a record while a broker is available. It is long because
-# the machine may be busy.
+# the computer may be busy.
 LONGEST_SILENCE = 45.0
 _names = count(1)
 

@@ -59,7 +59,7 @@ class Closes:
 
 
 class InThread:
-    """Runs `_work` in a thread during the `with` block."""
+    """The base of clients in threads: runs `_work` of the subclass during the `with` block."""
 
     errors: list[str]
 

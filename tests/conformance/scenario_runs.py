@@ -1,4 +1,4 @@
-"""Run client scenarios, and return the members' requests and events in a form that two runs have in common.
+"""Run client scenarios, and return the members' requests and events without details that vary between runs.
 
 `KPROTO_PLAYS=FOLDER` writes the recordings.
 """

@@ -141,5 +141,5 @@ class Query:
 
 @pytest.fixture
 def query(spark: Any, tmp_path: Path) -> Query:
-    """A new query without a checkpoint."""
+    """Return a new query, whose checkpoint does not exist yet."""
     return Query(spark, tmp_path / "checkpoint")

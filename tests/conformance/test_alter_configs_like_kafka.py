@@ -1,4 +1,4 @@
-"""AlterConfigs, the predecessor of IncrementalAlterConfigs, on a real Kafka and on the embedded broker."""
+"""AlterConfigs, predecessor of IncrementalAlterConfigs: real Kafka and embedded broker respond alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs of client metrics resources on a real Kafka and on the embedded broker."""
+"""Configs of client metrics resources: a real Kafka and the embedded broker respond alike."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 No record is lost, no record below a committed offset is read again, and no client reports an error. `traffic`
 starts the readers and writers. A run draws two scenarios. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
-The same `KPROTO_SEED` draws the same two.
+The same `KPROTO_SEED` draws the same two scenarios.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def test_the_page_about_kafka_go_has_every_option_and_method_of_readers() -> Non
         *matching(exports, "value", "-", "Err.*"),
     }
     assert missing_on("kafka-go", wanted) == set()
-    # These names are of other packages: io, and plain.
+    # kafka-go itself does not export these names: EOF is from package io, and the others from package plain.
     assert unknown_on("kafka-go", exports) == {"EOF", "Username", "Password"}
 
 
@@ -167,7 +167,7 @@ def test_the_page_about_kafka_go_has_the_class_of_each_error_of_a_broker() -> No
 
 
 def error_codes(module: str, file: str) -> dict[str, int]:
-    """Return the codes of brokers by the name of the module's constant."""
+    """Map the name of each constant in the module's file to its error code. Code 0 is left out."""
     text = (source(module) / file).read_text()
     codes = {name: int(number) for name, number in re.findall(r"(?m)^\s+(\w+) +K?Error += (-?\d+)", text)}
     assert len(codes) > 80

@@ -21,7 +21,8 @@ LISTER: Final = Path(__file__).parent / "java" / "ToolOptions.java"
 PAGE: Final = "kafka-tools"
 WITHOUT_COUNTERPART: Final = "Tools without a counterpart"
 
-# The script of each class, where it is not the words of the class without Command, Tool or Shell.
+# The script that starts each class. Classes are left out if the script's name is that of the class, as words
+# and without Command, Tool or Shell.
 SCRIPTS: Final = {
     "AclCommand": "kafka-acls",
     "BrokerApiVersionsCommand": "kafka-broker-api-versions",

@@ -1,4 +1,4 @@
-"""kproto's clients on a real Kafka and on the embedded broker, alone and in one group with other clients."""
+"""kproto's clients work on a real Kafka and the embedded broker, alone or in a group with other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the documentation's examples that need other clients, other languages, or Spark."""
+"""The documentation's examples run, also those that need other clients, other languages, or Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_example_with_another_client_runs(block: Block) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("block", _of("spark"), ids=lambda block: f"{block.page}:{block.line}")
 def test_an_example_with_spark_runs(block: Block) -> None:
-    """The example runs in a separate process. It would stop the Spark session of the tests' own process."""
+    """The example runs in a separate process. Otherwise it would stop the Spark session of other tests."""
     if find_spec("pyspark") is None:
         judges.missing("PySpark (pip install 'kproto[spark]')")
     judges.java()

@@ -1,4 +1,4 @@
-"""The conclusions that docs/lessons/002 draws from Java's source, tested with Java's consumer.
+"""Java's consumer behaves as docs/lessons/002 concludes from its source.
 
 A Java program runs the document's scenarios with the consumers of kafka-clients 2.6.2 and 4.3.1, on a broker
 with an initial rebalance delay of 1 s. The test compares the exceptions of poll, word by word, and the final
@@ -27,7 +27,7 @@ from tests.conformance.document_programs import RUNS, Place, eventually, run_pla
 pytestmark = pytest.mark.originals
 
 DELAY_MS = 1_000
-LONG_MS = 900  # The timeout passed to poll(long).
+LONG_MS = 900  # The timeout passed to poll(long), in ms.
 SETTINGS = {"group.initial.rebalance.delay.ms": str(DELAY_MS)}
 
 

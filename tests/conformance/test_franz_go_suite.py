@@ -1,4 +1,4 @@
-"""Run franz-go's own tests of its client against the embedded broker.
+"""franz-go's own tests of its client pass on the embedded broker.
 
 The tests pass on a real Kafka 4.3.1. Some read and write in groups with changing members, and some in
 exactly-once transactions. Others create and delete topics, and pause partitions, at the same time. A run

@@ -1,4 +1,4 @@
-"""Kafka's command-line tools, and therefore its Java clients, on the embedded broker."""
+"""Kafka's command-line tools, and therefore its Java clients, work with the embedded broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kerberos logins of kproto's clients to a real Kafka, with MIT Kerberos's KDC."""
+"""kproto's clients log in to a real Kafka by Kerberos, with the KDC of MIT Kerberos."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def options(folder: Path) -> dict[str, Any]:
         "sasl_mechanism": "GSSAPI",
         "sasl_kerberos_keytab": folder / "alice",
         "sasl_kerberos_principal": "alice",
-        # The listener advertises 127.0.0.1, and the service is kafka/localhost.
+        # The listener advertises 127.0.0.1, but the broker's principal is kafka/localhost.
         "sasl_kerberos_domain_name": "localhost",
     }
 

@@ -1,4 +1,4 @@
-"""The model's texts of error codes, compared with those of the librdkafka in confluent-kafka."""
+"""The model of librdkafka describes error codes with the texts of the librdkafka in confluent-kafka."""
 
 from __future__ import annotations
 

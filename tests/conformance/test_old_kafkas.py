@@ -1,4 +1,4 @@
-"""kproto's clients and the Spark source on Kafka 2.1 to 4.4, and on an embedded broker that imitates each.
+"""kproto's clients and the Spark source work on Kafka 2.1 to 4.4, and on embedded imitations of each.
 
 Each release's broker is stopped before the next one starts. An embedded broker imitates the release: its
 option `highest` limits it to the versions that the release lists in ApiVersions. Each program asserts the

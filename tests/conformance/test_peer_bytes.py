@@ -160,7 +160,7 @@ def known_errors(struct: Any, _: str) -> None:
             setattr(struct, f.name, value % max(KNOWN_TO_KIO))
 
 
-# kio has the error codes of Kafka 4.3.
+# kio has the error codes of Kafka 4.3, and rejects later ones.
 KNOWN_TO_KIO = [code.value for code in ErrorCode if code <= ErrorCode.SHARE_SESSION_LIMIT_REACHED]
 
 INSTANTS = {

@@ -1,4 +1,4 @@
-"""Scripts of raw requests on kproto's coordinator, the embedded broker and a real Kafka."""
+"""kproto's coordinator, the embedded broker and a real Kafka answer raw requests as the scripts say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authorization cases beyond test_acls_like_kafka, on a real Kafka and the embedded broker.
+"""Authorization beyond test_acls_like_kafka: a real Kafka and the embedded broker respond alike.
 
 The cases are older versions, unusual requests and unusual ACLs.
 

@@ -62,7 +62,7 @@ class ScenarioRun:
         return json.dumps({self.name + letter: dict(enumerate(offsets))})
 
     def options(self, topics: str, extra: dict[str, Any]) -> dict[str, str]:
-        """Return options that subscribe to the topics with these letters, or to all by a pattern ("*").
+        """Return options that subscribe to topics by the last letters of their names, or to all topics ("*").
 
         In the name of an extra option, `_` stands for a dot.
         """

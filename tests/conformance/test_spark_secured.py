@@ -1,4 +1,4 @@
-"""format("kproto") with TLS and SASL in Spark itself, on the embedded broker and on a real Kafka."""
+"""format("kproto") connects with TLS and SASL in Spark itself, to the embedded broker and a real Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions in the Spark source.
+"""The Spark source returns aborted records only with read_uncommitted, and waits for open transactions.
 
 librdkafka writes the transactions to a real Kafka, and the source reads them without a JVM.
 """

@@ -1,4 +1,4 @@
-"""Client telemetry (KIP-714) on a real Kafka with a receiver, and of other clients on the embedded broker."""
+"""Client telemetry (KIP-714): a real Kafka and kproto, and other clients and the embedded broker, agree."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ KINDS: dict[str, tuple[Callable[[str, str], None], Callable[[str, str, str, Call
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", KINDS)
 def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: str) -> None:
-    """A real Kafka parses our pushes, whose metrics have the names and kinds of those of Java's client."""
+    """A real Kafka parses kproto's pushes. Their metrics have the names and kinds of Java's metrics."""
     ours, javas = KINDS[kind]
     our_client, java_client = f"our-{kind}", f"java-{kind}"
     produce(judge.bootstrap, "first")  # The consumers need a record.

@@ -1,4 +1,4 @@
-"""Signed OAUTHBEARER tokens on a real Kafka and on the embedded broker.
+"""Signed OAUTHBEARER tokens: a real Kafka and the embedded broker accept and reject the same ones.
 
 The real Kafka validates the tokens with its OAuthBearerValidatorCallbackHandler.
 

@@ -1,4 +1,4 @@
-"""kproto's transactions, in threads and in asyncio, on a real Kafka and on the embedded broker.
+"""kproto's transactions work, in threads and in asyncio, on a real Kafka and on the embedded broker.
 
 kproto's consumer and librdkafka's, both with read_committed, check the records.
 """
