@@ -1,4 +1,4 @@
-"""The simulated cluster of `kproto.testing` for tests of the client, options for faults, and TLS's stub."""
+"""A simulated cluster of `kproto.testing` for tests of the client, options for faults, and a stub of TLS."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_an_unknown_argument_names_the_allowed_ones(call: Any, words: str) -> No
 
 @pytest.mark.parametrize("client", [Consumer, AsyncConsumer, Producer, AsyncProducer])
 def test_an_unknown_argument_of_each_method_names_its_arguments(client: Any) -> None:
-    """This holds for the methods that accept `**unknown` because other libraries have other arguments."""
+    """The tested methods accept `**unknown`, because they have other arguments in other libraries."""
     methods = {
         name: [known for known in inspect.signature(method).parameters if known not in ("self", "unknown")]
         for name, method in inspect.getmembers(client, inspect.isfunction)

@@ -90,7 +90,7 @@ def test_a_send_that_is_cancelled_while_other_tasks_run_queues_no_record(
         with pytest.raises(asyncio.CancelledError):
             await producer.send("t", b"x")
         assert producer._runtime.engine.open_records == 0
-        await producer.send("t", b"x")  # A pause is due once, not before each later record.
+        await producer.send("t", b"x")  # The pause was due once, so this send does not pause.
         assert producer._runtime.engine.open_records == 1
         assert pauses.seconds == [0]
 

@@ -171,7 +171,7 @@ LONG = ReceiveBuffer.MIN_SIZE + 1
     [
         ((2, LONG - 3, 1), [Answer(1, bytes(LONG))]),
         ((2, BlockingIOError()), []),
-        ((2, 0), []),  # The transport reports the end.
+        ((2, 0), []),  # The transport itself reports the end of the stream.
         ((ConnectionResetError(104, "Connection reset by peer"),), [Broken(1, "connection reset by peer")]),
         ((MemoryError(),), [Broken(1, "no memory for the response")]),
     ],
@@ -216,7 +216,7 @@ def test_a_long_response_in_progress_is_reported_once_a_second(monkeypatch: pyte
     assert receive_at(51.9, response[12:13]) == []
     assert receive_at(52.5, response[13:14]) == [coming]
     assert receive_at(53.4, response[14:]) == [Answer(1, b"x" * 100)]
-    # The second begins again with the next response.
+    # Data is reported at most once a second. The next response starts a new second.
     assert receive_at(60.0, response[:10]) == []
     assert receive_at(61.0, response[10:11]) == [coming]
 
@@ -350,7 +350,7 @@ def test_a_connection_that_breaks_before_a_response_continues_with_the_next_addr
         engine.events.clear()
         connection.protocol._on_broken("reset", denied=denied)
         assert engine.events == ([] if continues else [Broken(1, "reset", denied)])
-        # The next address refuses connections. The error is that of the address that had accepted one.
+        # The next address refuses connections. The reported error is that of the address that accepted one.
         async with asyncio.timeout(10):
             while not engine.events:
                 await asyncio.sleep(0.001)
@@ -448,7 +448,7 @@ def test_a_connection_that_is_shut_while_its_dialer_runs_cancels_the_dialer() ->
         engine.streams.perform(Shut(1))
         await turns()
         assert tasks[0].cancelled()
-        # A dialer that cancels itself has failed: the connection was not shut.
+        # The connection was not shut, so a dialer that cancels itself counts as failed.
         engine.streams.perform(Open(2, "kafka", 9092, dialer=cancel))
         await turns()
         (event,) = engine.events
@@ -536,7 +536,7 @@ def test_tls_that_cannot_start_is_a_failure_of_the_configuration() -> None:
 
 
 class Source:
-    """A source of tokens whose answer a test gives with `answer`."""
+    """A source of tokens that waits until the test calls `answer` with a token."""
 
     def __init__(self, *, shared: bool) -> None:
         self.shared = shared
@@ -600,7 +600,7 @@ def test_the_end_closes_connections_and_cancels_the_token_request(abort: bool) -
         await turns()
         assert source.requests[0].cancelled()
         assert connection.transport.actions == ["abort" if abort else "close"]
-        engine.streams.close()  # A second end changes nothing.
+        engine.streams.close()  # A second close changes nothing.
         assert len(connection.transport.actions) == 1
         connection.protocol.connection_lost(None)
         assert engine.events == []

@@ -1,4 +1,4 @@
-"""Tasks that wait for a change of a client, and tasks that let others run."""
+"""Tasks wait for a change of a client, and pauses of busy tasks let other tasks run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that swap their addresses, in virtual time, and IPv6 addresses in errors."""
+"""After brokers swap their addresses, a client opens new connections. Errors show IPv6 addresses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Operations of a consumer whose state changes before they end.
+"""Operations of a consumer stay correct if the consumer's state changes before the operation ends.
 
-Partitions are lost, a callback runs, the subscription changes, or a topic is re-created.
+Meanwhile partitions are lost, a callback runs, the subscription changes, or a topic is re-created.
 
 The whole engine runs in virtual time, against the embedded broker.
 """

@@ -132,4 +132,4 @@ def test_a_call_of_an_admin_client_has_its_timeout_or_that_of_the_client(
 
 
 class Recorded(Exception):
-    """Ends a call of an admin client after its plan and timeout were recorded."""
+    """Raised to end a call of an admin client after its plan and timeout were recorded."""

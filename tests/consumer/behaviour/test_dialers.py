@@ -169,7 +169,7 @@ def test_a_failure_names_the_broker_and_the_dialer(
 
 
 class Aborted(BaseException):
-    """An exception that `except Exception` does not catch, as trio and pytest have some."""
+    """An exception that `except Exception` does not catch, like some exceptions of trio and pytest."""
 
 
 def test_a_coroutine_that_fails_names_the_broker_and_the_dialer(broker: Server) -> None:

@@ -125,7 +125,7 @@ class BadProducerInterceptor(ProducerInterceptor):
 
 
 async def later() -> None:
-    """A coroutine that is not awaited."""
+    """Do nothing: a result for interceptors that must not return coroutines. No client awaits it."""
 
 
 @pytest.mark.filterwarnings("error")

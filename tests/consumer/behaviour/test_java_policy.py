@@ -538,8 +538,8 @@ def test_topics_and_a_pattern_exclude_each_other(options: dict[str, Any], may_ch
 
 @pytest.mark.parametrize("options", [JAVA, KPROTO])
 def test_a_member_with_a_manual_assignment_before_joins_the_group(options: dict[str, Any]) -> None:
-    """After a manual assignment and `unsubscribe`, the first JoinGroup states a leave as its reason. As in
-    Java, every `unsubscribe` counts as leaving the group, even if the consumer was not a member.
+    """The first JoinGroup after `unsubscribe` has the reason that the consumer left the group. As in Java,
+    this holds even if the consumer only had a manual assignment and was not a member.
     """
     world = World({"t": 1})
     member = world.consumer(**options)

@@ -1,4 +1,4 @@
-"""The cost of many partitions, most of which are idle."""
+"""Many partitions, most of which are idle, cost few requests and few calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The method `metrics` of consumers, producers and admin clients on the embedded broker."""
+"""`metrics` of consumers, producers and admin clients counts what they did on the embedded broker."""
 
 from __future__ import annotations
 

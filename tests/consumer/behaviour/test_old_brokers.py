@@ -1,4 +1,4 @@
-"""Consumers whose brokers are too old for topic ids, or for special timestamps such as the maximum timestamp.
+"""Consumers work with brokers without topic ids, or without special timestamps such as the maximum timestamp.
 
 The option `highest` limits the embedded broker to the versions of an old broker.
 tests/conformance/test_old_kafkas.py runs real old releases.

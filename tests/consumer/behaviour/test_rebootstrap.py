@@ -178,7 +178,7 @@ def test_without_recovery_the_bootstrap_addresses_are_not_used_once_brokers_are_
 
 
 def test_without_recovery_a_silent_bootstrap_broker_is_asked_again() -> None:
-    """A bootstrap broker that does not respond is asked again if no other is known.
+    """The client requests metadata again from a silent bootstrap broker if it knows no other broker.
 
     The client in this test knows no broker and no other address.
     """

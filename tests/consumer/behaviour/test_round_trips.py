@@ -1,4 +1,4 @@
-"""Round trips between client and broker, which dominate the start time on slow links."""
+"""Clients start within few round trips to the brokers, which dominate the start time on slow links."""
 
 from __future__ import annotations
 

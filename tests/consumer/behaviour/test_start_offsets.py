@@ -1,4 +1,4 @@
-"""Start offsets of re-created topics if brokers return stale metadata."""
+"""A re-created topic gets its own start offsets, even if brokers return stale metadata."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ def test_each_stored_offset_is_committed_once() -> None:
             a.do(ev.StoreOffsets({P0: (7, None, note)}))
             world.run(1_500)
     a.do(ev.Commit("token", {P0: (7, None, "c")}, 1_000))
-    a.do(ev.StoreOffsets({P0: (7, None, "d")}))  # Before the response to the commit.
+    a.do(ev.StoreOffsets({P0: (7, None, "d")}))  # The commit has no response yet.
     world.run(3_000)
     assert notes == ["a", "b", "c", "d"]
 

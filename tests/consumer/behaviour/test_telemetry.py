@@ -204,7 +204,7 @@ def test_close_waits_for_the_response_to_the_last_push(
 def test_close_does_not_wait_for_a_silent_broker(
     server: Server, client: Any, options: dict[str, Any]
 ) -> None:
-    """Without the bound, close would wait for the timeout of requests, which is longer than this test's."""
+    """The wait for the last push is bounded. Otherwise `close` would wait for the request timeout, 10 min."""
     request_metrics(server)
     made = client(server.bootstrap, **options, request_timeout_ms=600_000)
     made.client_instance_id()

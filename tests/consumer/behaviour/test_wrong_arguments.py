@@ -212,7 +212,7 @@ def test_a_wrong_value_inside_of_a_collection_is_rejected(broker: str, kind: Any
         for number, make in enumerate(WRONG_INSIDE):
             value = make()
             if wrong == "partitions" and method != "assign" and isinstance(value, dict):
-                continue  # The keys of the dict are valid partitions.
+                continue  # The dict's keys are valid partitions, so no error is raised.
             acts[method, wrong, number] = call_with(kind, method, wrong, value)
         if wrong != "plan":  # The generator would be a valid plan, so it raises no ConfigError.
             acts[method, wrong, -1] = call_with(kind, method, wrong, failing_iterator())

@@ -1,4 +1,4 @@
-"""The arguments of a blocking producer's send, without a broker."""
+"""`send` of a blocking producer: the keys, values and timestamps that it stores, without a broker."""
 
 from __future__ import annotations
 

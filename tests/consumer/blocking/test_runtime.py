@@ -70,7 +70,7 @@ def test_the_child_of_a_fork_may_only_close_its_copy(reader: Consumer) -> None:
         with runtime.call(method):
             pass
     reader.kill()
-    assert runtime.thread.is_alive()  # The parent's thread is another one, and goes on.
+    assert runtime.thread.is_alive()  # The parent's thread is a different one, and continues.
     runtime.forked = False
 
 
@@ -200,7 +200,7 @@ def test_ctrl_c_in_the_callback_of_a_future_reaches_only_a_thread_of_the_applica
 
 
 class Owner:
-    """The owner of the sockets, which lends them or not."""
+    """Replaces the socket owner. It lends the sockets to the application if `is_free`."""
 
     def __init__(self, *, is_free: bool, requested: bool = False) -> None:
         self.is_free = is_free
@@ -219,7 +219,7 @@ class Owner:
 
 
 class ReadSockets:
-    """The sockets of a client with TLS."""
+    """Replaces the sockets of a client with TLS. A poll is recorded, and raises `error` if it is set."""
 
     uses_tls = True
 
@@ -258,7 +258,7 @@ def test_over_tls_a_waiting_thread_reads_the_sockets_if_they_are_free(
         patch.setattr(runtime.driver, "due", lambda: clock.now() - 1_000)
         assert runtime._read(changes, 0.5) is True
         assert sockets.polls[1:] == [0.0]
-        assert runtime._read(changes - 1, 0.5) is True  # A change ends the wait before it begins.
+        assert runtime._read(changes - 1, 0.5) is True  # There was a change already: no wait.
         assert len(sockets.polls) == 2
         assert sockets.wakes == 0
         for owner, wakes in ((taken, 0), (asked, 1)):

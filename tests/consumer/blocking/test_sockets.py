@@ -1,4 +1,4 @@
-"""Blocking connections: which events they report, and what they write, for each end of a connection."""
+"""Blocking connections: the events that they report, and the bytes that they write, until they close."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Engine:
     def connect(
         self, key: int, *addresses: Address, tls: Any = None, max_response: int = 1 << 20
     ) -> socket.socket:
-        """Connect to the first of these addresses, and return the socket of the other end."""
+        """Connect to the first of these addresses, and return the socket of the peer."""
         ours, theirs = socket.socketpair()
         theirs.settimeout(10)
         self.peers.append(theirs)
@@ -149,7 +149,7 @@ def test_a_long_response_in_progress_is_reported_once_a_second(
         assert receive_at(51.9, response[12:13]) == []
         assert receive_at(52.5, response[13:14]) == [coming]
         assert receive_at(53.4, response[14:]) == [Answer(1, b"x" * 100)]
-        # The second begins again with the next response.
+        # Data is reported at most once a second. The next response starts a new second.
         assert receive_at(60.0, response[:10]) == []
         assert receive_at(61.0, response[10:11]) == [coming]
 
@@ -259,7 +259,7 @@ def test_a_connection_that_breaks_before_a_response_continues_with_the_next_addr
     engine.sockets._on_broken(1, "reset", engine.sockets._events, denied=denied)
     assert peer.recv(9) == b""
     assert engine.sockets._events == ([] if continues else [Broken(1, "reset", denied)])
-    # The next address refuses connections. The error is that of the address that had accepted one.
+    # The next address refuses connections. The reported error is that of the address that accepted one.
     assert engine.events(10) == [Broken(1, "reset", denied)]
     assert engine.sockets._sockets == {}
 

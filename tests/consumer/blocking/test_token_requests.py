@@ -1,4 +1,4 @@
-"""Threads that request tokens for the connections of a blocking client."""
+"""Threads request tokens for the connections of a blocking client, and report the results as events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Source:
 
 
 class Client:
-    """Token requests, whose threads a test lets end one by one."""
+    """Sends token requests in threads. Each call of `finish` lets one of these threads end."""
 
     def __init__(self) -> None:
         self.arrived = threading.Semaphore(0)
@@ -40,7 +40,7 @@ class Client:
         return list(self.requests.request(key, source, open_keys))
 
     def finish(self, source: Source) -> list[Any]:
-        """Let a call of the source end, and return the events of its result."""
+        """Let one call of the source return, and return the events with its result."""
         source.release.release()
         assert self.arrived.acquire(timeout=30)
         return list(self.requests.take())

@@ -803,7 +803,7 @@ def test_a_seek_to_committed_undoes_a_seek_to_latest() -> None:
 
 
 def committed(world: World, group: str = "g") -> dict[Any, int]:
-    """Return the committed offsets of the group, as fetched by a client outside of it."""
+    """Return the committed offsets of the group, as fetched by a client that is not a member."""
     probe = world.consumer(group_id=group)
     partitions = [
         tp(topic.name, index) for topic in world.broker.topics for index in range(len(topic.partitions))

@@ -379,7 +379,7 @@ def test_changes_of_many_positions_are_logged_in_one_line(caplog: pytest.LogCapt
     records = [record for record in caplog.records if " reset " in record.getMessage()]
     lines = [record.getMessage() for record in records]
     assert {record.levelname for record in records} == {"WARNING"}
-    assert len(lines) <= 3  # The fetches of some partitions may be answered earlier.
+    assert len(lines) <= 3  # Partitions whose fetches are answered earlier may get lines of their own.
     assert "and 30 more t-0 from 1000 to 0, " in lines[0]
     assert lines[0].endswith(" ...: offset 1000 is out of range: earliest")
     assert {change.partitions for change in resets} == {(partition,) for partition in partitions}
@@ -528,7 +528,7 @@ def test_max_poll_interval_ms_begins_at_the_end_of_a_poll_with_and_without_recor
         ends.clear()
         while not reader.poll(10):
             ends.clear()
-        assert len(ends) <= 1  # A poll whose records were fetched before it is one event of the engine.
+        assert len(ends) <= 1  # A poll of buffered records is a single event of the engine.
 
 
 def test_a_consumer_that_is_in_no_group_loses_nothing_if_it_is_not_closed() -> None:

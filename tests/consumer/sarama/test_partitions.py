@@ -1,4 +1,4 @@
-"""sarama's partition consumers, on the embedded broker."""
+"""sarama's partition consumers read, pause, fail and close independently, on the embedded broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sarama's SyncProducer and AsyncProducer, on the embedded broker."""
+"""sarama's SyncProducer and AsyncProducer return each message or its error once, on the embedded broker."""
 
 from __future__ import annotations
 

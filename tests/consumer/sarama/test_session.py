@@ -537,7 +537,7 @@ def test_a_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     stopped.check()
 
 
-@pytest.mark.thorough  # Like the previous test, this one waits for the session timeout.
+@pytest.mark.thorough  # The test waits for the session timeout.
 def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""`RequestedOnce`: the requests of tasks that need the same schema at the same time."""
+"""`RequestedOnce`: tasks that need the same schema at the same time share one request."""
 
 from __future__ import annotations
 

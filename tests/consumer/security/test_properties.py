@@ -214,7 +214,8 @@ def test_blanks_at_the_end_of_a_value_are_stripped_as_in_java() -> None:
         "ssl_check_hostname": False,
     }
     ours = {"security.protocol": "SASL_SSL", "sasl.password": "ends with one "}
-    assert from_java(ours)["sasl_password"] == "ends with one "  # Java has no property of this name.
+    # Java has no property of this name, so the value is not changed.
+    assert from_java(ours)["sasl_password"] == "ends with one "
 
 
 def test_an_empty_trust_store_is_reported_by_its_property(tmp_path: Path) -> None:

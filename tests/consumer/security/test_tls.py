@@ -1,4 +1,4 @@
-"""TLS in memory: a client's `Pipe` and a broker's end, with certificates made for the test."""
+"""TLS in memory: a client's `Pipe` connects to a simulated broker, with certificates made for the test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def trusting(ca: Any = CA, **options: Any) -> Tls:
 
 
 class Server:
-    """The broker's end of a TLS connection in memory."""
+    """The broker's side of a TLS connection in memory."""
 
     def __init__(
         self, name: str = "kafka", *, asks: bool = False, newest: bool = True, **options: Any

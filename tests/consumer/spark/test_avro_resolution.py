@@ -1,4 +1,4 @@
-"""Avro's schema resolution: what a reader's schema makes of a writer's value.
+"""Avro's schema resolution: the value that a reader gets if its schema differs from the writer's.
 
 The expected values are those of Java's GenericDatumReader (Avro 1.12.1, which Spark 4.3 contains).
 """

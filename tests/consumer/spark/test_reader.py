@@ -389,7 +389,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make this process look like a Spark worker that has read nothing yet."""
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
     monkeypatch.setattr(partition_reader, "_frozen", set[int]())
-    gc.unfreeze()  # The objects that tests/conftest.py froze after the imports count as not frozen.
+    gc.unfreeze()  # tests/conftest.py has frozen objects, but a new Spark worker has no frozen objects.
     yield
     gc.unfreeze()
     gc.freeze()
@@ -417,4 +417,4 @@ def test_only_spark_workers_freeze_objects(filled: Filled, monkeypatch: pytest.M
     filled.topic("t", 5)
     before = gc.get_freeze_count()
     table(filled)
-    assert gc.get_freeze_count() <= before  # Frozen objects may have been freed.
+    assert gc.get_freeze_count() <= before  # Less if frozen objects were freed.

@@ -1,4 +1,4 @@
-"""The Python and the settings of a session, without a JVM."""
+"""A session warns about an unsuitable Python and about settings without effect. No JVM runs here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches of a consumer that runs in virtual time."""
+"""Fetches are sent to the current leader, and back off only after failures, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timer of automatic commits, in a consumer that runs in virtual time."""
+"""Automatic commits follow a timer, and omit records of the last poll, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lookup of the group's coordinator, in a consumer that runs in virtual time."""
+"""The lookup of the group's coordinator is retried after retriable errors, in virtual time."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_failures_between_successful_lookups_are_not_reported() -> None:
 
 
 def test_resets_in_a_row_back_off_longer_each_time() -> None:
-    """The leader answers each fetch from the offset that it has just returned with OFFSET_OUT_OF_RANGE."""
+    """The leader returns a start offset, and then rejects each fetch from it with OFFSET_OUT_OF_RANGE."""
     world = world_with_records()
     a = world.consumer(auto_offset_reset="earliest")
     world.step(1, FailRequests(FetchRequest.__api_key__ or 0, ErrorCode.OFFSET_OUT_OF_RANGE, 10**6))
@@ -216,7 +216,7 @@ def test_a_list_offsets_that_a_former_leader_answers_requests_metadata_at_once()
 
 @pytest.mark.parametrize("place", ["max_timestamp", "latest_tiered"])
 def test_a_place_that_the_leader_does_not_know_is_raised_until_a_seek(place: str) -> None:
-    """ListOffsets has the maximum timestamp from version 7 on, the latest tiered offset from version 9."""
+    """ListOffsets has the maximum timestamp from version 7 on, and the latest tiered offset from 9 on."""
     world = world_with_records()
     a = world.consumer()
     a.engine.core.network.caps[2] = 6

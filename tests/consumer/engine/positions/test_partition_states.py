@@ -1,4 +1,4 @@
-"""The state of an assigned partition, in a consumer that runs in virtual time."""
+"""The state of an assigned partition decides whether it is fetched, returned and committed."""
 
 from __future__ import annotations
 

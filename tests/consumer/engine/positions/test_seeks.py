@@ -1,4 +1,4 @@
-"""Seeks before the assignment, and seeks in partitions of other members."""
+"""Seeks before the assignment wait for it, and seeks in partitions of other members are rejected."""
 
 from __future__ import annotations
 

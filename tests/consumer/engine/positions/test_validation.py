@@ -309,7 +309,7 @@ def test_a_validation_without_a_response_is_repeated_with_new_metadata() -> None
 def test_an_epoch_that_ended_at_offset_0_is_known_to_the_leader(
     end: int, leader_epoch: int, kind: str, start: int
 ) -> None:
-    """The leader knows nothing of the epoch if it returns -1 as its end or as the epoch."""
+    """A leader that does not know an epoch returns -1 as the epoch or as the epoch's end offset."""
     world = committed_world()
 
     def answer(client: Client, request: Any, version: int) -> OffsetForLeaderEpochResponse | None:

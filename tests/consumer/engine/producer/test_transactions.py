@@ -194,7 +194,9 @@ def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: i
 
 
 def test_a_rejected_partition_is_not_added_to_the_next_transaction() -> None:
-    """In Java only a send adds a partition to the new ones of a transaction, and an abort clears these."""
+    """As in Java, only a send adds a partition to those that a transaction has to register with the
+    coordinator. An abort removes these partitions.
+    """
     play = TransactionWorld()
     play.refusals[AddPartitionsToTxnRequest] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     play.begin()

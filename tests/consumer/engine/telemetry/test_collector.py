@@ -1,4 +1,4 @@
-"""Names and values of pushed metrics."""
+"""Pushed metrics have the names of KIP-714, and their sums continue from the previous push."""
 
 from __future__ import annotations
 

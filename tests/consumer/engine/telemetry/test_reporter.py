@@ -68,7 +68,7 @@ class TelemetryStage(Stage):
         self.end_calls()
 
     def end_calls(self) -> None:
-        """Handle the ended calls, and the request that follows."""
+        """Pass the ended calls to the reporter, and send the request that follows."""
         finished, self.network.finished = self.network.finished, []
         for call in finished:
             call.purpose(call)

@@ -47,7 +47,7 @@ def each_step_keeps_to_its_cell() -> Iterator[None]:
 
 
 def machine_in(state: TelemetryState, subscription: Subscription = SUBSCRIPTION) -> TelemetryMachine:
-    """Return a machine that has reached a state at the time 0."""
+    """Return a state machine that has reached this state at the time 0."""
     paths: dict[TelemetryState, tuple[TelemetryEvent, ...]] = {
         S.SUBSCRIPTION_NEEDED: (),
         S.SUBSCRIPTION_IN_PROGRESS: (NodeReady(),),
