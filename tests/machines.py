@@ -1,6 +1,6 @@
-"""Checks of a state machine against its table, for the tests of every machine.
+"""Checks of a state machine against its table, for the tests of every state machine.
 
-A test module or a `conftest.py` calls `check_cells`. From then on a step of a machine fails if it leads to a
+A test module or a `conftest.py` calls `check_cells`. Each later step of the machine fails if it leads to a
 state that its cell does not list in `to`, or sends an error code that is not in `errors`.
 """
 
@@ -68,7 +68,7 @@ def check_cells(
             own = [action for action in actions if not any(action is inner for inner in frame.inner_actions)]
             if running:
                 running[-1].inner_actions += actions
-            # `moves` is empty for a machine that imports `move` by name; then only the last state is checked.
+            # If the machine imports `move` by name, `moves` is empty, and only the last state is checked.
             moves = {*frame.moves} or ({holder.state} - {before})
             assert moves <= {*cell.to}, f"{key} moved to {moves}, its cell allows {cell.to}"
             codes = {*map(int, (codes_of or sent_codes)(event, own))}

@@ -1,4 +1,4 @@
-"""The table of group types, and the coordinators that the broker drives as one."""
+"""The coordinators of all group types act as a single coordinator for the broker."""
 
 from __future__ import annotations
 

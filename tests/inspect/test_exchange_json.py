@@ -1,4 +1,4 @@
-"""The JSON lines of exchanges and generations."""
+"""Exchanges and generations are written as JSON lines, with their causes and problems."""
 
 from __future__ import annotations
 

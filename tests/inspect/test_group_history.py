@@ -107,7 +107,7 @@ def test_a_generation_without_visible_cause_says_so() -> None:
     world.run(5_000)
     history = GroupHistory()
     for exchange in exchanges(world.entries):
-        if exchange.client == "b":  # Only b uses the proxy, and b is not the leader.
+        if exchange.client == "b":  # Only the follower b uses the proxy.
             history.add(exchange)
     assert causes(history) == ["b joined", "not seen: nothing that was observed explains it"]
 
@@ -194,7 +194,7 @@ def test_a_member_that_reconnects_has_not_stopped_to_own() -> None:
 
 
 def test_a_cooperative_member_keeps_what_it_still_owns_and_gets() -> None:
-    """It revokes partitions before it rejoins, or because its assignment does not contain them."""
+    """The member revokes partitions before it rejoins, or because its new assignment lacks them."""
     history = GroupHistory()
     first, second, third = (TopicPartition("t", number) for number in range(3))
     steps = (

@@ -113,7 +113,7 @@ def test_a_new_member_with_the_instance_id_of_an_earlier_generation_has_restarte
     group.join("c", 2, 200, instances={"c": "i"}, is_new=True)
     group.join("d", 2, 201, instances={"d": "other"}, is_new=True)
     assert group.cause(2) == "static member C restarted; D joined"
-    # A member of the same generation is no earlier one.
+    # e was listed by the leader of this same generation, so e is a new member that did not restart.
     group.join("a", 3, 300, {"a": ("t",), "e": ("t",)}, instances={"e": "new"})
     group.join("e", 3, 310, instances={"e": "new"}, is_new=True)
     assert group.cause(3).endswith("E joined")

@@ -1,4 +1,4 @@
-"""The rules of docs/rules, with the table cells that keep them and the tests that pin them."""
+"""The rules of docs/rules, with the table cells that follow them and the tests that check them."""
 
 from __future__ import annotations
 

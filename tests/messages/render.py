@@ -214,7 +214,7 @@ class _Message:
         return annotation, f"field({', '.join(arguments)})" if arguments else ""
 
     def _range(self, versions: set[int]) -> str:
-        """Spell a range: it is open if it ends with the message's last version."""
+        """Return a range of versions as text: it is open if it ends with the message's last version."""
         last = HIGHEST_VERSION if max(versions) == max(self.valid) else max(versions)
         return str(Versions(min(versions), last))
 

@@ -20,7 +20,7 @@ Racks = Mapping[str, Sequence[frozenset[str]]]
 
 
 def tp(text: str) -> TopicPartition:
-    """Return the partition of a text such as `t-0`."""
+    """Parse the name of a partition such as `t-0`."""
     topic, _, index = text.rpartition("-")
     return TopicPartition(topic, int(index))
 

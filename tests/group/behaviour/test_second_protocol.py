@@ -1,4 +1,4 @@
-"""A consumer with a second group protocol. The consumer's engine and the simulated world use only the
+"""A consumer works with a second group protocol. The consumer's engine and the simulated world use only the
 interface of the protocol.
 """
 

@@ -412,7 +412,7 @@ class Handler:
     def request(self, polls: int = 4, timeout_ms: int = 400) -> tuple[dict[int, int], int | None, str]:
         """Assign, seek and poll.
 
-        Returns the last assignment, the first record's offset, and seek's error.
+        Return the last assignment, the first record's offset, and seek's error.
         """
         errors = len(self.app.printed)
         self.app.do(c.AssignCalled({self.tp: 2}))

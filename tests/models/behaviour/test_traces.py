@@ -311,7 +311,7 @@ def unsubscribe_with_open_requests(client: str) -> list[StageMember]:
 
 
 def closes_in_a_backoff(client: str) -> list[StageMember]:
-    """Close three members: one backs off after an error of Find, one after an error of Join, one of Sync."""
+    """Close three members that back off, after errors of FindCoordinator, JoinGroup and SyncGroup in turn."""
     stage = Stage({"t": 2})
     members: list[StageMember] = []
     for name, api in (("A", "Find"), ("B", "Join"), ("C", "Sync")):

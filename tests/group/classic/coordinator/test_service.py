@@ -1,4 +1,4 @@
-"""The coordinator as the broker uses it: groups that move to another broker."""
+"""If a group moves to another broker, the old coordinator answers its requests with an error."""
 
 from __future__ import annotations
 

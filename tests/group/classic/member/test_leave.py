@@ -603,7 +603,7 @@ def leave_group(solo: Solo) -> Send:
 
 @pytest.mark.parametrize("response", ["none", "join", "sync", "refused"])
 def test_leave_group_is_urgent_only_behind_a_join_group_or_sync_group_in_flight(response: str) -> None:
-    """An urgent request uses another connection than the request that it must not wait for."""
+    """An urgent request must not wait for the pending request, so it uses another connection."""
     solo = rejoining(Solo(COOPERATIVE).stable())
     request: Any = solo.pop_request(JoinGroupRequest)
     if response == "sync":
