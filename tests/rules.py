@@ -1,4 +1,4 @@
-"""`@rule("R64")` marks a test that pins a rule of docs/rules. tests/test_rules.py checks the numbers."""
+"""`@rule("R64")` marks a test that checks a rule of docs/rules. tests/test_rules.py checks the numbers."""
 
 from __future__ import annotations
 

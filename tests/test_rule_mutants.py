@@ -1,4 +1,4 @@
-"""For each rule that a cell of a group keeps, a test of the rule fails if the cell is mutated."""
+"""For each rule in a cell of a group's table, a test of the rule fails if the cell is mutated."""
 
 from __future__ import annotations
 

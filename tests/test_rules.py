@@ -1,4 +1,4 @@
-"""The links between rules and tests: docs/rules defines the rules, the source cites them, tests pin them."""
+"""Rules and tests are linked: docs/rules defines the rules, the source cites them, tests check them."""
 
 from __future__ import annotations
 
