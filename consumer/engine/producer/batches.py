@@ -151,6 +151,17 @@ class ProducerBatch:
         """The partition of the batch."""
         return self.queue.partition
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether `rows` has all records that `count` includes.
+
+        A send first counts its record, and then adds it. No other thread runs between these two steps, except
+        if a debugger or profiler, which runs Python code between them, lets it.
+        """
+        if self.encoded is not None or self.data is not None:
+            return True
+        return len(self.rows) == self.count * (COLUMNS if self.shared_timestamp is None else 1)
+
     def encode(self, compression: str, level: int | None, *, transactional: bool = False) -> None:
         """Encode the records, with the batch's sequence number if it has one, then drop the rows."""
         producer_id, epoch = self.identity or (-1, -1)

@@ -375,6 +375,9 @@ class ProducerEngine:
             self.responses.end_batch(batch)
             self.schedule.reschedule(queue)
             return False
+        if not batch.is_complete:
+            self.schedule.visit_later(queue, self.core.now + 1)
+            return False
         unnumbered = options.enable_idempotence and batch.sequence < 0
         if unnumbered and not self._sequences.assign_sequence(queue, batch):
             self.schedule.visit_later(queue, self.core.now)

@@ -507,6 +507,33 @@ def test_an_encoding_error_fails_only_its_own_batch() -> None:
     assert values_of(world, "t", 0) == ["1", "2"]
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_batch_waits_for_a_record_that_is_counted_but_not_added_yet(keyed: bool) -> None:
+    """A debugger or profiler in Python can let the sender run between the two steps of a send."""
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0)
+    batch = a.must_send("t", "0", key="k") if keyed else a.must_send("t", "0")
+    added = batch.rows[-4 if keyed else -1 :]
+    batch.count += 1
+    a.tick()
+    assert not world.run(50, until=lambda: batch.done)
+    assert batch.sealed
+    batch.rows += added
+    assert world.run(50, until=lambda: batch.done)
+    assert batch.error is None
+    assert values_of(world, "t", 0) == ["0", "0"]
+
+
+def test_a_batch_with_a_record_that_is_never_added_fails_after_delivery_timeout_ms() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, delivery_timeout_ms=3000, request_timeout_ms=1000)
+    batch = a.must_send("t", "0")
+    batch.count += 1
+    a.tick()
+    assert world.run(4000, until=lambda: batch.done)
+    assert isinstance(batch.error, RequestTimedOut)
+
+
 def test_a_request_has_at_most_max_request_size_bytes() -> None:
     world = World({"t": 5})
     a = world.producer(linger_ms=50, max_request_size=17_000)
