@@ -63,7 +63,7 @@ class StoppedAt(io.StringIO):
 
 
 class StubAdmin:
-    """The admin client of one command, for requests that the embedded broker does not serve.
+    """Replaces the admin client of one command, for results that the embedded broker does not return.
 
     `answers` maps each method to what it returns or raises. `calls` are the arguments of each call.
     """
