@@ -1,4 +1,4 @@
-"""Brokers of one cluster: leaders, coordinators and replicas.
+"""Each broker of a cluster serves the partitions and groups that it leads or coordinates.
 
 Brokers that do not have these roles return errors.
 """

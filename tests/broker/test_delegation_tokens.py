@@ -1,4 +1,4 @@
-"""The lifetimes of delegation tokens, and the callers that may change them."""
+"""Only the owner and the renewers change a token, and it expires by the shorter lifetime."""
 
 from __future__ import annotations
 

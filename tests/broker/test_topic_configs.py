@@ -1,4 +1,4 @@
-"""The table of topic configs, with accepted and rejected values."""
+"""The table of topic configs accepts and rejects the values that Kafka accepts and rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parsers of command-line arguments: which strings they accept, and what their errors say."""
+"""Command-line arguments are parsed, and errors name the invalid argument and what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro values as JSON, and JSON as the objects that fastavro encodes."""
+"""JSON survives the conversion to the objects that fastavro encodes, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of clients that `kproto broker --tls-self-signed` prints."""
+"""`kproto broker --tls-self-signed` prints settings of clients for its most secure listener."""
 
 from __future__ import annotations
 

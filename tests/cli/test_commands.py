@@ -1,4 +1,4 @@
-"""The command line: its arguments, the forms of its input, its output, and its exit codes."""
+"""The command line prints results for all forms of input, and errors with an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behaviour that all commands for clusters share: changes as JSON lines, client options, and errors."""
+"""All commands for clusters print changes as JSON lines, accept client options, and report errors alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats of keys and values as text, as JSON, and back."""
+"""Keys and values in each format are printed as text and as JSON, and parsed again."""
 
 from __future__ import annotations
 

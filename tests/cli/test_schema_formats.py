@@ -1,4 +1,4 @@
-"""`kproto consume` and `kproto produce` with the formats whose schemas are in a registry."""
+"""`kproto consume` and `kproto produce` decode and encode values whose schemas are in a registry."""
 
 from __future__ import annotations
 

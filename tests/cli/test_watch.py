@@ -1,4 +1,4 @@
-"""What `kproto watch` prints: which exchanges its filters select, and the summary at the end."""
+"""`kproto watch` prints the exchanges that its filters select, and a summary at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (KIP-554)."""
+"""AlterUserScramCredentials (KIP-554) sets SCRAM credentials, and rejects invalid changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ApiVersions: the advertised versions, and the response to an unknown version."""
+"""ApiVersions lists the versions that the broker serves, also to a client with an unknown version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics: names, partition counts, configs, assignments and limits."""
+"""CreateTopics checks names, partition counts, configs, assignments and limits as Kafka does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name and by id."""
+"""DeleteTopics deletes topics by name and by id."""
 
 from __future__ import annotations
 

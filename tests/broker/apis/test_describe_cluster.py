@@ -1,4 +1,4 @@
-"""DescribeCluster."""
+"""DescribeCluster returns the broker, its cluster id and the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs: configs of topics and of the broker."""
+"""DescribeConfigs returns the requested configs of topics, the broker and client metrics resources."""
 
 from __future__ import annotations
 

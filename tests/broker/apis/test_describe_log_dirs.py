@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the sizes of logs."""
+"""DescribeLogDirs returns the sizes of the segments that a broker has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeProducers: idempotent producers and their ongoing transactions."""
+"""DescribeProducers returns idempotent producers with their ongoing transactions."""
 
 from __future__ import annotations
 

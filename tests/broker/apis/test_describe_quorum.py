@@ -1,4 +1,4 @@
-"""DescribeQuorum (KIP-595)."""
+"""DescribeQuorum (KIP-595) returns the controller as the only voter of the metadata log."""
 
 from __future__ import annotations
 

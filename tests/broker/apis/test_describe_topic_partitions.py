@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: pages of topics (KIP-966)."""
+"""DescribeTopicPartitions returns topics page by page (KIP-966)."""
 
 from __future__ import annotations
 

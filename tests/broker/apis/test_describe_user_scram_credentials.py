@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials."""
+"""DescribeUserScramCredentials lists the credentials of each user, without keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch: the returned batches, their limits, and delayed fetches."""
+"""Fetch returns whole batches within its limits, or waits for records."""
 
 from __future__ import annotations
 

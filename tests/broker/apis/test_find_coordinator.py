@@ -1,4 +1,4 @@
-"""FindCoordinator: one key or many."""
+"""FindCoordinator returns the coordinator of one key or of many keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions: instance ids, merged subscriptions and the push interval."""
+"""GetTelemetrySubscriptions assigns instance ids, and merges the subscriptions that match a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group requests to a single broker, which passes them to its group coordinator."""
+"""A single broker passes group requests to its coordinator, and acts on the results."""
 
 from __future__ import annotations
 

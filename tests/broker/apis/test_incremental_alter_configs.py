@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs of topics: set, delete, append and subtract."""
+"""IncrementalAlterConfigs of topics sets, deletes, appends to and subtracts from values."""
 
 from __future__ import annotations
 

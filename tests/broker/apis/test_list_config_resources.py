@@ -1,4 +1,4 @@
-"""ListConfigResources: the names of the resources by type."""
+"""ListConfigResources returns the names of the resources of the requested types."""
 
 from __future__ import annotations
 

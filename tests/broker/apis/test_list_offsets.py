@@ -1,4 +1,4 @@
-"""ListOffsets: the start, the end, and offsets by timestamp."""
+"""ListOffsets returns the start and the end of a log, and offsets by timestamp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments."""
+"""ListPartitionReassignments lists nothing, because moves complete at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata: the cluster, topics by name and by id, and topics that the request creates."""
+"""Metadata describes the cluster and the requested topics, and creates missing topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (KIP-320)."""
+"""OffsetForLeaderEpoch returns the end offset of an epoch (KIP-320)."""
 
 from __future__ import annotations
 

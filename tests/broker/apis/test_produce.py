@@ -1,4 +1,4 @@
-"""Produce: stored and rejected batches, and retries of idempotent producers."""
+"""Produce stores valid batches, rejects invalid ones, and recognizes retries of idempotent producers."""
 
 from __future__ import annotations
 

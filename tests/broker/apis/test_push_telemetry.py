@@ -1,4 +1,4 @@
-"""PushTelemetry: the checks of Kafka's ClientMetricsManager, and the payloads that the broker keeps."""
+"""PushTelemetry makes the checks of Kafka's ClientMetricsManager, and the broker keeps the payloads."""
 
 from __future__ import annotations
 

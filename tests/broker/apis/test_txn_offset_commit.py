@@ -1,4 +1,4 @@
-"""TxnOffsetCommit from v6 on: topics by id (KIP-1319). Kafka 4.4.0 gives the same responses."""
+"""TxnOffsetCommit from v6 on has topics by id (KIP-1319). Kafka 4.4.0 gives the same responses."""
 
 from __future__ import annotations
 

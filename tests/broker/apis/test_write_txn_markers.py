@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: markers that admin clients write, with the checks of Kafka's ProducerAppendInfo."""
+"""WriteTxnMarkers of admin clients ends transactions, with the checks of Kafka's ProducerAppendInfo."""
 
 from __future__ import annotations
 

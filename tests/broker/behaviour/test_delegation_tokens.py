@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48): requests of callers with and without permissions, and logins with a token."""
+"""Delegation tokens (KIP-48): clients log in as the owner of a token, and managing tokens is authorized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that an operator injects: errors, delays, another address, a restart."""
+"""Faults that an operator injects have the expected effects: errors, delays, other addresses, restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions on the embedded broker, request by request.
+"""Transactions are visible, aborted and fenced as in Kafka, request by request.
 
 tests/conformance/test_transactions_like_kafka.py compares the responses to the same requests with those of a
 real Kafka.

@@ -1,4 +1,4 @@
-"""ACLs: allowed and denied operations, and filters of ACLs (StandardAuthorizer)."""
+"""ACLs allow and deny operations, and filters find ACLs, as in Kafka's StandardAuthorizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SASL logins and sessions in the state machine of the embedded broker."""
+"""The broker's state machine accepts and rejects SASL logins and re-authentications as Kafka does."""
 
 from __future__ import annotations
 

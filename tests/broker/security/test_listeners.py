@@ -1,4 +1,4 @@
-"""The listeners of the broker: their settings, and connections of kproto's clients to each listener."""
+"""The broker serves kproto's clients on each listener, and rejects invalid settings and logins."""
 
 from __future__ import annotations
 

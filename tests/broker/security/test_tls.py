@@ -1,4 +1,4 @@
-"""A TLS listener's protocols and ciphers, which the tests probe as a scanner such as sslyze does."""
+"""A TLS listener accepts only secure protocols and ciphers. The tests probe it as sslyze does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users of the broker: passwords, and decoys for unknown names."""
+"""A changed password takes effect at once, and a login does not reveal whether a user exists."""
 
 from __future__ import annotations
 
