@@ -1,4 +1,4 @@
-"""`send` of an asyncio producer: the timestamps of records, and how `send` lets other tasks run."""
+"""`send` of an asyncio producer sets timestamps, and lets other tasks run."""
 
 from __future__ import annotations
 

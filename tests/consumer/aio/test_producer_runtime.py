@@ -1,4 +1,4 @@
-"""The event loop of an asyncio producer: its timer, and what happens if the producer fails."""
+"""An asyncio producer's timer runs its engine in time, and each delivery ends if the producer fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event loop of an asyncio client: its timer, its calls, its failures and its close."""
+"""An asyncio client's timer runs its engine in time, and its calls end if it fails or is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""asyncio's connections: which events they report, and what they write, for each event of their transport."""
+"""asyncio's connections report events and write bytes for each event of their transport."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Admin calls about several items in a cluster of several brokers: batches, faults, changes of leaders.
+"""Each item of an admin call has its own result or error, also in a cluster of several brokers with faults.
 
-Each item has its own result or error, and each result agrees with the cluster's state.
+Each result agrees with the cluster's state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Clients that lose their authorization, or that receive an unreadable response.
+"""Clients that lose their authorization, or get an unreadable response, raise an error and lose no record.
 
-Each client raises an error and loses no record. It continues when the brokers accept its credentials again.
+A client continues when the brokers accept its credentials again.
 """
 
 from __future__ import annotations

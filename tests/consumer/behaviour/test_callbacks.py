@@ -1,4 +1,4 @@
-"""Callbacks of the application: their errors, their calls, and their duration.
+"""Callbacks may raise errors and call some methods of their client. A slow callback does not block close.
 
 The tests check which errors callbacks may raise, which methods they may call, and how long close waits.
 """

@@ -1,6 +1,4 @@
-"""Consumers in random schedules of faults.
-
-At the end every record was read by one member, and every future is done.
+"""In random schedules of faults, every record is read by one member of the group, and every future ends.
 
 Each schedule is derived from a seed. Brokers stop and restart, connections break, coordinators and leaders
 move, applications and callbacks are slow, seeks and commits happen in every phase. Mutants of the engine

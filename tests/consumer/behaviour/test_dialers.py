@@ -1,4 +1,4 @@
-"""The option `dialer`: connections that the application opens, for example through a proxy."""
+"""The option `dialer` opens all connections of a client, for example through a proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that respond to one kind of request with an error code for a minute.
+"""Clients recover from brokers that answer one kind of request with an error code for a minute.
 
 The client neither hangs nor sends requests without pause, reports the error to the application, and continues
 when the brokers have recovered.

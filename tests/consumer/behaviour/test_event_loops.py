@@ -1,4 +1,4 @@
-"""Clients in asyncio: second event loops, cancelled tasks, and clients that are never closed."""
+"""Clients in asyncio survive cancelled tasks, and report what is lost if they are not closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at any line of the engine during a poll.
+"""Ctrl-C at any line of the engine during a poll loses no record.
 
 The next poll returns the records that the interrupted poll would have returned, each once.
 """

@@ -1,4 +1,4 @@
-"""Malformed responses to a consumer.
+"""A consumer recovers from malformed responses.
 
 The consumer ignores topics and partitions that it did not request, backs off before it retries, and reports
 failures.

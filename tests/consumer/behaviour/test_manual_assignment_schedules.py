@@ -1,6 +1,4 @@
-"""Consumers with manual assignment in random schedules of faults.
-
-Each consumer reads its partitions to the end and commits.
+"""In random schedules of faults, consumers with manual assignment read to the end and commit.
 
 No errors are reported in a schedule without faults. Each schedule is derived from a seed, as in
 `test_consumer_chaos`. KPROTO_SCHEDULES sets the number of schedules.

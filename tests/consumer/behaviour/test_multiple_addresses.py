@@ -1,7 +1,4 @@
-"""A host name with several addresses, some of which do not respond.
-
-If an address accepts connections but does not respond, the others are tried.
-"""
+"""If one address of a host name accepts connections but does not respond, the others are tried."""
 
 from __future__ import annotations
 

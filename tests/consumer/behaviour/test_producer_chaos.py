@@ -1,10 +1,8 @@
-"""An idempotent producer in random schedules of faults, in virtual time.
+"""In random schedules of faults, the acknowledged records of an idempotent producer are stored once.
 
-Each record that it reports as stored is stored once, in order.
-
-The broker checks sequence numbers, so duplicates and reordering are detected. Some schedules run by default;
-KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one rule of the engine, and the schedules must
-detect it.
+The schedules run in virtual time. The broker checks sequence numbers, so duplicates and reordering are
+detected. Some schedules run by default; KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one
+rule of the engine, and the schedules must detect it.
 """
 
 from __future__ import annotations

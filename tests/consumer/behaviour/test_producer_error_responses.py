@@ -1,4 +1,4 @@
-"""Brokers that answer a producer with an error code or a wrong number, in any field.
+"""A producer recovers from brokers that answer with an error code or a wrong number, in any field.
 
 Each delivery and each call ends, no broker is flooded with requests, and acknowledged records are in the log
 after recovery.

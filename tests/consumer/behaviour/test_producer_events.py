@@ -1,4 +1,4 @@
-"""The method `events` of producers: which changes are reported, and where the callbacks run."""
+"""`events` of producers reports failures and recoveries, in the thread or loop of the callbacks."""
 
 from __future__ import annotations
 

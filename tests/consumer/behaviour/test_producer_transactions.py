@@ -1,4 +1,4 @@
-"""Transactional producers: `with` blocks of transactions, timeouts and cancellation.
+"""A `with` block of a transactional producer commits, or aborts after an error, timeout or cancellation.
 
 Threads, event loops and sockets are real. The coordinator is scripted.
 """

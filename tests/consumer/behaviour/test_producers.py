@@ -1,4 +1,4 @@
-"""Producers with real threads, event loops and sockets: callbacks, arguments, signals, deadlines, close."""
+"""Each record of a producer is delivered or fails, whatever callbacks, signals, deadlines and close do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rebootstrap of clients that reach none of their known brokers (KIP-899, KIP-1102).
-
-These clients return to the bootstrap addresses.
-"""
+"""Clients that reach none of their known brokers return to the bootstrap addresses (KIP-899, KIP-1102)."""
 
 from __future__ import annotations
 

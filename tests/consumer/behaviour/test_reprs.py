@@ -1,4 +1,4 @@
-"""The repr of clients and of the objects that they return, as `print` and debuggers show it."""
+"""The repr of clients and of the objects that they return is one line, as `print` and debuggers show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocking and asyncio runtimes with real threads, event loops and sockets, a real clock and a broker."""
+"""Blocking and asyncio clients poll, commit and close correctly with real threads, loops and sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers whose logins take seconds, as with a directory service: the client waits."""
+"""Clients wait for brokers whose logins take seconds, as with a directory service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets and streams on a real network.
+"""Sockets and streams connect, read and close on a real network, also to peers that are not brokers.
 
 The tests cover name lookups, file limits, peers that are not brokers, and large responses.
 """

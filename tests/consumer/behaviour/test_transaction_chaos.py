@@ -1,6 +1,4 @@
-"""Transactional producers in random schedules of faults.
-
-Reported outcomes hold, and each transaction is atomic.
+"""In random schedules of faults, transactions are atomic, and reported outcomes hold.
 
 The schedules run in virtual time against the embedded broker's coordinator. Two applications run, each with
 its own transactional id. At random times an application is killed, or is replaced while it still runs. Some

@@ -1,4 +1,4 @@
-"""The end of transactional producers: closed, killed, interrupted, forked, or dropped.
+"""A transactional producer aborts or reports its transaction when it is closed, killed or interrupted.
 
 Threads, event loops, sockets and processes are real. The coordinator is scripted.
 """

@@ -1,4 +1,4 @@
-"""Wrong values for every argument of every public method of every client.
+"""Every public method of every client rejects wrong values of each argument.
 
 An error names the argument with the invalid value, and the client still works.
 
