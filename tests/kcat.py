@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-# -r and -M are optional when kcat is built, and -U, its own tests, is not in its help text.
+# They include -r and -M, which a build may omit, and -U (kcat's own tests), which its help text omits.
 FLAGS: Final = "PCGLQMUtpbzoeEDKkHOdqvFXcTufZlVhsrJm"

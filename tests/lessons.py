@@ -68,7 +68,7 @@ def notebook(page: str) -> str:
     """Return the notebook of a page. A cell has a piece of text, a Python example, or a block's commands."""
     cells: list[dict[str, Any]] = []
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
-    # JupyterLab keeps the case of a heading in its anchor.
+    # Links of a page use anchors in lower case. The anchors of JupyterLab have the case of the heading.
     anchors = {heading.lower().replace(" ", "-"): heading.replace(" ", "-") for heading in headings}
 
     def anchor(link: re.Match[str]) -> str:

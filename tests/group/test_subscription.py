@@ -1,4 +1,4 @@
-"""The metadata of members in JoinGroup, and the assignment in SyncGroup."""
+"""The metadata in JoinGroup and the assignment in SyncGroup are decoded as they were encoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcome of each partition, and its reason, for the assignors that a group's leader runs."""
+"""Each partition has an outcome with a reason, for the assignors that a group's leader runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a diagram: the drawn exchanges, the marks of rebalances, and the drawing."""
+"""A diagram draws notable exchanges, counts repeated ones, and marks rebalances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The geometry of a timeline: lanes, bars, generations, marks, the axis and the table."""
+"""A timeline draws lanes, bars, generations and marks at the x positions of their times."""
 
 from __future__ import annotations
 

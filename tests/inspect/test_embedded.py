@@ -1,4 +1,4 @@
-"""The contents of bytes fields, as `kproto decode` prints them below the field."""
+"""`kproto decode` prints the decoded contents of a bytes field below the field."""
 
 from __future__ import annotations
 

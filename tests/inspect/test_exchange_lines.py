@@ -1,4 +1,4 @@
-"""The words of requests and responses in a line, and the classification of exchanges."""
+"""A line describes a request and its response by their errors and main fields."""
 
 from __future__ import annotations
 

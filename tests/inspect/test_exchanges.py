@@ -1,4 +1,4 @@
-"""Exchanges as a proxy records them, and the lines printed for them."""
+"""A proxy records exchanges, replaces only addresses in responses, and hides credentials."""
 
 from __future__ import annotations
 

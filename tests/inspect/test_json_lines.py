@@ -1,4 +1,4 @@
-"""JSON lines: samples of Kafka's JSON form, and a result for every input line."""
+"""Lines in Kafka's JSON form survive a round trip, and every input line has a result."""
 
 from __future__ import annotations
 

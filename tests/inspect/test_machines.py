@@ -88,7 +88,7 @@ def test_a_picture_is_wide_enough_for_its_arcs_and_names() -> None:
         for edge in (e for e in svg.iter(f"{tag}path") if " C " in (e.get("d") or "")):
             numbers = [float(part) for part in (edge.get("d") or "").split() if part not in "MC"]
             assert all(0 <= x <= width for x in numbers[0::2])
-            # An arc begins and ends at the side of the boxes.
+            # An arc begins and ends at the same side of the boxes, left or right.
             sides = {(width - box_width) / 2, (width + box_width) / 2}
             assert {numbers[0], numbers[-2]} <= sides
             assert numbers[0] == numbers[-2]

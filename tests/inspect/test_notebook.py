@@ -1,4 +1,4 @@
-"""Objects as HTML: what is shown, and that text from other programs is escaped."""
+"""Objects are shown as HTML, in which text from other programs is escaped."""
 
 from __future__ import annotations
 

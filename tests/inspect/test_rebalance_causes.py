@@ -1,4 +1,4 @@
-"""The cause of a generation, inferred from exchanges that are given one by one."""
+"""The cause of a generation is inferred from exchanges that are given one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, Join
 
 
 class Group:
-    """A group whose leader is "a", with the exchanges of its members."""
+    """A group with the leader "a", whose exchanges are passed to a `RebalanceCauses`."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The geometry of a sequence diagram: lanes, arrows, notes and shades."""
+"""A sequence diagram draws lanes, arrows, notes and shades without cutting a text that has room."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A group's timeline, and its drawing.
-
-A timeline has ownerships of partitions, their overlaps, and the standstills between them.
-"""
+"""A timeline has ownerships of partitions, their overlaps, and the standstills between them."""
 
 from __future__ import annotations
 

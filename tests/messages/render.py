@@ -144,7 +144,7 @@ class _Message:
             for definition in self.fields_of[struct]
             if (element := definition["type"].removeprefix("[]")) in self.present
         ]
-        # A request and its response never share a struct.
+        # The name of an API keeps the structs of a request and its response apart, even equal ones.
         return json.dumps([self.name if self.is_api else "", fields, nested])
 
     def classes(self, chosen: Mapping[StructKey, str]) -> Iterator[RenderedClass]:

@@ -1,4 +1,4 @@
-"""Whole requests and responses: their headers, and the errors for malformed ones."""
+"""Requests and responses have the header of their version, and malformed ones are rejected."""
 
 from __future__ import annotations
 
@@ -130,10 +130,7 @@ def test_a_data_message_cannot_be_sent_as_a_request() -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_a_rejected_api_versions_response_is_read_in_version_0(version: int) -> None:
-    """A rejected ApiVersions response is read in version 0 (KIP-511).
-
-    The broker does not know the version of the request.
-    """
+    """A broker that does not know the version of an ApiVersions request responds in version 0 (KIP-511)."""
     supported = ApiVersion(api_key=18, min_version=0, max_version=3)
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[supported])
     frame = encode_response(response, 0, 7)

@@ -1,4 +1,7 @@
-"""The JSON form: samples and errors. `test_java_bytes.py` compares it with Kafka's."""
+"""Messages survive a round trip through JSON, and invalid JSON is rejected with its path.
+
+`test_java_bytes.py` compares the JSON form with Kafka's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that updates the declarations: what it changes, and what it leaves to the maintainer."""
+"""The command that updates the declarations changes only what Kafka has changed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def helper() -> None:
 
 
 def request(**changes: object) -> Definition:
-    """The definition that `DECLARED` declares."""
+    """Return the definition that `DECLARED` declares, with these changes."""
     parts = {"name": "Parts", "type": "[]Part", "versions": "0+", "fields": [field("Id")]}
     retries = field("Retries", versions="1+", default="3", ignorable=True)
     return {
@@ -182,7 +182,7 @@ def test_an_index_with_every_message_stays() -> None:
 
 
 def test_no_description_is_missing() -> None:
-    """A maintainer replaces each mark, or deletes it if the name of the field says enough."""
+    """A maintainer replaces each `GAP` by a description, or deletes it if the field's name says enough."""
     gaps = [
         f"{path.name}:{number}"
         for path in sorted(FOLDER.glob("*.py"))

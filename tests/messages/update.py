@@ -277,7 +277,7 @@ def _is_same(old: str, new: str) -> bool:
 
 
 def _with_comment(line: str, old: str) -> str:
-    """Return the new statement with the comment beside the old one, if there is one."""
+    """Return the new statement `line` with the comment that is beside the statement `old`, if any."""
     comment = re.search(r"  (# .*)$", old.rstrip("\n"))
     if comment is None:
         return line

@@ -67,7 +67,7 @@ def record_classes(record_type: int, topic: str) -> tuple[type[Struct], ...]:
         return (index.record_value_class(record_type, topic),)
 
 
-# Mutants of Kafka's definitions: each changes one, and names the difference that must be reported.
+# Mutants: each changes one of Kafka's definitions, and has the difference that must be reported.
 
 
 def change(*path: str, **to: Any) -> Callable[[Definition], None]:
@@ -215,7 +215,7 @@ def test_new_fields_are_reported_by_name_at_every_depth(newer_jars: Path) -> Non
 
 
 def paths_of(name: str, cls: type[Struct], version: int, path: str = "") -> Iterator[str]:
-    """Yield the path of every struct of this version, where `newer` adds a field."""
+    """Yield the path of the field `name`, which `newer` adds to every struct of this version."""
     yield path + name
     for f in cls.__fields__:
         part = getattr(f.kind, "element", f.kind)

@@ -1,4 +1,4 @@
-"""The models of Java's consumer, releases 4.3.1 and 2.6.2: their requests and their differences."""
+"""The models of Java's consumer behave like the releases 4.3.1 and 2.6.2, and differ where these differ."""
 
 from __future__ import annotations
 
@@ -510,7 +510,7 @@ def test_2_6_keeps_partitions_in_the_order_of_its_hash_table(topic: str, order: 
 def test_the_last_partitions_in_the_releases_order_move(
     release: ModuleType, topic: str, moved: set[int]
 ) -> None:
-    """When a member joins, the same partitions move as were observed to move with Java 2.6.2 and 4.3.1.
+    """When a member joins, the same partitions move as with the original Java 2.6.2 and 4.3.1.
 
     A record of partition 0 of the topic fh1 is read before the second member joins. Java 2.6 moves a
     partition whose records were returned to the end of its order (movePartitionToEnd), and a rebalance

@@ -1,4 +1,4 @@
-"""Java's calls: concurrency, wakeup, and exceptions of the application's plugins.
+"""Concurrent calls, wakeup, and exceptions of plugins have the same results as with Java's consumer.
 
 The results for a listener that raises were observed with kafka-clients 2.6.2 and 4.3.1, on kproto's broker.
 """
@@ -396,7 +396,7 @@ def test_an_assignor_that_was_not_offered_makes_a_leader_rejoin(release: ModuleT
 
 
 class RecordingInterceptor:
-    """Removes records with the value "secret", lists the commits, and raises on request."""
+    """An interceptor that removes "secret" records and lists commits, or raises if `raises` is set."""
 
     def __init__(self) -> None:
         self.commits: list[Mapping[TopicPartition, int]] = []

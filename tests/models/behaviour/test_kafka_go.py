@@ -1,4 +1,4 @@
-"""kafka-go's Reader step by step, as in its sources consumergroup.go and reader.go."""
+"""kafka-go's Reader takes the steps of its sources consumergroup.go and reader.go."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_a_leader_rejects_subscriptions_with_more_fields_than_version_0() -> Non
     reader.settle()
     assert reader.requests_of("SyncGroup") == []
     assert len(reader.requests_of("LeaveGroup")) == 1
-    # kafka-go formats an error that is nil.
+    # The text ends with a nil error, because kafka-go formats one here.
     [report] = reader.actions_of(c.Notify)
     assert report.text == "unable to read metadata for member, m-1: %!w(<nil>)"
 

@@ -1,4 +1,4 @@
-"""librdkafka's model: its requests, and the race between its two threads (scenario S0)."""
+"""librdkafka's model sends the original's requests, and has the race between its two threads (S0)."""
 
 from __future__ import annotations
 
@@ -549,7 +549,7 @@ def test_s0_13_the_fetch_after_the_last_record_reports_the_end() -> None:
     begun = handler.stage.now
     handler.app.poll(400)
     assert any("_PARTITION_EOF" in line for *_, line in handler.app.printed)
-    assert handler.stage.now - begun >= 100  # A Fetch from the end offset waits this long for a record.
+    assert handler.stage.now - begun >= 100  # A Fetch at the end waits 100 ms for a record.
 
 
 @pytest.mark.parametrize(("binding", "polls"), [("go", ["()", "()", "()", "5"]), ("c", ["5", "6", "7", "8"])])
@@ -606,7 +606,7 @@ def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.Mon
 
 
 def looking_up(reset: str = "earliest") -> tuple[World, ModelClient]:
-    """Return a consumer of a partition with ten records, whose start offset is being looked up."""
+    """Return a world and a consumer that looks up its start offset in t-0, which has ten records."""
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))
     a = world.join("a", librdkafka, group_id="g", reset=reset)
@@ -779,7 +779,7 @@ ALL = {(TopicPartition("t", partition), offset) for partition in range(2) for of
     ],
 )
 def test_an_error_has_the_text_of_the_original(request_: type[Message], code: ErrorCode, text: str) -> None:
-    """rd_kafka_err2str describes the code, which err2name would only name."""
+    """The text describes the error code as rd_kafka_err2str does. It is not only the code's name."""
     world = World({"t": 1})
     world.write("t", 0, "x")
     world.step(1, FailRequests(request_.__api_key__ or 0, code, 1))

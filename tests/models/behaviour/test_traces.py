@@ -84,7 +84,7 @@ def heartbeat_errors(client: str) -> list[StageMember]:
 
 
 def fetch_errors(client: str) -> list[StageMember]:
-    """Put each error code into the response to the fetch of new records."""
+    """Write records, and put each error code into the response to the Fetch that reads them."""
     stage, a = start_joined(client)
     for code in (70, 71, 1, 3, 6, 7, 74, 29, 2):
         a.inject("Fetch", code)

@@ -1,4 +1,4 @@
-"""Committed offsets: accepted and rejected commits, OffsetFetch, transactions, and OffsetDelete."""
+"""Commits, OffsetFetch and OffsetDelete depend on the state of the group and on pending transactions."""
 
 from __future__ import annotations
 

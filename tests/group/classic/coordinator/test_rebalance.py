@@ -1,4 +1,4 @@
-"""The join phase: initial delay, rebalance timeout, pending member ids, and members that are removed."""
+"""The join phase ends when all members have joined, or after its initial delay or rebalance timeout."""
 
 from __future__ import annotations
 

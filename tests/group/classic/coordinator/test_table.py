@@ -1,4 +1,4 @@
-"""The table of the coordinator, its edges, and the arguments that `step` accepts."""
+"""The table of the coordinator has the edges of Kafka's ClassicGroupState, and `step` rejects other input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats, errors of a stable member, rejoins with their reasons, revocations, and the poll interval."""
+"""A stable member sends heartbeats, and rejoins, loses partitions or leaves as their errors require."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining a group: requests, responses, and each error."""
+"""A member joins its group by JoinGroup and SyncGroup, and reacts to each of their errors."""
 
 from __future__ import annotations
 
@@ -723,7 +723,7 @@ def test_the_response_to_an_earlier_sync_group_is_ignored() -> None:
 def test_javas_member_keeps_the_membership_after_an_unreadable_assignment(
     data: bytes, error: type[Exception]
 ) -> None:
-    """Until the join is complete, each poll decodes the same bytes (ConsumerCoordinator.onJoinComplete)."""
+    """Until the join is complete, each poll decodes the same bytes, and throws again (onJoinComplete)."""
     solo = Solo(COOPERATIVE).stable()
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     solo.answer_join(generation=2)

@@ -260,8 +260,8 @@ def has(topic: str, *numbers: int) -> bytes:
 def test_a_restarted_static_leader_checks_whether_the_assignment_is_complete(
     answer: DescribeGroupsResponse | UnsupportedVersion, rejoins: bool
 ) -> None:
-    """A restarted static leader checks whether the group's assignment is complete. Java assumes that it used
-    the current metadata, so new partitions have no owner.
+    """A restarted static leader checks whether the group's assignment is complete. Java assumes that the
+    assignment was made with the current metadata, so new partitions get no owner.
     """
     solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("t")}, skip=True, generation=7)

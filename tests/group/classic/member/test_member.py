@@ -1,4 +1,4 @@
-"""The classic member as the consumer's engine uses it (`kproto.group.protocol.ClientMember`)."""
+"""The classic member implements `kproto.group.protocol.ClientMember`, as the consumer's engine uses it."""
 
 from __future__ import annotations
 

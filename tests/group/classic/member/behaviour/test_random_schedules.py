@@ -1,4 +1,4 @@
-"""Properties of a member after any events in any order."""
+"""A member keeps these properties after any events in any order."""
 
 from __future__ import annotations
 
