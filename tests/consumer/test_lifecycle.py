@@ -1,4 +1,4 @@
-"""The lifecycle of a client: forks, the end of the process, bugs, concurrent users, interrupts, close."""
+"""Forks, the end of the process, bugs and interrupts leave a client usable, or end it with an error."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_ctrl_c_in_a_finalizer_does_not_stop_its_work(
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            # The garbage collector might call the finalizer in another thread.
+            # Call the finalizer directly: the garbage collector might call it in another thread.
             dropped._runtime.__del__()
     finally:
         monkeypatch.undo()
@@ -298,7 +298,7 @@ def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
     assert len(os.listdir("/proc/self/fd")) == files
     # A client whose constructor failed is not closed at the end of the process.
     assert set(clients_opened) == opened
-    # The traceback refers to the client, and so keeps it alive until here.
+    # Use the traceback, which refers to the client, here, so that the client lives until here.
     assert caught.value.__traceback__ is not None
 
 
@@ -370,7 +370,7 @@ def test_a_bug_in_asyncio_is_raised(broker: str) -> None:
 @pytest.mark.parametrize("error", [LookupError, Outcome])
 def test_a_plan_that_raises_fails_only_itself(broker: str, error: type[BaseException]) -> None:
     def plan(cluster: Admin) -> Any:
-        # The rest of the plan, after the response to this request, runs in the cluster's own thread.
+        # After the response to this request, the plan continues, and raises, in the client's own thread.
         yield from read_metadata(cluster.view, None, now)
         raise error("in the plan")
 

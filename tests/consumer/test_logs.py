@@ -1,4 +1,4 @@
-"""The logs of clients: level, group and member, offsets, and handlers that fail."""
+"""Clients log at the right level with group, member and offsets, and survive handlers that fail."""
 
 from __future__ import annotations
 

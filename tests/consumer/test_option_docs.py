@@ -1,4 +1,4 @@
-"""The documentation of options: in help() of each client, and on the page of client options."""
+"""Every option is documented in help() of its client and on the page of client options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ProxyDialer`: connections through SOCKS5 and HTTP proxies, with the package python-socks."""
+"""`ProxyDialer` connects through SOCKS5 and HTTP proxies; it needs the package python-socks."""
 
 from __future__ import annotations
 

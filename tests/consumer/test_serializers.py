@@ -1,4 +1,4 @@
-"""The serializers for JSON, and the checks of functions and objects that convert keys and values."""
+"""Values survive a round trip through JSON, and unusable serializers are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`call_in_thread`: an event loop ends, and calls functions, independently of its executor."""
+"""With `call_in_thread` an event loop can end although a call is still blocked in its thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 60.0
 
 
 class _SilentKdc:
-    """Has the method of `Kerberos` that waits for the KDC. A `Kerberos` needs the package gssapi."""
+    """Replaces `Kerberos`, which needs the package gssapi. `login` calls the given function."""
 
     def __init__(self, wait: Callable[..., Any]) -> None:
         self.login = wait

@@ -27,15 +27,15 @@ class Run:
         self.at: Offset = self.reader.initialOffset() if start is None else start
 
     def poll(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> Offset | None:
-        """Advance the clock by `later`, by default far enough to detect new topics. Return the end of the
-        next batch, or None if it has not changed.
+        """Advance the clock by `later` seconds, by default far enough to detect new topics. Return the end of
+        the next batch, or None if there is no next batch.
         """
         self.now += later
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
         return None if json.dumps(end) == json.dumps(self.at) else json.loads(json.dumps(end))
 
     def batch(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> dict[str, list[int]] | None:
-        """Plan and read the next batch. Return the offsets of each partition, or None if none follows."""
+        """Plan and read the next batch. Return its offsets by partition, or None if there is no batch."""
         end = self.poll(limit, later=later)
         if end is None:
             return None

@@ -1,4 +1,4 @@
-"""Which parts of a fetch response are decoded, and the offset at which reading continues."""
+"""A fetch response is decoded up to the end of the range, and reading continues after what was decoded."""
 
 from __future__ import annotations
 

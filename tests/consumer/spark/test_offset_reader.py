@@ -1,4 +1,4 @@
-"""The partitions and offsets that the options of a query refer to, against the embedded broker."""
+"""The options of a query select its partitions and offsets; the embedded broker has the logs."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_starting_timestamp_after_all_records_is_an_error_by_default(t: Filled
         with pytest.raises(ConfigError, match="t-1 has no record at or after it") as raised:
             reader.resolve(bound, "starting", {T0: 5, T1: 0})
         assert raised.value.option == "startingTimestamp"
-        # An ending timestamp after all records is the end of the log, which may change later.
+        # An ending timestamp after all records means the end of the log, which may grow until it is read.
         resolved = reader.resolve(bound, "ending", {T0: 5, T1: 0})
         assert resolved == ({T0: 4, T1: 0}, {T1}, set())
 

@@ -1,4 +1,4 @@
-"""Calculations with the offsets of a query, without Spark or a broker."""
+"""The offsets of a query yield its batches, limits and losses, without Spark or a broker."""
 
 from __future__ import annotations
 
@@ -455,8 +455,8 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """No data was lost if a bound was the log's start or end, and the log has changed since then. Only
-    explicit offsets must exist in the log.
+    """If a bound was the start or end of a log, and this edge has moved since, no data was lost. Only offsets
+    that the user gave must exist in the log.
     """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])

@@ -1,4 +1,4 @@
-"""Parsing of the options of format("kproto"), and the errors for invalid options."""
+"""The options of format("kproto") are parsed, or rejected with what is allowed."""
 
 from __future__ import annotations
 

@@ -47,9 +47,8 @@ def test_the_metrics_equal_those_of_sparks_own_source() -> None:
 
 
 def test_a_progress_parsed_from_json_gives_the_same_lag() -> None:
-    """The progress of a query in Spark Connect has no total number of rows.
-
-    In Spark Connect the offsets in a query's progress are objects instead of strings.
+    """In Spark Connect, the progress of a query has no total number of rows, and its offsets are objects
+    instead of strings.
     """
     read: dict[str, Any] = json.loads(json.dumps(TWO))
     del read["numInputRows"]

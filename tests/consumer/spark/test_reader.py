@@ -208,11 +208,9 @@ def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, pieces: int) -> None:
-    """Bounds at the edges of a log are looked up at every action.
+    """Spark reuses the plan of a batch for a second action, or for the next micro-batch of a stream.
 
-    Spark reuses the plan of a batch for a second action, or for the next micro-batch of a stream.
-
-    Spark's own source determines the ends of the logs when the rows are read.
+    As with Spark's own source, such an action reads the log from its current start to its current end.
     """
     filled.topic("t", 4, 0)
     planned = reader(filled, minPartitions=pieces)

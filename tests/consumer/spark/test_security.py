@@ -1,4 +1,4 @@
-"""Security options of format("kproto"): kafka.security.protocol, kafka.ssl.* and kafka.sasl.*."""
+"""Queries authenticate by kafka.security.protocol, kafka.ssl.* and kafka.sasl.*, and hide the secrets."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ MISTAKES: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_no_local_variable_in_the_traceback_of_a_wrong_option_shows_a_secret(mistake: str) -> None:
-    """The frames of the caller are included: Spark's processes have the options in local variables."""
+    """The frames of the caller count, too: Spark's processes have the options in local variables."""
     pytest.importorskip("pyspark")
     from consumer.spark.source import KprotoDataSource
 

@@ -1,4 +1,4 @@
-"""Whether a batch's plan belongs to the action that runs it, according to the properties of Spark's tasks."""
+"""The properties of Spark's tasks decide whether the plan of a batch applies to the running action."""
 
 from __future__ import annotations
 

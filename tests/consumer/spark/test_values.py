@@ -1,4 +1,4 @@
-"""Decoded keys and values: the rows of each format, and the treatment of malformed values."""
+"""Keys and values are decoded into rows by their formats, and malformed ones become null or an error."""
 
 from __future__ import annotations
 
@@ -425,7 +425,7 @@ def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
 
 
 def test_missing_parts_of_a_map_entry_have_their_default() -> None:
-    """A missing message of a map entry is empty and not null, as in protobuf's own library."""
+    """If a map entry lacks its message, the message is empty and not null, as in protobuf's own library."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 

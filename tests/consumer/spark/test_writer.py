@@ -1,4 +1,4 @@
-"""How rows are written as records.
+"""Rows are written as records, in transactions if the options say so.
 
 The writer is called as in Spark, against the embedded broker, without a JVM.
 """

@@ -1,4 +1,4 @@
-"""Encodes values as on the wire, and decodes them with the source, without a JVM."""
+"""Encode values as on the wire, and decode them as a query does, without a JVM."""
 
 from __future__ import annotations
 

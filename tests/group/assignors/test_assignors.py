@@ -1,4 +1,4 @@
-"""Properties of all assignors, for every input."""
+"""All assignors have these properties for every input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The range assignor: ranges of each topic, static members, racks."""
+"""The range assignor assigns ranges of each topic, and considers static members and racks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sticky assignors: quotas, reported owners, generations, topics, racks, withheld partitions."""
+"""The sticky assignors balance the group, and keep partitions with the owners that members report."""
 
 from __future__ import annotations
 

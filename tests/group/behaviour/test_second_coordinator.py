@@ -1,5 +1,6 @@
-"""The broker's interface to group types. `LeaseCoordinator` is a second group type, which shares no code with
-the classic type.
+"""The broker runs groups of a second type by the same interface as classic groups.
+
+`LeaseCoordinator` is the second group type. It shares no code with the classic type.
 
 `Driver` is the part of a broker that uses a coordinator. It uses only the interface, and runs both types of
 groups.

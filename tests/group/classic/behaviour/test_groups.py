@@ -1,4 +1,4 @@
-"""Whole groups in virtual time: members and the coordinator, with faults in any order."""
+"""Whole groups in virtual time become stable again after faults in any order."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_cooperative_join_moves_as_few_partitions_as_possible() -> None:
     moved = [tp for actor in stage.actors.values() for revoke in actor.of(Revoke) for tp in revoke.partitions]
     assert (
         len(moved) == 3 + 2
-    )  # Three partitions move to b, and then c gets one from each of the two members.
+    )  # Three partitions move to b when it joins. Then c gets one from each of a and b.
 
 
 def test_a_cooperative_leave_takes_one_rebalance() -> None:

@@ -1,4 +1,4 @@
-"""JoinGroup: accepted and rejected members, their ids, and the effect of a rejoin."""
+"""JoinGroup accepts or rejects a member, issues its id, and may start a rebalance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeat, session timeouts, and LeaveGroup."""
+"""A member stays in its group by heartbeats, and is removed by its session timeout or LeaveGroup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expiration of committed offsets, and of groups."""
+"""Committed offsets, and groups without members and offsets, expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignments, and the members that wait for them."""
+"""SyncGroup returns the leader's assignments, for which the other members wait."""
 
 from __future__ import annotations
 
