@@ -1,4 +1,4 @@
-"""The thread of a blocking producer: when it is woken, and the errors of deliveries that are not done."""
+"""The thread of a blocking producer is woken only when it must act, and each delivery ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of a blocking client: which are allowed, and how they end."""
+"""The calls of a blocking client are rejected where they would block forever, and end as documented."""
 
 from __future__ import annotations
 

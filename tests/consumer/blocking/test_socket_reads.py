@@ -1,4 +1,4 @@
-"""How many bytes one read of a socket requests, and whether it waits for them."""
+"""Only the read of a long response waits for all of its bytes."""
 
 from __future__ import annotations
 

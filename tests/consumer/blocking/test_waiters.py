@@ -1,4 +1,4 @@
-"""Threads that wait for a change of a client."""
+"""A change wakes all threads that wait for it, and a wait ends at its deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of a consumer in virtual time, against the embedded broker."""
+"""The consumer engine keeps its invariants in virtual time, on the embedded broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of a consumer after known traffic, in virtual time."""
+"""The metrics of a consumer have the expected values after known traffic, in virtual time."""
 
 from __future__ import annotations
 

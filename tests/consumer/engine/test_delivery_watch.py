@@ -1,4 +1,4 @@
-"""The reason why a partition returns no records, for each kind of cause, and the report "stalled"."""
+"""A consumer reports why a partition returns no records, and reports "stalled" after a while."""
 
 from __future__ import annotations
 

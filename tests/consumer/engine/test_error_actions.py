@@ -1,4 +1,4 @@
-"""What a client does after an error code."""
+"""Error codes of responses are raised, or refresh the metadata."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reports of failures that last longer than FAILURE_REPORT_DELAY_MS.
-
-A failure is reported after FAILURE_REPORT_DELAY_MS, and then at growing intervals.
-"""
+"""A failure is reported if it lasts longer than FAILURE_REPORT_DELAY_MS, and then at growing intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sensors, with values that were computed by hand from the rules of Java's SampledStat and Rate."""
+"""Sensors return the values that Java's SampledStat and Rate would return, computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`close` and `unsubscribe` during a rebalance, in a consumer that runs in virtual time."""
+"""`close` and `unsubscribe` work during a rebalance, in a consumer that runs in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instruments of clients, read by the SDK of OpenTelemetry."""
+"""The SDK of OpenTelemetry exports the metrics of clients as instruments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spans of records, collected by the SDK of OpenTelemetry."""
+"""The spans of a record link its producer to its processing, as the SDK of OpenTelemetry collects them."""
 
 from __future__ import annotations
 

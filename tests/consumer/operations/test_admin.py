@@ -1,4 +1,4 @@
-"""Admin clients: their options, their timeouts, and their `close`."""
+"""Admin clients check their options and timeouts, and `close` ends their calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations of consumers that need no request, and the arguments that reach the engine."""
+"""Consumers' operations without requests return at once, and pass valid arguments to the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations of producers: the calls that they reject, and what they pass to the engine."""
+"""Producers' operations reject invalid calls, and pass the others to the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The serializers of a producer: what they get, and the errors of `send` if they fail."""
+"""A producer's serializers get each key and value, and `send` raises their errors."""
 
 from __future__ import annotations
 

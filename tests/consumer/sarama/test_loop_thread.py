@@ -1,4 +1,4 @@
-"""LoopThread: an event loop in its own thread, its callers, and its shutdown."""
+"""LoopThread runs an event loop in its own thread, and every caller returns when it is shut down."""
 
 from __future__ import annotations
 

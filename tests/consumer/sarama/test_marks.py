@@ -1,4 +1,4 @@
-"""Marks: which marked offsets are committed. The tests need no group."""
+"""Marked offsets are committed once, and a mark moves back only by a reset. The tests need no group."""
 
 from __future__ import annotations
 

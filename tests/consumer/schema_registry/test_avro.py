@@ -1,4 +1,4 @@
-"""Serializers and deserializers for Avro, with a schema registry in memory."""
+"""Avro values survive serialization with a schema registry in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serializers and deserializers for JSON Schema, with a schema registry in memory."""
+"""JSON Schema values survive serialization with a schema registry in memory."""
 
 from __future__ import annotations
 

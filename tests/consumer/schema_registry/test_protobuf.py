@@ -1,4 +1,4 @@
-"""Serializers and deserializers for Protobuf, with a schema registry in memory."""
+"""Protobuf messages survive serialization with a schema registry in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of a schema registry: its login, its limits and its errors."""
+"""The client of a schema registry sends its login, limits responses, and reports errors."""
 
 from __future__ import annotations
 

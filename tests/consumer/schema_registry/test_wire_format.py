@@ -1,4 +1,4 @@
-"""The wire format of one value: the schema id before the value, or in a header."""
+"""The schema id of a value is encoded and decoded before the value, or in a header."""
 
 from __future__ import annotations
 

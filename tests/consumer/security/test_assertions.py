@@ -1,4 +1,4 @@
-"""Tokens for signed assertions instead of a client secret (KIP-1139, KIP-1258)."""
+"""Signed assertions replace the client secret in token requests (KIP-1139, KIP-1258)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates of brokers and clients: invalid ones and unusual valid ones, with TLS in memory."""
+"""Invalid certificates are rejected, and unusual valid ones are accepted, with TLS in memory."""
 
 from __future__ import annotations
 

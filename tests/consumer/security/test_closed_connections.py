@@ -1,4 +1,4 @@
-"""Listeners that close the connection without an error response.
+"""If a listener closes the connection without an error response, the client's error says why.
 
 Each client fails with the message that `docs/how-to/secured.md` lists.
 """

@@ -1,6 +1,4 @@
-"""JAAS lines, read as in Java (`tests/conformance/test_properties_like_java.py` compares the values with
-Java's).
-"""
+"""JAAS lines are read as in Java. tests/conformance/test_properties_like_java.py compares the values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The login by Kerberos, against a KDC of MIT Kerberos and the accepting side of the package gssapi."""
+"""Clients log in by Kerberos, with a KDC of MIT Kerberos and the package gssapi as the broker."""
 
 from __future__ import annotations
 

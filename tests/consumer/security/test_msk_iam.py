@@ -1,4 +1,4 @@
-"""Tokens for AWS MSK, signed by AWS's package without a request to AWS."""
+"""Tokens for AWS MSK are signed by AWS's package, without a request to AWS."""
 
 from __future__ import annotations
 

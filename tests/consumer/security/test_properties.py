@@ -1,4 +1,4 @@
-"""Java's client.properties as options of kproto."""
+"""Java's client.properties are read as options of kproto."""
 
 from __future__ import annotations
 

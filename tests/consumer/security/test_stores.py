@@ -1,4 +1,4 @@
-"""Certificates and keys in files and in option values.
+"""Certificates and keys are read from files and from option values.
 
 The tests check which formats are read, and which option an error names.
 """

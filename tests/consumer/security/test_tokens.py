@@ -1,4 +1,4 @@
-"""OAuth tokens from the application's provider, and from an issuer with client credentials."""
+"""OAuth tokens come from the application's provider, or from an issuer with client credentials."""
 
 from __future__ import annotations
 

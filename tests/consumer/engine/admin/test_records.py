@@ -1,4 +1,4 @@
-"""Deletion of records in the admin API, on the embedded broker."""
+"""The admin client deletes the records below given offsets, on the embedded broker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Reading from followers (KIP-392).
-
-The tests check when the client reads from the leader's preferred replica, and when it returns to the leader.
+"""The client reads from the leader's preferred replica (KIP-392), until a failure or metadata.max.age.ms.
 
 The engine runs in virtual time against the embedded broker. Each of two brokers can serve fetches for
 partitions that the other one leads.

@@ -1,4 +1,4 @@
-"""The queue of commits in virtual time: their order, and their retries."""
+"""Commits are sent one after another in their order, and are retried after a backoff, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits of start offsets before the first record is returned, in virtual time."""
+"""A start offset is committed before its first record is returned, but replaces no other commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The callbacks of a group member, in a consumer that runs in virtual time."""
+"""The `assigned` callback of a group member also runs without partitions."""
 
 from __future__ import annotations
 

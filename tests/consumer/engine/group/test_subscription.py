@@ -1,4 +1,4 @@
-"""Subscriptions to a pattern: the topics that match it, in a consumer that runs in virtual time."""
+"""A subscription to a pattern has the topics whose whole names match, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ClusterView: which metadata responses it accepts, and how clients use it."""
+"""ClusterView rejects outdated metadata, and clients use the newest leaders and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network client: choice of broker and connection, and retries after a connection breaks."""
+"""The network client chooses a broker and a connection, and retries after a connection breaks."""
 
 from __future__ import annotations
 

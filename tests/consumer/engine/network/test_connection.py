@@ -1,4 +1,4 @@
-"""A single connection: API versions, correlation ids, timeouts, and errors."""
+"""A connection negotiates versions, matches responses to requests, and breaks at invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SASL on a connection: before the first request, and again before the session expires."""
+"""A connection logs in by SASL before its first request, and again before its session expires."""
 
 from __future__ import annotations
 

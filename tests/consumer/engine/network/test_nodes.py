@@ -1,4 +1,4 @@
-"""The state of each address: backoff, last failure, timeouts."""
+"""Each address has its own backoff and timeout, which grow at failures and are reset by successes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Request timeouts.
-
-The tests check after which time without a response a connection is closed, and which requests may take
-longer.
-"""
+"""A connection without a response is closed after a timeout, which depends on the kind of the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of connections, for requests and responses of known sizes."""
+"""The metrics of connections count the requests, responses and bytes of a known exchange."""
 
 from __future__ import annotations
 

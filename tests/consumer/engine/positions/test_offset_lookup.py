@@ -1,4 +1,4 @@
-"""The lookup of start offsets: its backoff, and seeks and revocations during a lookup."""
+"""Failed lookups of start offsets back off, and seeks and revocations replace a lookup."""
 
 from __future__ import annotations
 

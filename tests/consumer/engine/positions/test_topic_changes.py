@@ -1,4 +1,4 @@
-"""Topics that are re-created, that lack partitions, or whose brokers are upgraded to topic ids."""
+"""A re-created topic is read by the policy for new partitions, and a missing partition is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of positions by the log's leader epochs (KIP-320), on a log that is truncated."""
+"""Positions are validated by the log's leader epochs (KIP-320), and a truncation is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RecordAccumulator: how records are stored until their batch is encoded, and the encoded batch."""
+"""RecordAccumulator stores records compactly, and its batches have the expected bytes."""
 
 from __future__ import annotations
 

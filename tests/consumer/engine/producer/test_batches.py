@@ -1,4 +1,4 @@
-"""The order, the sequence numbers and the splitting of a producer's batches."""
+"""A producer's batches keep their order and sequence numbers when they are split, retried or failed."""
 
 from __future__ import annotations
 

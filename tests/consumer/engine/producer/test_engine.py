@@ -1,4 +1,4 @@
-"""The producer engine in virtual time, against the embedded broker."""
+"""The producer engine stores each record once and in order, in virtual time, on the embedded broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors of batches, from the responses to Produce."""
+"""Errors in Produce responses fail a batch, retry it or split it, and are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producer ids and epochs of a producer without transactions, in virtual time."""
+"""A producer without transactions requests a producer id once, and increments its epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The distribution of a producer's partitions over the connections to a broker, in virtual time."""
+"""A producer opens further connections to a busy broker, and each partition keeps its order."""
 
 from __future__ import annotations
 

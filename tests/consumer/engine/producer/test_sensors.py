@@ -1,4 +1,4 @@
-"""The metrics of a producer after known traffic, in virtual time."""
+"""The metrics of a producer have the expected values after known traffic, in virtual time."""
 
 from __future__ import annotations
 

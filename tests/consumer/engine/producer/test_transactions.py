@@ -1,4 +1,4 @@
-"""Transactions of the producer engine in virtual time, with a scripted coordinator.
+"""The producer engine sends the requests of transactions as Java does, to a scripted coordinator.
 
 tests/conformance/test_transactions_on_kafka.py runs transactions against Kafka.
 """

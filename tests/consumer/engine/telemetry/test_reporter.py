@@ -1,4 +1,4 @@
-"""The requests of a client's telemetry on its connections."""
+"""A client pushes its metrics to one broker, and to another broker after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of a client's telemetry, and its reactions to responses."""
+"""The states of a client's telemetry react to responses, and wait for the intervals of KIP-714."""
 
 from __future__ import annotations
 
