@@ -71,8 +71,8 @@ class AdminEngine:
         self.network.on_throttled = self._throttled
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
         self.runner = PlanRunner(self.network, self.clock, backoff.after)
-        # The call of close that waits for the last push, and the time (ms) until which it waits.
-        self._close: ev.Close | None = None
+        # The tokens of the calls of close that wait for the last push, and when (ms) they stop waiting.
+        self._closes: list[object] = []
         self._close_ends_at = NEVER
         self.telemetry: ClientTelemetry | None = None
         if enable_metrics_push:
@@ -116,23 +116,26 @@ class AdminEngine:
         self.runner.drop(event.token)
 
     def close(self, event: ev.Close) -> None:
-        """Fail every plan, push the metrics for the last time, and then close the connections."""
+        """Fail every plan, push the metrics for the last time, and then close the connections.
+
+        Further calls complete together with the first one.
+        """
         self.runner.end(IllegalState("this admin client was closed"))
-        self._close = event
-        if self.telemetry is not None:
+        self._closes.append(event.token)
+        if self.telemetry is not None and self._close_ends_at == NEVER:
             self.telemetry.begin_close()
             self._close_ends_at = self.now + CLOSE_MS
 
-    def complete_close(self) -> list[Action]:
-        """Complete the call of close if the last push has ended, or has taken too long."""
-        if self._close is None:
+    def complete_closes(self) -> list[Action]:
+        """Complete the calls of close if the last push has ended, or has taken too long."""
+        if not self._closes:
             return []
         if self.telemetry is not None and not self.telemetry.has_ended and self.now < self._close_ends_at:
             return []
-        token, self._close, self.closed = self._close.token, None, True
+        tokens, self._closes, self.closed = self._closes, [], True
         self.network.close(self.now)
         self.network.finished.clear()
-        return [ev.Done(token, None, None)]
+        return [ev.Done(token, None, None) for token in tokens]
 
     def due(self) -> int | None:
         """Return when to send the next Tick (ms), or None."""
@@ -140,7 +143,7 @@ class AdminEngine:
             self.network.next_deadline(),
             self.runner.due(),
             None if self.telemetry is None else self.telemetry.due(),
-            None if self._close is None else self._close_ends_at,
+            self._close_ends_at if self._closes else None,
         )
 
 
@@ -172,7 +175,7 @@ def step(engine: AdminEngine, event: Event, now: int) -> list[Action]:
             engine.telemetry.pump()
         if not network.finished:
             break
-    ended = engine.complete_close()
+    ended = engine.complete_closes()
     actions: list[Action] = [*network.actions, *engine.reports, *engine.runner.take(), *ended]
     network.actions.clear()
     engine.reports.clear()

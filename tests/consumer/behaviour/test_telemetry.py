@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -196,6 +197,20 @@ def test_close_waits_for_the_response_to_the_last_push(
     made.client_instance_id()
     server.slow(0.1)
     made.close()
+    assert engine_of(made).telemetry.has_ended
+
+
+@pytest.mark.parametrize(("client", "options", "engine_of"), ENGINES)
+def test_two_threads_may_close_a_client(
+    server: Server, client: Any, options: dict[str, Any], engine_of: Callable[[Any], Any]
+) -> None:
+    request_metrics(server)
+    made = client(server.bootstrap, **options)
+    made.client_instance_id()
+    server.slow(0.3)
+    with ThreadPoolExecutor(2) as threads:
+        closes = [threads.submit(made.close) for _ in range(2)]
+    assert [close.result() for close in closes] == [None, None]
     assert engine_of(made).telemetry.has_ended
 
 
