@@ -17,7 +17,7 @@ from __future__ import annotations
 import hmac
 from base64 import b64encode
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..error_codes import ErrorCode
 from ..security.scram import LEAST_ITERATIONS, TokenCredential, credential, salted
@@ -29,7 +29,7 @@ class DelegationToken:
     """A token (Kafka's TokenInformation). Principals have the form TYPE:NAME, and times are ms since 1970."""
 
     token_id: str
-    hmac: bytes
+    hmac: bytes = field(repr=False)
     owner: str
     requester: str
     renewers: tuple[str, ...]

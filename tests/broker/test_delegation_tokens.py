@@ -44,6 +44,12 @@ def test_the_shorter_of_two_lifetimes_applies(
     assert (token.issued_at, token.expires_at, token.ends_at) == (1_000, expires_at, ends_at)
 
 
+def test_a_repr_has_no_password(tokens: DelegationTokens) -> None:
+    token = create(tokens)
+    assert repr(token.hmac) not in repr(token)
+    assert "token_id='id'" in repr(token)
+
+
 def test_a_renewal_is_limited_by_the_maximum_lifetime(tokens: DelegationTokens) -> None:
     token = create(tokens)
     assert tokens.renew(token.hmac, ALICE, 40, 1_050) == (E.NONE, 1_090)
