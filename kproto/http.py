@@ -15,6 +15,7 @@ The requests are sent by urllib3, which is imported at the first request.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ MAX_BYTES: Final = 1 << 20
 _CHUNK: Final = 1 << 16
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _PORTS: Final = {"http": 80, "https": 443}
+_NOT_IN_ADDRESSES: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
 class HttpFailed(KprotoError, OSError):
@@ -123,6 +125,16 @@ def request(
         if _origin(next_url) != _origin(url):
             headers = {name: text for name, text in headers.items() if name.lower() != "authorization"}
         url = next_url
+
+
+def is_http_address(url: str) -> bool:
+    """Return whether `url` is http://HOST or https://HOST, with a port from 1 to 65535 if it has one."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # `urlsplit` raises ValueError for an invalid port or bracket.
+        return False
+    return has_host and parts.scheme in _PORTS and _NOT_IN_ADDRESSES.search(url) is None
 
 
 def shown(url: str) -> str:

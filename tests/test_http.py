@@ -16,7 +16,7 @@ pytest.importorskip("urllib3")
 
 from kproto import http
 from kproto.errors import MissingExtra
-from kproto.http import HttpFailed, Response, request
+from kproto.http import HttpFailed, Response, is_http_address, request
 
 LOGIN = "Basic " + base64.b64encode(b"alice:hunter2-hunter2").decode()
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -175,6 +175,19 @@ def test_a_broken_answer_is_an_error_without_its_bytes(answer: bytes, reason: st
     with server(lambda _: answer) as (url, _), pytest.raises(HttpFailed) as raised:
         get(url + "/x?secret=hunter2")
     assert str(raised.value) == f"{url}/x: {reason}"
+
+
+@pytest.mark.parametrize("url", ["http://a", "https://a:65535/b?c", "http://[::1]:80", "HTTP://a"])
+def test_an_address_of_http_is_accepted(url: str) -> None:
+    assert is_http_address(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["a:80", "ftp://a", "http://", "http://:80", "http://a:0", "http://a:65536", "http://[::1", "http://a b"],
+)
+def test_any_other_address_is_rejected(url: str) -> None:
+    assert not is_http_address(url)
 
 
 def test_an_error_shows_neither_user_nor_password_nor_query() -> None:

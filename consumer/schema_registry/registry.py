@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 from kproto.errors import ConfigError, KprotoError
-from kproto.http import HttpFailed, Response, request
+from kproto.http import HttpFailed, Response, is_http_address, request
 from kproto.printable import escape_unprintable
 
 from ..security.option_names import mask_secret
@@ -109,13 +109,13 @@ class Registry:
         """
         urls: list[str] = []
         for address in (part.strip().rstrip("/") for part in url.split(",")):
-            parts = urlsplit(address)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
+            if not is_http_address(address):
                 raise ConfigError(
                     names.url,
                     mask_secret("schema.registry.url", address),
                     "allowed: http://HOST:PORT or https://HOST:PORT, several separated by commas",
                 )
+            parts = urlsplit(address)
             if parts.username is not None:
                 raise ConfigError(
                     names.url,

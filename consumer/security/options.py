@@ -13,7 +13,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
@@ -47,7 +46,6 @@ from .tokens import Endpoint, Token, TokenSource
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER", "GSSAPI")
 _ASSERTION_FILES: Final = tuple(f"{PREFIX}{name}" for name in ("file", "private_key_file", "template_file"))
 _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_kerberos_keytab", *_ASSERTION_FILES)
-_NO_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 _MISSING: Final = {
     "AWS_MSK_IAM": (
         "use OAUTHBEARER, and consumer.security.msk_iam.MskIamTokenProvider as sasl_oauth_token_provider"
@@ -420,20 +418,11 @@ def _url(name: str, value: Any) -> None:
     if isinstance(value, str) and "@" in value:
         allowed += ", without a password: that is sasl_oauthbearer_client_secret"
         raise ConfigError(name, HIDDEN, allowed)
-    if not isinstance(value, str) or not _is_address(value):
+    # kproto.http is imported in the function, because few clients need it.
+    from kproto.http import is_http_address
+
+    if not isinstance(value, str) or not is_http_address(value):
         raise ConfigError(name, value, allowed)
-
-
-def _is_address(url: str) -> bool:
-    # urllib.parse is imported in the function, because few clients need it.
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # `urlsplit` raises ValueError for an invalid port or bracket.
-        return False
-    return has_host and parts.scheme in ("https", "http") and _NO_URL.search(url) is None
 
 
 def _extensions(name: str, value: Any) -> None:

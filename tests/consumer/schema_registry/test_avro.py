@@ -120,7 +120,7 @@ def test_invalid_arguments_are_named(server: RegistryServer) -> None:
         AvroDeserializer(registry(server), part="values")
     with pytest.raises(ConfigError, match="an Avro schema must be JSON"):
         AvroSerializer(registry(server), "{")
-    for url in ("localhost:8081", "ftp://a", "http://u:p@a"):
+    for url in ("localhost:8081", "ftp://a", "http://u:p@a", "http://a:x", "http://a:99999", "http://[::1"):
         with pytest.raises(ConfigError, match=r"^url="):
             Registry.at(url)
     with pytest.raises(ConfigError, match=r"^user="):
