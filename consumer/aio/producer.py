@@ -246,8 +246,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         errors: the error of a commit for which no `commit` call waits any more, for example because the call
         has timed out; RequestTimedOut for records that were not sent; NotDelivered for records that failed.
 
-        If the calling task is cancelled, the producer closes immediately, and logs a warning with the number
-        of records that are lost.
+        If Ctrl-C or, in asyncio, the cancellation of the task interrupts this call, the producer closes
+        immediately, and logs a warning with the number of records that are lost.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("timeout",))

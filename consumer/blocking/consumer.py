@@ -357,6 +357,9 @@ class Consumer(BoundToProcess, Generic[K, V]):
 
         Another thread or task may call `close` during a poll. The poll then raises IllegalState, and the
         records that the previous poll returned are not committed.
+
+        If Ctrl-C or, in asyncio, the cancellation of the task interrupts this call, the consumer closes
+        immediately, and logs a warning if it could not commit and leave the group.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("leave", "timeout"))

@@ -276,6 +276,9 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         After the producer has closed and all callbacks have been called, the method raises the first of these
         errors: the error of a commit for which no `commit` call waits any more, for example because the call
         has timed out; RequestTimedOut for records that were not sent; NotDelivered for records that failed.
+
+        If Ctrl-C or, in asyncio, the cancellation of the task interrupts this call, the producer closes
+        immediately, and logs a warning with the number of records that are lost.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("timeout",))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from kproto.group.classic.member import Member, MemberEvent, MemberEventKind, MemberState, state, table
@@ -15,6 +17,7 @@ _visited: list[MemberState] = []
 def _checked(kind: MemberEventKind, before: MemberState, cell: Cell) -> Cell:
     """Return a cell that also fails if its handler enters a state that the cell does not list."""
 
+    @functools.wraps(cell.act)
     def act(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
         _visited.clear()
         cell.act(member, event, now, out)

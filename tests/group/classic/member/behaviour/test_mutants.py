@@ -83,7 +83,7 @@ def replace(patch: Patch, name: str, new: Any) -> None:
         original = getattr(module, name)
         patch.setattr(module, name, new)
         for position, cell in table.TABLE.items():
-            if cell.act is original:
+            if inspect.unwrap(cell.act) is original:
                 patch.setitem(table.TABLE, position, cell._replace(act=new))
 
 
