@@ -128,7 +128,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect slow tests of the profile quick, and tests of judges that were not asked for."""
+    """Deselect slow tests of the profile quick, and tests of judges that KPROTO_JUDGES did not select."""
     excluded = set() if _ASKED else set(JUDGES)
     if _PROFILE == "quick":
         excluded.add("thorough")

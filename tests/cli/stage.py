@@ -109,7 +109,7 @@ class Shell:
         printed = self.capsys.readouterr()
         self.errors = printed.err
         assert result == code, printed
-        # An error names the option before its value.
+        # An error names the option before its value, so none has the form NAME='--option'.
         assert not re.match(r"kproto [\w-]+: [^=]*='--[a-z]", printed.err), printed.err
         return printed.out.splitlines()
 

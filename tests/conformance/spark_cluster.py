@@ -1,4 +1,4 @@
-"""A Spark cluster on one machine: processes for a master and two workers. A test may kill any of them."""
+"""A Spark cluster on one computer: processes for a master and two workers. A test may kill any of them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The program is built with confluent-kafka-go, which contains librdkafka. A schedule of `kproto scenario race`
 consists of HTTP requests, in each of which the program may subscribe, assign, seek and poll. The test runs
 each schedule on a broker and compares the output of each poll, character by character: the assignment and the
-event. Repeated output counts once, because the number of polls during a fetch depends on the machine.
+event. Repeated output counts once, because the number of polls during a fetch depends on the computer.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def by_token(client: Socket, seconds: float) -> Any:
 
 def test_a_session_is_reauthenticated_at_most_once_a_second(place: str) -> None:
     soon = False
-    # The requests are repeated until all of them are sent within a second. A slow machine may take longer.
+    # The requests are repeated until all of them are sent within a second. A slow computer may take longer.
     while not soon:
         with connected(place) as client:
             assert by_token(client, 60).error_code == 0

@@ -81,7 +81,7 @@ def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
             end = time.monotonic() + PATIENCE
             while not server.broker.cluster.unsent:
                 assert time.monotonic() < end
-            # The kernel's send buffer may still accept a part of the response.
+            # While the kernel's send buffer accepts more of the response, the connection counts as active.
             while server.broker.connections:
                 assert time.monotonic() < end
                 age_connections(server)

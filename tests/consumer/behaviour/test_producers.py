@@ -605,7 +605,7 @@ def test_kill_ends_every_delivery(server: Server) -> None:
 
 
 def deliver_one(producer: Producer) -> None:
-    """Deliver a record. On a busy machine the first attempts may take longer than the delivery timeout."""
+    """Deliver a record. On a busy computer the first attempts may take longer than the delivery timeout."""
     while producer.send("t", b"x").exception(20) is not None:
         pass
 

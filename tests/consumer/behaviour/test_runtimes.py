@@ -94,7 +94,7 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
         assert consumer.group_metadata().generation == generation
 
 
-# The poll interval in ms: longer than a slow machine takes between two polls, and shorter than one poll of
+# The poll interval in ms: longer than a slow computer takes between two polls, and shorter than one poll of
 # the tests.
 INTERVAL_MS = 3000
 

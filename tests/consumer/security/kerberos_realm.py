@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 REALM = "EXAMPLE.COM"
-# The reason why tests are skipped on a machine without a KDC; empty on other machines.
+# The reason why tests are skipped on a computer without a KDC; empty on other computers.
 MISSING = "" if shutil.which("krb5kdc") else "no KDC: the packages krb5-kdc and krb5-admin-server"
 
 
