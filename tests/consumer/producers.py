@@ -1,4 +1,4 @@
-"""Gives both producers the same blocking methods, so that one test covers both."""
+"""Give AsyncProducer the blocking methods of Producer, so that one test covers both producers."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ def test_a_poll_that_waits_longer_than_max_poll_interval_keeps_its_partitions() 
     world.run(6900)
     world.write("t", 0, "x")
     world.run(100)
-    # The response to the first JoinGroup contains only the member id.
+    # One join takes two requests: the response to the first contains only the member id.
     assert len(world.requests_of(a, JoinGroupRequest)) == 2
     assert a.changes_of("lost") == []
     assert a.values() == ["x"]
@@ -965,9 +965,9 @@ def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> Non
 
 
 def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
-    """The member stops returning records and rejoins immediately (I3).
+    """The response to a commit says that the group has removed the member.
 
-    The member learns from a commit's response that the group has removed it.
+    The member then stops returning records, and rejoins immediately (I3).
     """
     world = World({"t": 2})
     a = world.consumer(**GROUP)

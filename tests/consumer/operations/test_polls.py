@@ -479,7 +479,7 @@ def test_an_iteration_is_checked_each_second_or_at_the_interval_of_auto_commit(
         assert iteration.check_ownership()
         assert before <= iteration.owned_from <= time.time()
         assert iteration.owned_until - iteration.owned_from == pytest.approx(seconds, abs=1e-4)
-        # After a loss of partitions the consumer does not own the partitions of the records that it holds.
+        # After a loss, the consumer no longer owns the partitions of its buffered records.
         reader._operations.engine.core.partitions.losses += 1
         assert not iteration.check_ownership()
 
@@ -509,7 +509,7 @@ def test_an_iteration_is_checked_no_later_than_its_session_ends(monkeypatch: pyt
 def test_max_poll_interval_ms_begins_at_the_end_of_a_poll_with_and_without_records(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine is notified of the end once: with the records, or when the poll returns none."""
+    """The engine is notified once that a poll ends: with the records, or when the poll returns none."""
     ends: list[ev.Event] = []
     with Consumer(broker, **GROUP) as reader:
         runtime: Any = reader._operations.runtime

@@ -1,4 +1,4 @@
-"""The guarantees of sessions and claims in sarama's ConsumerGroup, on the embedded broker."""
+"""Sessions and claims of sarama's ConsumerGroup keep their guarantees, on the embedded broker."""
 
 from __future__ import annotations
 

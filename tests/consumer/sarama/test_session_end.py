@@ -1,4 +1,4 @@
-"""The end of sessions in sarama's ConsumerGroup: errors of handlers, close, and the last commit."""
+"""A session of sarama's ConsumerGroup ends with `cleanup` and the last commit, whatever a handler does."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def test_close_in_a_coroutine_of_the_handler_is_rejected_at_once(server: Server)
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
             with pytest.raises(IllegalState, match="call it outside a handler"):
                 await group.close()
-            self.beside = asyncio.ensure_future(group.close())  # Another task may call `close`.
+            self.beside = asyncio.ensure_future(group.close())  # This other task may call `close`.
 
     async def main() -> None:
         nonlocal group

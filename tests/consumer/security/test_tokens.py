@@ -224,7 +224,7 @@ def test_a_token_response_with_a_lifetime_of_nan_is_rejected() -> None:
 
 def test_a_token_may_expire_after_the_largest_date() -> None:
     assert TokenSource(lambda: f"e30.{LATE}.x").blocking().expires_at is None
-    # The last number is that of the last second of the year 9999.
+    # The last number, in seconds since 1970, is the end of the year 9999, and of Python's dates.
     for end in (10**400, float("inf"), 253_402_300_799):
         assert TokenSource(lambda end=end: Token("x", end)).blocking().value.reveal() == "x"
 
@@ -233,7 +233,7 @@ def test_a_token_may_expire_after_the_largest_date() -> None:
 def test_a_token_is_used_for_its_lifetime_although_the_wall_clock_is_set(
     monkeypatch: pytest.MonkeyPatch, set_by: int
 ) -> None:
-    """The wall clock is corrected after the token's expiry was computed."""
+    """A correction of the wall clock after the request does not change the lifetime of the token."""
     today, passed = 1_800_000_000.0, [0]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])
     monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today)

@@ -1,4 +1,4 @@
-"""Plans and reads batches as Spark does, against the embedded broker, without a JVM."""
+"""Plan and read batches as Spark does, against the embedded broker, without a JVM."""
 
 from __future__ import annotations
 

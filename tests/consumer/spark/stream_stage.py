@@ -1,4 +1,4 @@
-"""Runs a streaming query: the methods of the reader are called in the same order as in Spark."""
+"""Run a streaming query: the methods of the reader are called in the same order as in Spark."""
 
 from __future__ import annotations
 

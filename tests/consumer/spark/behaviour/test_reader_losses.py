@@ -1,4 +1,4 @@
-"""Data loss in batches: starts and ends outside of their logs, and logs that change during the read."""
+"""A batch raises or logs data loss if its starts, ends or records are no longer in the logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offsets that a stream commits to a group for lag tools (commitGroupId)."""
+"""A stream commits its offsets to the group `commitGroupId`, where lag tools read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data loss in streams: deleted and re-created topics, and logs truncated at either end."""
+"""A stream raises or logs data loss for deleted and re-created topics, and for truncated logs."""
 
 from __future__ import annotations
 
