@@ -74,7 +74,7 @@ def test_a_thread_waits_without_reading_while_another_thread_reads() -> None:
         return False
 
     assert not waiters.wait(0, clock.now() + 20, poll)
-    assert 1 <= len(calls) <= 3  # The lock is waited for, not polled.
+    assert 1 <= len(calls) <= 3  # The thread waits for the lock in one call, without polling.
 
 
 def test_after_a_fork_no_thread_waits_and_the_lock_is_free() -> None:

@@ -1,4 +1,4 @@
-"""CompletedFetch: which records it returns, and the position after them."""
+"""CompletedFetch returns the records from the position on, and moves the position behind them."""
 
 from __future__ import annotations
 

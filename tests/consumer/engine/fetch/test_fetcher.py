@@ -22,7 +22,7 @@ SESSIONLESS_EPOCH = -1
 
 
 def test_a_new_leader_that_a_fetch_response_names_is_used_without_metadata() -> None:
-    """The old leader names the new leader (KIP-951), and then it does not respond to Metadata."""
+    """The old leader names the new leader in its Fetch response (KIP-951), but never answers Metadata."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     a = world.consumer()
@@ -121,7 +121,7 @@ def test_empty_responses_of_a_broker_that_throttles_are_no_failure() -> None:
 
 
 def test_a_throttled_fetch_without_a_session_is_sent_again_after_the_throttle_time() -> None:
-    """The session's fetch waits 20 s at the broker, and does not contain the partition after its seek."""
+    """After its seek, a partition needs a fetch of its own: the session's fetch waits 20 s at the broker."""
     world = World({"t": 2}, latency=(5, 5))
     world.write("t", 1, *"0123456789")
     a = world.consumer(fetch_max_wait_ms=20_000)

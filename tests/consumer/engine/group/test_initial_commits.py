@@ -271,7 +271,7 @@ def lose_response(world: World, a: Consumer, offset: int) -> None:
 def test_an_initial_commit_does_not_overwrite_a_commit_that_timed_out(
     moment: type, options: dict[str, Any], timeout_ms: int
 ) -> None:
-    """The coordinator has stored the commit, but the application got RequestTimedOut."""
+    """The coordinator has stored the application's commit, but the call raised RequestTimedOut."""
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     a = member_at(world, moment, **{**options, "request_timeout_ms": 501, "session_timeout_ms": 30_000})
@@ -353,7 +353,7 @@ def test_an_initial_commit_that_waited_for_its_coordinator_does_not_overwrite_a_
 @pytest.mark.rule("M206")
 @pytest.mark.parametrize("ends_by", ["commit", "abort"])
 def test_an_initial_commit_after_a_slow_offset_lookup_does_not_overwrite_a_transaction(ends_by: str) -> None:
-    """The transaction sends its offset while the leader delays the start offset. Nothing else is late."""
+    """The transaction sends its offset while the leader delays the start offset. Only the leader is slow."""
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     coordinator = world.cluster.group_coordinator_of("g")

@@ -1,4 +1,4 @@
-"""MetadataUpdater: when metadata is requested."""
+"""MetadataUpdater requests metadata that is too old, or that lacks a topic or a leader."""
 
 from __future__ import annotations
 

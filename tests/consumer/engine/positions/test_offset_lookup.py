@@ -235,7 +235,7 @@ def test_a_place_that_the_leader_does_not_know_is_raised_until_a_seek(place: str
 def test_a_broker_without_the_request_receives_it_after_the_longest_backoff(
     request_: type[Any], group: str | None
 ) -> None:
-    """The error is raised each time. The broker may be upgraded meanwhile."""
+    """Each attempt raises the error. The attempts continue, because the broker may be upgraded."""
     world = world_with_records()
     a = world.consumer(auto_offset_reset="earliest", group_id=group)
     a.engine.core.network.caps[request_.__api_key__] = -1

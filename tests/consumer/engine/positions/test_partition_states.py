@@ -20,7 +20,7 @@ T0, T1 = tp("t", 0), tp("t", 1)
 
 
 def test_records_that_a_pause_discards_are_fetched_again() -> None:
-    """Paused partitions keep at most fetch.max.bytes. The buffer of one partition is discarded here."""
+    """Paused partitions buffer at most fetch_max_bytes together, so one of the two buffers is discarded."""
     world = World({"t": 2})
     for partition in (0, 1):
         world.write("t", partition, *(f"{partition}-{number}" for number in range(10)))
@@ -178,7 +178,7 @@ def test_records_wait_while_the_initial_commit_is_in_flight() -> None:
 
 def test_a_full_buffer_is_not_fetched_for() -> None:
     _, state = fetching()
-    for number in range(2):  # One whose records are being returned, and the next.
+    for number in range(2):  # One fetch whose records are being returned, and the next fetch.
         assert (state.is_fetchable, state.is_full) == (True, False)
         state.add_fetch(fetched(5 + number, 1))
     assert (state.is_fetchable, state.is_full) == (False, True)

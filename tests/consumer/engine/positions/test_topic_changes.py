@@ -49,7 +49,7 @@ def test_a_re_created_topic_is_read_by_the_policy_for_new_partitions(policy: str
 def test_a_member_that_has_read_nothing_looks_for_a_commit_of_the_re_created_topic(
     policy: str, lookups: int
 ) -> None:
-    """Another owner may have committed an offset of the new topic."""
+    """Another owner may have committed in the new topic. The policy "none" looks for no such commit."""
     world = committed_world()
     b = new_member(world, on_new_partition=policy)
     assert world.run(until=lambda: b.position(tp("t", 0)) == 10)

@@ -227,7 +227,7 @@ def test_a_partition_is_stalled_after_a_second_beyond_linger_with_half_of_the_bu
 
 
 def test_a_producer_without_a_sender_thread_is_notified_of_new_and_sealed_batches() -> None:
-    """When it is notified, an AsyncProducer runs its engine. It is not notified of each record of a batch."""
+    """A notified AsyncProducer runs its engine, so not every record of a batch notifies the producer."""
     records = accumulator()
     assert not records.sender_notified
     first = put(records, (MOMENTS[0], None, b"v", ()))
