@@ -1,6 +1,6 @@
-"""Handlers that fail, mark offsets or reset offsets, in sarama and in `ConsumerGroup`.
+"""sarama and `ConsumerGroup` read the same records and report the same errors.
 
-Both clients read the same records and report the same errors.
+Their handlers fail, mark offsets or reset offsets.
 """
 
 from __future__ import annotations

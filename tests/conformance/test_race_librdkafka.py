@@ -1,6 +1,6 @@
-"""The race of docs/lessons/000, with librdkafka on its mock cluster.
+"""librdkafka and its model have the same results in random schedules of the race of docs/lessons/000.
 
-librdkafka has the same result as kproto's model for each random schedule.
+librdkafka runs on its own mock cluster.
 
 A schedule has the times of the document's program. The program subscribes once or in each request. In each
 request it assigns, seeks and polls, and between requests it sleeps. The test compares the results of each

@@ -1,6 +1,4 @@
-"""Long random request sequences of two members of a group.
-
-A real Kafka and the embedded broker respond alike.
+"""A real Kafka and the embedded broker respond alike to random sequences of requests of two members.
 
 The members take turns with requests that may be invalid, in any version. A request that waits must wait on
 both brokers. The leader and the list of members are not compared, because Kafka chooses them from a hash map.

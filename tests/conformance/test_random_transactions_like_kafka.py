@@ -1,8 +1,6 @@
-"""Long random request sequences of two producers with one transactional id.
+"""A real Kafka and the embedded broker respond alike to random sequences of requests of two producers.
 
-A real Kafka and the embedded broker respond alike.
-
-The producers take turns. A request may have an old epoch: either the producer's previous one, or its current
+The producers have the same transactional id, and take turns. A request may have an old epoch: either the producer's previous one, or its current
 one after InitProducerId of the other producer has fenced it.
 """
 

@@ -1,6 +1,4 @@
-"""Log truncation by an unclean election on a real Kafka.
-
-Consumers that have read the lost records report the truncation.
+"""Consumers report that an unclean election on a real Kafka has truncated a log that they had read.
 
 The cluster has two brokers and a controller. A topic's follower dies, the leader appends ten more records and
 dies. The follower restarts alone and becomes the leader, and the ten records are lost.
