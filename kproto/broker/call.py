@@ -23,12 +23,13 @@ Refuse = Callable[[Any, ErrorCode, int], Message]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker of the cluster, with its default address and its addresses per listener."""
+    """One broker of the cluster: its default address, its addresses per listener, and its `broker.rack`."""
 
     id: int
     host: str
     port: int
     listener_addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    rack: str | None = None
 
     def address(self, listener: str) -> tuple[str, int]:
         """Return the address of this node for clients that are connected to `listener`."""

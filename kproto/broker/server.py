@@ -277,7 +277,8 @@ class Server:
                 self._advertised |= {listener.protocol: (host, port) for listener, host, port in hosts}
                 self._advertised |= self._other_addresses
                 first = self._advertised[self._listeners[0].protocol]
-                node = Node(self._settings.node_id, *first, self._advertised)
+                rack = self._settings.broker_rack or None
+                node = Node(self._settings.node_id, *first, self._advertised, rack)
                 cluster_id = kafka_uuid(uuid.uuid4())
                 broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id, users=self._users)
                 for name, partitions in self._topics.items():

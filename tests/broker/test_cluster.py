@@ -5,7 +5,9 @@ Brokers that do not have these roles return errors.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -23,6 +25,7 @@ from kproto.messages.create_partitions import (
 )
 from kproto.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kproto.messages.delete_groups import DeleteGroupsRequest
+from kproto.messages.describe_cluster import DescribeClusterRequest
 from kproto.messages.describe_groups import DescribeGroupsRequest
 from kproto.messages.describe_transactions import DescribeTransactionsRequest
 from kproto.messages.end_txn import EndTxnRequest
@@ -63,6 +66,20 @@ def test_both_brokers_return_the_same_metadata(two_brokers: TwoBrokers) -> None:
     assert responses[0] == responses[1]
     assert [(broker.node_id, broker.host) for broker in responses[0].brokers] == [(1, "one"), (2, "two")]  # type: ignore[union-attr]
     assert [partition.leader_id for partition in responses[0].topics[0].partitions] == [1, 2]  # type: ignore[union-attr]
+
+
+def test_each_broker_is_described_with_its_own_rack(two_brokers: TwoBrokers) -> None:
+    nodes = two_brokers.cluster.nodes
+    nodes[2] = replace(nodes[2], rack="b")
+    metadata = ask(two_brokers, 1, MetadataRequest(topics=None), 12)
+    assert [(broker.node_id, broker.rack) for broker in metadata.brokers] == [(1, None), (2, "b")]
+    described = ask(two_brokers, 1, DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
+    assert [(broker.broker_id, broker.rack) for broker in described.brokers] == [(1, None), (2, "b")]
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=batch_of(b"a"))])
+    produced = ask(two_brokers, 1, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), 12)
+    assert [(endpoint.node_id, endpoint.rack) for endpoint in produced.node_endpoints] == [(2, "b")]
+    fetched = ask(two_brokers, 1, fetch_request(fetch_topic(partition=1, topic_id=UUID(int=7))), 16)
+    assert [(endpoint.node_id, endpoint.rack) for endpoint in fetched.node_endpoints] == [(2, "b")]
 
 
 def test_only_the_leader_serves_produce_and_fetch(two_brokers: TwoBrokers) -> None:

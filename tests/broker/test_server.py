@@ -52,6 +52,11 @@ def test_a_running_server_responds_at_its_bootstrap_address() -> None:
         assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("t", 3)]
 
 
+def test_metadata_has_the_rack_of_the_settings() -> None:
+    with running(settings={"broker.rack": "a"}) as server, connected(server.bootstrap) as client:
+        assert [node.rack for node in client.ask(MetadataRequest(topics=[]), 13).brokers] == ["a"]
+
+
 def test_a_request_that_arrives_byte_by_byte_is_answered() -> None:
     with running() as server, connected(server.bootstrap) as client:
         for byte in frame(encode_request(ApiVersionsRequest(), 0, 1, "me")):

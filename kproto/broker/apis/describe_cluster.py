@@ -42,7 +42,6 @@ def handle_describe_cluster(broker: Broker, call: Call) -> Result:
             cluster_id="",
             brokers=[],
         )
-    rack = broker.settings.broker_rack or None
     nodes = broker.cluster.nodes.values()
     return DescribeClusterResponse(
         throttle_time_ms=0,
@@ -50,7 +49,7 @@ def handle_describe_cluster(broker: Broker, call: Call) -> Result:
         cluster_id=broker.cluster_id,
         controller_id=min(node.id for node in nodes),
         brokers=[
-            DescribeClusterBroker(broker_id=node.id, host=host, port=port, rack=rack)
+            DescribeClusterBroker(broker_id=node.id, host=host, port=port, rack=node.rack)
             for node in nodes
             for host, port in [node.address(call.listener)]
         ],

@@ -119,7 +119,7 @@ class DelayedFetch:
             session_id=self.context.session_id,
             responses=list(topics.values()),
             node_endpoints=[
-                NodeEndpoint(node_id=node.id, host=host, port=port)
+                NodeEndpoint(node_id=node.id, host=host, port=port, rack=node.rack)
                 for node, host, port in self.broker.cluster.endpoints(leaders, self.call.listener)
             ],
         )

@@ -58,11 +58,10 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
             _find_topic(broker, call, requested, operations, create)
             for requested in _without_duplicates(request.topics or ())
         ]
-    rack = broker.settings.broker_rack or None
     nodes = broker.cluster.nodes.values()
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=node.id, host=host, port=port, rack=rack)
+            MetadataResponseBroker(node_id=node.id, host=host, port=port, rack=node.rack)
             for node in nodes
             for host, port in [node.address(call.listener)]
         ],

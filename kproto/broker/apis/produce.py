@@ -124,7 +124,7 @@ def handle_produce(broker: Broker, call: Call) -> Result:
             for result in response.partition_responses
         ]
         endpoints = [
-            NodeEndpoint(node_id=node.id, host=host, port=port)
+            NodeEndpoint(node_id=node.id, host=host, port=port, rack=node.rack)
             for node, host, port in broker.cluster.endpoints(leaders, call.listener)
         ]
         return ProduceResponse(responses=responses, node_endpoints=endpoints)

@@ -94,7 +94,10 @@ class WorldState:
         self.network = Network(Random(f"{seed}/network"), latency, lambda: self.now, self.push)
         self.settings: Final = Settings.from_properties({**DEFAULTS, **(settings or {})})
         self.apis: Final = served_versions(highest)
-        nodes = [Node(1 + n, "broker" if n == 0 else f"broker{1 + n}", 9092) for n in range(brokers)]
+        rack = self.settings.broker_rack or None
+        nodes = [
+            Node(1 + n, "broker" if n == 0 else f"broker{1 + n}", 9092, rack=rack) for n in range(brokers)
+        ]
         self.nodes: Final = {node.id: node for node in nodes}
         self.addresses: Final = [(node.host, node.port) for node in nodes]
         self.cluster: Final = BrokerCluster(self.settings, nodes)
