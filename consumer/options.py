@@ -88,6 +88,8 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
         raise ConfigError(name, config[name], 'transactions need enable_idempotence and acks="all"')
     if acks != -1:
         values["enable_idempotence"] = False
+    if values.get("partitioner_rack_aware") and not values.get("client_rack", "").strip():
+        raise ConfigError("partitioner_rack_aware", True, "set client_rack to the rack of this client")
     if values.get("buffer_memory", BATCH_SIZE) < BATCH_SIZE:
         values.setdefault("batch_size", values["buffer_memory"])
     options = ProducerOptions(**values)

@@ -187,7 +187,6 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "partitioner_class": "use partitioner",
     "partitioner_cb": "use partitioner",
     "partitioner_ignore_keys": "use partitioner, a function of the topic, key, value and partitions",
-    "partitioner_rack_aware": "use partitioner, a function of the topic, key, value and partitions",
     **_same_answer(
         "partitioner_adaptive_partitioning_enable partitioner_availability_timeout_ms "
         "sticky_partitioning_linger_ms",

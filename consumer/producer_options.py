@@ -42,6 +42,7 @@ class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
     """
 
     client_id: str
+    client_rack: str
     acks: str | int
     compression_type: str
     compression_level: int | None
@@ -61,6 +62,7 @@ class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
     key_serializer: AnySerializer[SentK] | None
     value_serializer: AnySerializer[SentV] | None
     partitioner: AnyPartitioner | None
+    partitioner_rack_aware: bool
     interceptors: Iterable[ProducerInterceptor]
     dialer: Dialer | None
     allow_auto_create_topics: bool
@@ -86,6 +88,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     client_id: str = "kproto"
+    client_rack: str = ""
     acks: int = -1
     compression_type: str = "none"
     compression_level: int | None = None
@@ -105,6 +108,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     key_serializer: Any = None
     value_serializer: Any = None
     partitioner: Any = None
+    partitioner_rack_aware: bool = False
     interceptors: tuple[ProducerInterceptor, ...] = ()
     dialer: Any = None
     allow_auto_create_topics: bool = False
@@ -228,6 +232,18 @@ PRODUCER: Final[Mapping[str, Option]] = {
         "`partition`. Key and value are bytes or None, and `available` are the partitions that have a "
         "leader. If it fails, `send` raises PartitionerError. By default the hash of the key selects the "
         "partition, as in Java.",
+    ),
+    "partitioner_rack_aware": Option(
+        "Records",
+        flag,
+        "Send records without a key to partitions whose leader is in the rack of this client, if there are "
+        "any, and otherwise to all partitions (KIP-1123). Requires client_rack. Has no effect if partitioner "
+        "is set.",
+    ),
+    "client_rack": Option(
+        "Records",
+        text,
+        "The rack of this client, which partitioner_rack_aware compares with the brokers' broker.rack.",
     ),
     "interceptors": Option(
         "Records",

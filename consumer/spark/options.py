@@ -358,6 +358,7 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "max.block.ms": integer(0, _INT32),
     "buffer.memory": integer(1),
     "max.in.flight.requests.per.connection": integer(1, _INT32),
+    "partitioner.rack.aware": boolean,
 }
 
 # The options of Spark's source and of kproto: each documented name with an attribute of Options and a parser.

@@ -300,7 +300,7 @@ class RecordAccumulator:
             used = batch.size - batch.room + size
             fits = used <= options.batch_size
             if fits and not (movable and (not is_sticky or route.sticky_bytes + used > self._sticky_limit)):
-                stepwise = is_sticky and len(route.with_leader) > 1
+                stepwise = is_sticky and len(route.candidates) > 1
                 return batch if batch.room >= size or self._grow(batch, used, stepwise=stepwise) else None
             if not fits:
                 self.seal(batch)
@@ -385,11 +385,11 @@ class RecordAccumulator:
         """
         now, shares = self._clock(), route.shares
         if not shares or now - route.shares_at >= SHARES_MS:
-            loads = [len(queue.waiting) + (queue.filling is not NO_BATCH) for queue in route.with_leader]
+            loads = [len(queue.waiting) + (queue.filling is not NO_BATCH) for queue in route.candidates]
             most = max(loads) + 1
             shares = route.shares = list(accumulate([most - load for load in loads]))
             route.shares_at = now
-        queue = route.with_leader[bisect_right(shares, int(self._random.random() * shares[-1]))]
+        queue = route.candidates[bisect_right(shares, int(self._random.random() * shares[-1]))]
         filling = queue.filling
         route.sticky = queue
         route.sticky_bytes = 0 if filling is NO_BATCH else filling.room - filling.size
@@ -435,8 +435,12 @@ class RecordAccumulator:
             notifications, self._notifications = self._notifications, Notifications()
         return notifications
 
-    def route(self, topic: str, count: int, with_leader: Iterable[int]) -> None:
-        """Set the number of partitions of a topic, and the partitions that have a leader."""
+    def route(self, topic: str, count: int, with_leader: Iterable[int], in_rack: Iterable[int] = ()) -> None:
+        """Set the number of partitions of a topic, and the partitions that have a leader.
+
+        `in_rack` are those whose leader is in the rack of the client, if it selects by rack (KIP-1123). A
+        sticky partition whose leader leaves the rack is changed after the usual number of bytes, as in Java.
+        """
         with self.guard:
             if self.closed:
                 return
@@ -445,12 +449,25 @@ class RecordAccumulator:
             self._requested.discard(topic)
             queues = [self._lane(topic, index) for index in range(count)]
             available = [queues[index] for index in with_leader] or queues
-            route = self.routes[topic] = TopicRoute(topic, queues, available, available[0])
+            candidates = [queues[index] for index in in_rack] or available
+            route = self.routes[topic] = TopicRoute(topic, queues, available, candidates, candidates[0])
             route.version = 1 if old is None else old.version + 1
             if old is not None and old.sticky in available:
                 route.sticky, route.sticky_bytes = old.sticky, old.sticky_bytes
-            elif len(available) > 1:
-                route.sticky = available[int(self._random.random() * len(available))]
+            elif len(candidates) > 1:
+                route.sticky = candidates[int(self._random.random() * len(candidates))]
+
+    def set_candidates(self, topic: str, in_rack: Iterable[int]) -> None:
+        """Select the next sticky partitions among those `in_rack`, or, if none is, among those with a leader.
+
+        `in_rack` are the partitions whose leader is now in the rack of the client.
+        """
+        with self.guard:
+            route = self.routes.get(topic)
+            if route is not None:
+                queues = route.queues
+                route.candidates = [queues[i] for i in in_rack if i < len(queues)] or route.with_leader
+                route.shares = []
 
     def _lane(self, topic: str, index: int) -> PartitionQueue:
         """Return the queue of a partition, which is created if necessary."""

@@ -369,18 +369,23 @@ NO_BATCH.done = True
 
 
 class TopicRoute(msgspec.Struct):
-    """The queues of a topic's partitions: all of them, those with a leader, and the sticky one."""
+    """The queues of a topic's partitions: all of them, those with a leader, and the sticky one.
+
+    The next sticky one is selected among `candidates`: the partitions whose leader is in the rack of the
+    client, if it selects by rack and there are any, and otherwise those with a leader.
+    """
 
     topic: str
     queues: list[PartitionQueue]
     with_leader: list[PartitionQueue]
+    candidates: list[PartitionQueue]
     sticky: PartitionQueue
     # How many Metadata responses about the topic have arrived.
     version: int = 0
     # Number of bytes that the sticky partition has received since it was selected, without those of its
     # unsealed batch. The number is negative if the unsealed batch already had records at the selection.
     sticky_bytes: int = 0
-    # The cumulative probabilities, in shares, with which each partition of `with_leader` is selected as the
+    # The cumulative probabilities, in shares, with which each partition of `candidates` is selected as the
     # next sticky one, and when they were computed (ms).
     shares: list[int] = msgspec.field(default_factory=list[int])
     shares_at: int = 0

@@ -469,6 +469,10 @@ class ProducerEngine:
             )
             for batch in batches:
                 self.responses.on_response(batch, entries.get(batch.partition))
+            if self.options.partitioner_rack_aware and call.response.node_endpoints:
+                # The response names new leaders (KIP-951).
+                for topic in {batch.partition.topic for batch in batches}:
+                    self.records.set_candidates(topic, self._partitions_in_rack(topic))
         else:
             error = call.error or RequestTimedOut("Produce", call.timeout_ms)
             for batch in batches:
@@ -503,7 +507,7 @@ class ProducerEngine:
                         queue = self.records.queues.get(TopicPartition(topic, index))
                         if queue is not None:
                             queue.epoch_accepted = False
-                self.records.route(topic, count, with_leader)
+                self.records.route(topic, count, with_leader, self._partitions_in_rack(topic))
             elif code:
                 self.records.forget(topic)
                 is_final = action_for(METADATA, code) is ErrorAction.RAISE
@@ -519,6 +523,17 @@ class ProducerEngine:
         """Return whether the partition has a leader, according to the metadata."""
         view = self.core.view.partition(partition)
         return view is not None and view.leader is not None
+
+    def _partitions_in_rack(self, topic: str) -> list[int]:
+        """Return the partitions whose leader is in the rack of this client; [] if they are not preferred."""
+        options, view = self.options, self.core.view
+        topic_view = view.topics.get(topic)
+        if not options.partitioner_rack_aware or topic_view is None:
+            return []
+        nodes = {node for node, broker in view.brokers.items() if broker.rack == options.client_rack}
+        count = len(topic_view.partitions)
+        partitions = topic_view.partitions
+        return sorted(index for index in partitions if index < count and partitions[index].leader in nodes)
 
     def _fail_topic(self, topic: str, code: int, is_final: bool) -> None:
         """Fail the sends to a topic that cannot be written to.

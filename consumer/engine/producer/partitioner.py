@@ -5,6 +5,8 @@
 * Records without a key go to one partition (the sticky one) until it has received 16 KiB, Java's default of
   `batch.size`. The next partition is selected at random. A partition with fewer waiting batches has a higher
   probability (KIP-794). The accumulator selects it, because it knows the sizes of the batches.
+* With `partitioner.rack.aware`, the next partition is one whose leader is in the rack of the client, if there
+  is such a partition (KIP-1123). The engine finds these partitions, because it knows the leaders.
 """
 
 from __future__ import annotations

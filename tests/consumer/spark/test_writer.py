@@ -104,6 +104,14 @@ def test_requests_in_flight_are_limited_to_what_idempotence_allows(filled: Fille
     )
 
 
+def test_a_sink_that_selects_partitions_by_rack_needs_its_rack(filled: Filled) -> None:
+    aware = {"kafka.partitioner.rack.aware": "true"}
+    assert "kafka.partitioner.rack.aware=True" in error_of(PLAIN, topic="t", **aware)
+    options = parse({**sink(filled, topic="t", kafka_client_rack="a"), **aware})
+    config = KprotoWriter(PLAIN, options, False).config
+    assert (config["partitioner_rack_aware"], config["client_rack"]) == (True, "a")
+
+
 def test_the_option_topic_makes_any_column_topic_irrelevant(filled: Filled) -> None:
     filled.topic("t", 0)
     write(filled, plain().add("topic", "integer"), [{"value": "v", "topic": 7}], topic="t")

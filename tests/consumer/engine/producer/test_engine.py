@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from consumer.delivery import Delivery
 from consumer.engine.producer.batches import ProducerBatch
 from consumer.engine.producer.produce_responses import ProduceResponses
 from kproto.error_codes import ErrorCode
@@ -32,7 +34,7 @@ from kproto.messages.produce import (
 )
 from kproto.records import batches, rows
 from tests.consumer.engine.producer.stage import numbers, values_of
-from tests.consumer.stage import Client, World, tp
+from tests.consumer.stage import Client, Producer, World, tp
 
 
 def error_response(request: ProduceRequest, code: int) -> ProduceResponse:
@@ -1075,3 +1077,64 @@ def test_a_topic_without_an_id_is_written_by_its_name(has_id: bool) -> None:
     assert second.error is None
     assert (versions[0] >= 13) is has_id
     assert values_of(world, "t", 0) == ["0", "1"]
+
+
+def in_racks(world: World, *racks: str | None) -> None:
+    """Set the racks of brokers 1, 2, and so on."""
+    for node, rack in zip(list(world.nodes.values()), racks, strict=True):
+        world.nodes[node.id] = world.cluster.nodes[node.id] = replace(node, rack=rack)
+
+
+def partitions_of_sends(world: World, producer: Producer, count: int) -> set[int]:
+    """Send records of 17 kB without a key; return the partitions in which they are written."""
+    sent: list[Delivery] = []
+    for _ in range(count):
+        sent.append(producer.deliver("t", b"x" * 17_000))
+        assert world.run(until=sent[-1].done)
+    return {delivery.result(0).partition for delivery in sent}
+
+
+@pytest.mark.parametrize(
+    ("options", "partitions"),
+    [
+        ({"partitioner_rack_aware": True, "client_rack": "b"}, {1, 4}),
+        ({"partitioner_rack_aware": True, "client_rack": "B"}, {0, 1, 2, 3, 4, 5}),
+        ({"client_rack": "b"}, {0, 1, 2, 3, 4, 5}),
+    ],
+    ids=["in the rack", "no broker in the rack", "not rack-aware"],
+)
+def test_records_without_a_key_go_to_leaders_in_the_rack(
+    options: dict[str, Any], partitions: set[int]
+) -> None:
+    """KIP-1123. Broker 2 leads partitions 1 and 4, and broker 3 has no rack."""
+    world = World({"t": 6}, brokers=3)
+    in_racks(world, "a", "b", None)
+    assert partitions_of_sends(world, world.producer(linger_ms=0, **options), 40) == partitions
+
+
+def test_leaders_that_move_between_racks_are_followed_without_a_metadata_request() -> None:
+    """The response to Produce names the new leader and its broker (KIP-951)."""
+    world = World({"t": 3}, brokers=2)
+    in_racks(world, "a", "b")
+    producer = world.producer(linger_ms=0, partitioner_rack_aware=True, client_rack="b")
+    assert partitions_of_sends(world, producer, 5) == {1}
+    requests = len(world.requests_of(producer, MetadataRequest))
+    world.elect("t", 1, 1)
+    assert partitions_of_sends(world, producer, 20) == {0, 1, 2}
+    world.elect("t", 0, 2)
+    partitions_of_sends(world, producer, 10)
+    assert partitions_of_sends(world, producer, 10) == {0}
+    assert len(world.requests_of(producer, MetadataRequest)) == requests
+
+
+def test_metadata_moves_records_without_a_key_to_the_new_leaders_in_the_rack() -> None:
+    world = World({"t": 3}, brokers=2)
+    in_racks(world, "a", "b")
+    producer = world.producer(
+        linger_ms=0, partitioner_rack_aware=True, client_rack="b", metadata_max_age_ms=1_000
+    )
+    assert partitions_of_sends(world, producer, 5) == {1}
+    in_racks(world, "b", "a")
+    world.run(2_000)
+    partitions_of_sends(world, producer, 1)
+    assert partitions_of_sends(world, producer, 15) == {0, 2}

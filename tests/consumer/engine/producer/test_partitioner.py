@@ -54,6 +54,16 @@ def partitions_of(records: RecordAccumulator, count: int, size: int) -> list[int
     return partitions
 
 
+def drawn_partitions(records: RecordAccumulator, draws: int) -> Counter[int]:
+    """Return how often each partition is selected as the sticky one."""
+    route = records.routes["t"]
+    drawn = Counter[int]()
+    for _ in range(draws):
+        records.change_sticky_partition(route)
+        drawn[route.sticky.partition.partition] += 1
+    return drawn
+
+
 def test_records_without_a_key_fill_a_batch_before_the_partition_changes() -> None:
     records = new_accumulator(batch_size=1061)
     records.route("t", 3, [0, 1, 2])
@@ -108,12 +118,8 @@ def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
     """
     records = new_accumulator()
     records.route("t", 3, [0, 1, 2])
-    route = records.routes["t"]
     records.queues[TopicPartition("t", 0)].waiting.extend([NO_BATCH] * 4)
-    drawn = Counter[int]()
-    for _ in range(11_000):
-        records.change_sticky_partition(route)
-        drawn[route.sticky.partition.partition] += 1
+    drawn = drawn_partitions(records, 11_000)
     assert 850 < drawn[0] < 1_150
     assert 4_700 < drawn[1] < 5_300
 
@@ -156,6 +162,65 @@ def test_a_partition_without_a_leader_gets_no_record_without_a_key() -> None:
     assert set(partitions_of(records, 50, 500)) == {1}
     records.route("t", 3, [0, 2])
     assert set(partitions_of(records, 50, 500)) == {0, 2}
+
+
+def test_records_without_a_key_go_to_partitions_whose_leader_is_in_the_rack() -> None:
+    """The leaders of partitions 1 and 4 are in the rack of the client (KIP-1123)."""
+    records = new_accumulator(batch_size=1000)
+    records.route("t", 6, [0, 1, 2, 4, 5], [1, 4])
+    counts = Counter(partitions_of(records, 200, 500))
+    assert set(counts) == {1, 4}
+    assert min(counts.values()) > 60
+
+
+def test_without_a_leader_in_the_rack_all_partitions_with_a_leader_are_selected() -> None:
+    """If no partition has a leader, all partitions are selected, as in Java's BuiltInPartitioner."""
+    records = new_accumulator()
+    records.route("t", 4, [0, 2, 3], [])
+    assert set(drawn_partitions(records, 100)) == {0, 2, 3}
+    records.route("t", 4, [], [])
+    assert set(drawn_partitions(records, 100)) == {0, 1, 2, 3}
+
+
+def test_within_the_rack_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
+    """Only the partitions of the rack are compared. The batches of partition 3 do not count."""
+    records = new_accumulator()
+    records.route("t", 4, [0, 1, 2, 3], [0, 1])
+    records.queues[TopicPartition("t", 0)].waiting.extend([NO_BATCH] * 4)
+    records.queues[TopicPartition("t", 3)].waiting.extend([NO_BATCH] * 99)
+    drawn = drawn_partitions(records, 6_000)
+    assert set(drawn) == {0, 1}
+    assert 850 < drawn[0] < 1_150
+
+
+def test_a_sticky_partition_whose_leader_leaves_the_rack_is_kept_until_16_kib() -> None:
+    records = new_accumulator()
+    records.route("t", 2, [0, 1], [0])
+    assert set(partitions_of(records, 10, 1000)) == {0}
+    records.route("t", 2, [0, 1], [1])
+    partitions = partitions_of(records, 30, 1000)
+    assert partitions == sorted(partitions)
+    assert 0 < partitions.count(0) < 10
+
+
+def test_new_leaders_in_the_rack_count_at_the_next_selection() -> None:
+    """A response to Produce names them (KIP-951)."""
+    records = new_accumulator()
+    records.route("t", 3, [0, 1, 2], [0])
+    assert set(drawn_partitions(records, 20)) == {0}
+    records.set_candidates("t", [2])
+    assert set(drawn_partitions(records, 20)) == {2}
+    records.set_candidates("t", [])
+    assert set(drawn_partitions(records, 100)) == {0, 1, 2}
+    records.set_candidates("unknown", [0])
+    assert set(records.routes) == {"t"}
+
+
+def test_a_key_selects_its_partition_in_any_rack() -> None:
+    records = new_accumulator()
+    records.route("t", 3, [0, 1, 2], [0])
+    deliveries = [records.take("t", b"%d" % number, b"x", None, 0, ()) for number in range(50)]
+    assert {delivery._batch.partition.partition for delivery in deliveries if delivery} == {0, 1, 2}
 
 
 def test_metadata_requested_earlier_does_not_prove_that_a_partition_is_missing() -> None:
