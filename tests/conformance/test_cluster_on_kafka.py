@@ -296,6 +296,36 @@ def a_consumer_reads_from_the_replica_in_its_rack(fleet: Fleet) -> None:
         wait_until_in_sync(fleet)
 
 
+def a_producer_writes_to_the_leaders_in_its_rack(fleet: Fleet) -> None:
+    """Records without a key go to the leaders in the rack of the producer (KIP-1123). If the broker of the
+    rack dies, they go to all leaders until it leads again.
+    """
+    node = sorted(fleet.nodes)[1]
+    name = topic(fleet, 6)
+
+    def led() -> set[int]:
+        return {index for index, entry in fleet.partitions(name).items() if entry.leader_id == node}
+
+    options: dict[str, Any] = {"partitioner_rack_aware": True, "client_rack": chr(ord("a") + (node - 1) % 26)}
+    with Producer(fleet.bootstrap, metadata_max_age_ms=1_000, **options) as producer:
+
+        def written() -> set[int]:
+            deliveries = [producer.send(name, b"r" * 17_000) for _ in range(60)]
+            return {delivery.result(60).partition for delivery in deliveries}
+
+        assert 0 < len(led()) < 6
+        until(lambda: written() == led(), "it writes to the rack", 60)
+        fleet.kill(node)
+        until(lambda: not led(), "the other brokers lead", 60)
+        until(lambda: written() == set(range(6)), "it writes to all partitions", 60)
+        fleet.start(node)
+        wait_until_in_sync(fleet)
+        elected = [TopicPartitions(topic=name, partitions=[*range(6)])]
+        fleet.cluster.request(ElectLeadersRequest(election_type=0, topic_partitions=elected))
+        assert 0 < len(led()) < 6
+        until(lambda: written() == led(), "it writes to the rack again", 60)
+
+
 def a_batch_is_too_large_now(fleet: Fleet) -> None:
     """After max.message.bytes is lowered, batches are split, down to single records."""
     name = topic(fleet, 1, **{"max.message.bytes": "3000"})
@@ -319,6 +349,7 @@ SCENARIOS = (
     a_topic_is_deleted_and_recreated,
     a_quota,
     a_consumer_reads_from_the_replica_in_its_rack,
+    a_producer_writes_to_the_leaders_in_its_rack,
     a_batch_is_too_large_now,
     a_broker_is_replaced,
 )
