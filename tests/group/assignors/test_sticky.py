@@ -379,7 +379,7 @@ def test_members_with_different_topics_keep_their_partitions(name: str) -> None:
 
 @rule("R221")
 def test_members_with_different_topics_do_not_swap_partitions() -> None:
-    """Two partitions of topic u move from member b to member c, and none moves from c to b."""
+    """Partition u-2 moves from member b to member c, so no partition of topic u moves from c to b."""
     members = {
         "a": wants("t"),
         "b": wants("t u", "t-0 t-1 t-2 t-3 u-1 u-2", 5),
