@@ -224,7 +224,7 @@ def _partitions(column: Any) -> Int64s | None:
     non_null = partitions[validity(column)]
     if len(non_null) and not 0 <= non_null.min() <= non_null.max() <= MAX_PARTITION:
         raise ConfigError(
-            "column partition", int(non_null.min()), "0 or more, or null to let the key select the partition"
+            "column partition", int(non_null.min()), "0 or more, or null to let the partitioner select it"
         )
     return partitions
 

@@ -1,4 +1,4 @@
-"""The names of other libraries for methods and arguments, and this library's names for them.
+"""Methods and arguments of other libraries, with the name of each in this library.
 
 The names are used only in errors: an error about another library's name shows this library's name. All names
 are in snake_case; those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each

@@ -411,7 +411,9 @@ def warn_if_seconds(name: str, time_ms: int) -> None:
 def partition_index(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PARTITION:
         raise ConfigError(
-            "partition", value, "a whole number, 0 or more, or None to let the key select the partition"
+            "partition",
+            value,
+            "a whole number, 0 or more, or None to let the partitioner select one",
         )
     return int(value)
 

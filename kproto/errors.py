@@ -408,7 +408,7 @@ class PartialFailure(KprotoError):
     def text(self) -> str:
         count = len(self.succeeded) + len(self.failed)
         texts = {item: str(error) for item, error in self.failed.items()}
-        # Most errors name their item already.
+        # Most errors already name the topic, partition or group that failed, so its name is not repeated.
         labels = [text if _names(text, str(item)) else f"{item}: {text}" for item, text in texts.items()]
         errors = brief_list(labels, 3, "; ")
         return f"{self.call} failed for {len(self.failed)} of {count} items: {errors}"

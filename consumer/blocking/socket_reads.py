@@ -42,8 +42,8 @@ def receive(sock: socket.socket, room: memoryview) -> tuple[int, bool]:
         most, size = len(room), sock.recv_into(room, 0, NOW)
     elif len(room) <= VERY_LONG:
         most, size = len(room), sock.recv_into(room, 0, ALL)
-    # The last MIN_WAKEUP_BYTES of the response are left to the next read. If this read requested them too,
-    # the kernel would not wake the thread once fewer than MIN_WAKEUP_BYTES were missing.
+    # SO_RCVLOWAT lets the kernel wake the thread only when MIN_WAKEUP_BYTES have arrived. So this read leaves
+    # the last MIN_WAKEUP_BYTES to the next read. Otherwise it could wait for fewer bytes, and never wake up.
     else:
         most = len(room) - MIN_WAKEUP_BYTES
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, MIN_WAKEUP_BYTES)

@@ -90,7 +90,7 @@ class Integer:
         return ConfigType.INT if self.bits == 32 else ConfigType.LONG
 
     def fault(self, text: str) -> str | None:
-        """Return the allowed values if `text` is invalid, or None."""
+        """Return a description of the allowed values if `text` is invalid, otherwise None."""
         number = whole_number(text, self.bits)
         if number is None:
             return f"a whole number of {self.bits} bits"

@@ -207,7 +207,7 @@ def _joined(rows: list[_Row], base: int) -> bytes:
             data += row_above * (missing // len(row_above))
         elif missing:
             raise _Wrong(
-                f"line {row.number} has the offset {row.offset}, but {len(data)} bytes are above it; "
+                f"line {row.number} has the offset {row.offset}, but {len(data)} bytes are in the rows before; "
                 "a row is missing or changed"
             )
         data += row.data

@@ -25,8 +25,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 # If a base or an encoded delta reaches this absolute value, the sum of the two may exceed int64, and is
 # wrapped as in Java.
 _FAR = 1 << 61
-# The maximum number of headers of one record. A header without a value is two bytes in the encoded
-# record, which compress well, but takes forty times as much memory. Java has no limit except its memory.
+# The maximum number of headers of one record. An empty header (empty key, no value) is encoded in two bytes,
+# but takes forty times as much memory when it is decoded. Java has no limit except its memory.
 MAX_HEADERS = 100_000
 # The bytes of the smallest record after its length: attributes, two deltas, two nulls and a count of headers.
 _SHORTEST = 6

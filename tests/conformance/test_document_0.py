@@ -133,7 +133,8 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
         futures = {name: pool.submit(run, program) for name, program in schedules.items() if program.join_ms}
         outcomes = {name: future.result() for name, future in futures.items()}
     for name, program in schedules.items():
-        # One program at a time, so that a join without a delay is fast enough.
+        # The other programs run one at a time. On a busy computer, a join with an initial rebalance delay of
+        # 0 ms could otherwise take longer than the times in the program.
         for _ in range(TRIES):
             if name in outcomes and outcomes[name][0] == model_prints(program):
                 break

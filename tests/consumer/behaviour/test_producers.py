@@ -258,7 +258,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"partition": 1.0}, r"^partition=1.0 is not allowed"),
     (
         {"partition": -1},
-        r"^partition=-1 is not allowed; a whole number, 0 or more, or None to let the key select",
+        r"^partition=-1 is not allowed; a whole number, 0 or more, or None to let the partitioner select",
     ),
     ({"headers": {"a": b"b"}}, r"^headers={'a': b'b'} .*as \[.*list\(headers.items\(\)\)"),
     ({"headers": "ab"}, r"^headers='ab' is not allowed; a list of pairs"),
