@@ -207,8 +207,8 @@ def _joined(rows: list[_Row], base: int) -> bytes:
             data += row_above * (missing // len(row_above))
         elif missing:
             raise _Wrong(
-                f"line {row.number} has the offset {row.offset}, but {len(data)} bytes are in the rows before; "
-                "a row is missing or changed"
+                f"line {row.number} has the offset {row.offset}, but {len(data)} bytes are in the rows before"
+                "; a row is missing or changed"
             )
         data += row.data
         row_above = row.data or row_above
