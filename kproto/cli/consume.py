@@ -239,7 +239,7 @@ def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespac
             "partition": record.partition,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            "headers": [[name, json_value(value, "string")] for name, value in record.headers],
+            "headers": [[name, json_value(value, "string", lossless=True)] for name, value in record.headers],
             "key": _part(record, "key", options),
             "value": _part(record, "value", options),
         }
@@ -271,7 +271,9 @@ def _part(record: ConsumerRecord, part: str, options: argparse.Namespace) -> Any
     data, form = (record.key, options.key_format) if part == "key" else (record.value, options.value_format)
     decode = options.decoders.get(part)
     try:
-        return json_value(data, form) if decode is None or data is None else decode(record, data)
+        if decode is not None and data is not None:
+            return decode(record, data)
+        return json_value(data, form, lossless=options.json)
     except (RegistryFailed, MissingExtra) as error:
         if not isinstance(error, NoSuchSchema):
             raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import ConfigError
 from .arguments import Subparsers, key_values, parse_digits
 from .connection import add_connection, client_options
-from .record_formats import TEXT_FORMATS, add_formats, parsed
+from .record_formats import TEXT_FORMATS, add_formats, bytes_in_json, parsed
 from .schema_formats import add_schemas, encoders
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `Producer.send` for an object with the keys `_KEYS`; other keys are ignored.
 
     So the output of `kproto consume --json` can be sent again. A key or value that is not a string is sent as
-    its JSON, or in the format that has a schema.
+    its JSON, or in the format that has a schema. In the format string, {"base64": TEXT} are bytes.
     """
     try:
         fields: object = json.loads(line)
@@ -172,16 +172,19 @@ def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
             form = options.key_format if part == "key" else options.value_format
             is_text = isinstance(value, str) and form in TEXT_FORMATS
             text = value if is_text else json.dumps(value, ensure_ascii=False)
-            record[part] = _data(text, part, options)
+            data = bytes_in_json(value) if form == "string" else None
+            record[part] = _data(text, part, options) if data is None else data
     record["headers"] = [_header(header) for header in record.get("headers") or ()]
     return record
 
 
-def _header(header: object) -> tuple[str, bytes | None]:
+def _header(header: Any) -> tuple[str, bytes | None]:
     match header:
         case [str(name), str(value)]:
             return name, value.encode()
         case [str(name), None]:
             return name, None
+        case [str(name), dict()] if (data := bytes_in_json(cast("object", header[1]))) is not None:
+            return name, data
         case _:
             raise ValueError('headers such as [["trace", "1a2b"]]')

@@ -40,10 +40,11 @@ def formatted(value: Any, form: str) -> str:
     return escape_unprintable(text) if sys.stdout.isatty() else text
 
 
-def json_value(data: bytes | None, form: str) -> Any:
-    """Return a key or value for a JSON line: null, the value of its JSON, or a string.
+def json_value(data: bytes | None, form: str, *, lossless: bool = False) -> Any:
+    r"""Return a key or value for a JSON line: null, the value of its JSON, or a string.
 
-    Raises ValueError for invalid JSON.
+    Bytes that are not UTF-8 are written as `\xff`. With `lossless`, they are {"base64": TEXT} instead, which
+    `bytes_in_json` reads. Raises ValueError for invalid JSON.
     """
     match form:
         case _ if data is None:
@@ -55,7 +56,22 @@ def json_value(data: bytes | None, form: str) -> Any:
         case "json":
             return json.loads(data)
         case _:
-            return data.decode("utf-8", errors="backslashreplace")
+            text = data.decode("utf-8", errors="backslashreplace")
+            if lossless and text.encode() != data:
+                return {"base64": b64encode(data).decode()}
+            return text
+
+
+def bytes_in_json(value: object) -> bytes | None:
+    """Return the bytes of {"base64": TEXT}, or None for any other value. Raises ValueError for other text."""
+    match value:
+        case {"base64": str(text)} if value == {"base64": text}:
+            try:
+                return b64decode(text, validate=True)
+            except ValueError as error:
+                raise ValueError(f'{{"base64": TEXT}} with the text of bytes in base64 ({error})') from None
+        case _:
+            return None
 
 
 def parsed(text: str, form: str) -> bytes:

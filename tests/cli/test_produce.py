@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import socket
 import sys
 import time
@@ -66,6 +67,36 @@ def test_the_json_lines_of_consume_can_be_sent_again(
     assert (row["timestamp"], row["headers"], row["value"]) == (5, [["a", "1"], ["b", None]], '{"n": 1}')
 
 
+def test_bytes_that_are_not_utf_8_survive_a_copy_by_json_lines(
+    shell: Shell, stdin: Callable[[str | bytes], None]
+) -> None:
+    shell("topics create bytes copied")
+    key, value, header = {"base64": "AP8="}, {"base64": "/w=="}, {"base64": "/g=="}
+    stdin(json.dumps({"key": key, "value": value, "headers": [["h", header]]}))
+    shell.json("produce bytes")
+    for copy in ("bytes", "copied"):
+        lines = shell(f"consume {copy} --json")
+        [row] = [json.loads(line) for line in lines]
+        assert (row["key"], row["value"], row["headers"]) == (key, value, [["h", header]])
+        assert shell(f"consume {copy} --value-format hex") == ["ff"]
+        if copy == "bytes":
+            stdin("\n".join(lines))
+            shell.json("produce copied")
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"), [('{"base64": "/w==", "n": 1}', '{"base64": "/w==", "n": 1}'), ('"\\\\xff"', "\\xff")]
+)
+def test_other_objects_and_texts_are_sent_as_they_are(
+    shell: Shell, stdin: Callable[[str | bytes], None], value: str, sent: str
+) -> None:
+    topic = f"others{len(sent)}"
+    shell(f"topics create {topic}")
+    stdin(f'{{"value": {value}}}\n')
+    shell.json(f"produce {topic}")
+    assert [row["value"] for row in shell.json(f"consume {topic}")] == [sent]
+
+
 def test_on_a_terminal_the_commands_that_read_stdin_say_how_to_end_the_input(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +153,15 @@ def test_an_invalid_line_is_an_error_after_the_lines_before_it(
     shell(f"produce {topic} {words}", code=2 if message else 0)
     assert message in shell.errors
     assert shell(f"consume {topic}")[0] == "first"
+
+
+@pytest.mark.parametrize("line", ['{"value": {"base64": "A"}}', '{"headers": [["h", {"base64": "A"}]]}'])
+def test_invalid_base64_in_a_json_line_is_an_error(
+    shell: Shell, stdin: Callable[[str | bytes], None], line: str
+) -> None:
+    stdin(line)
+    shell("produce p1 --json", code=2)
+    assert 'allowed: {"base64": TEXT} with the text of bytes in base64 (' in shell.errors
 
 
 def test_the_timeout_limits_the_wait_for_a_cluster(
