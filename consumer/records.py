@@ -145,6 +145,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
     * "closed": the consumer is closed;
     * "not assigned": the partition is not assigned to this consumer;
+    * "no topic": the topic does not exist, according to the metadata;
     * "rebalancing": the member has no assignment yet;
     * "callback": a rebalance callback, a deserializer, an interceptor or a callback of `events` runs, or a
       rebalance callback runs in the next poll;

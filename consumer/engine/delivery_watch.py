@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kproto.error_codes import ErrorCode
 from kproto.group.subscription import TopicPartition
 
 from ..consumer_options import ConsumerOptions
@@ -106,7 +107,7 @@ class DeliveryWatch:
     def status(self, partition: TopicPartition, now: int) -> DeliveryStatus:
         """Return what the next records of the partition wait for at the time `now` (ms)."""
         state = self._core.partitions.get(partition)
-        obstacle = self._find_obstacle(state, now)
+        obstacle = self._find_obstacle(partition, state, now)
         epoch = self._core.wall() - now
         return DeliveryStatus(
             partition,
@@ -117,7 +118,7 @@ class DeliveryWatch:
             None if state is None else _lag(state),
         )
 
-    def _find_obstacle(self, state: PartitionState | None, now: int) -> _Obstacle:
+    def _find_obstacle(self, partition: TopicPartition, state: PartitionState | None, now: int) -> _Obstacle:
         error = self._core.group_status.group_error
         if error is not None:
             return _Obstacle("error", f"the membership has ended: {error}")
@@ -125,7 +126,7 @@ class DeliveryWatch:
         if error is not None:
             return _Obstacle("error", f"the member's assignment cannot be used: {error}")
         if state is None:
-            return self._without_assignment()
+            return self._without_assignment(partition.topic)
         return (
             self._of_group(state, now)
             or _of_application(state)
@@ -137,10 +138,15 @@ class DeliveryWatch:
             or self._of_log(state)
         )
 
-    def _without_assignment(self) -> _Obstacle:
+    def _without_assignment(self, topic: str) -> _Obstacle:
         status = self._core.group_status
         if not status.in_group or status.member is None:
             return _Obstacle("not assigned", "neither assign() nor the group has assigned the partition")
+        # The metadata of a topic to which the member no longer subscribes may be outdated.
+        view = self._core.view.topics.get(topic) if topic in status.member.topics_of_interest else None
+        if view is not None and view.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            detail = f"the topic {topic!r} does not exist; create it, or correct the subscription"
+            return _Obstacle("no topic", detail)
         if self._coordinator.node is None:
             return _Obstacle("rebalancing", self._no_coordinator())
         if not status.member.is_stable:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from consumer.records import DeliveryStatus
 from kproto.error_codes import ErrorCode
 from kproto.messages.fetch import (
     FetchableTopicResponse,
@@ -59,6 +60,25 @@ def test_a_reader_at_the_end_of_the_log_is_caught_up() -> None:
 def test_a_partition_of_another_member_is_not_assigned() -> None:
     world, a = reader()
     assert a.engine.delivery_watch.status(tp("t", 7), world.now).reason == "not assigned"
+
+
+def test_a_subscribed_topic_that_does_not_exist_is_named_until_it_is_created() -> None:
+    world, a = reader()
+
+    def status() -> DeliveryStatus:
+        return a.engine.delivery_watch.status(tp("later", 0), world.now)
+
+    a.subscribe("t", "later")
+    world.run(2_000)
+    assert status().reason == "no topic"
+    assert status().detail == "the topic 'later' does not exist; create it, or correct the subscription"
+    assert why(world, a)[0] == "caught up"
+    a.subscribe("t")
+    world.run(2_000)
+    assert status().reason == "not assigned"
+    a.subscribe("t", "later")
+    world.create("later", 1)
+    assert world.run(30_000, until=lambda: status().reason == "caught up")
 
 
 def test_a_member_that_has_not_joined_yet_is_rebalancing() -> None:
