@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..errors import ConfigError
 from ..wire.frame import MAX_FRAME_SIZE
@@ -29,6 +29,9 @@ _OFFSET = re.compile(
 )
 _GROUP = re.compile(r"0x([0-9A-Fa-f]{2})|((?:[0-9A-Fa-f]{2})+)")
 _GAP = re.compile(r"\s{2,}|\t|\s*\||\s")
+# The number of characters of the longest row that may have a column of characters: `xxd -g1 -c 256`, its
+# maximum, has 1,035. The cost of the search for the column grows with more than the square of the length.
+_LONGEST: Final = 1_100
 _HEADING = [f"{number:02x}" for number in range(256)]
 
 
@@ -69,7 +72,7 @@ def read(text: str) -> list[bytes]:
 def _dumps(lines: list[str]) -> Iterator[list[_Row]]:
     """Yield the rows of each dump. A line that is not a row, or a row with offset 0, ends a dump."""
     rows: list[_Row] = []
-    is_repeat = False
+    has_data = is_repeat = False
     for number, line in enumerate(lines, 1):
         if line.strip() == "*" and rows:
             is_repeat = True
@@ -78,12 +81,13 @@ def _dumps(lines: list[str]) -> Iterator[list[_Row]]:
         is_repeat = False
         if row is None and _contains_bytes(line):
             raise _Wrong(f"line {number} is not a row: {line.strip()[:40]!r}", unmarked=not _is_certain(rows))
-        if any(row.data for row in rows) and (row is None or (row.data and not int(row.offset, 16))):
+        if has_data and (row is None or (row.data and not int(row.offset, 16))):
             yield rows
-            rows = []
+            rows, has_data = [], False
         if row is not None:
             rows.append(row)
-    if any(row.data for row in rows):
+            has_data = has_data or bool(row.data)
+    if has_data:
         yield rows
 
 
@@ -109,6 +113,8 @@ def _row(line: str, number: int, is_repeat: bool) -> _Row | None:
         except _Wrong:
             if is_marked and (match["prefix"] or int(match["digits"], 16) == 0):
                 raise
+            if len(line) > _LONGEST:
+                return None
             continue
         if data or (end.strip() == "" and not line[match.end() :].strip()):
             is_apart = end == "\t" or len(end) > 1 or not data
@@ -124,9 +130,12 @@ def _digits(rest: str, number: int) -> tuple[bytes, int]:
     bytes.
     """
     whole = _groups(rest)
-    for gap in reversed(list(_GAP.finditer(rest))):
+    gaps = [] if len(rest) > _LONGEST else list(_GAP.finditer(rest))
+    for gap in reversed(gaps):
+        if whole is not None and gap[0] == " ":
+            continue
         groups = _groups(rest[: gap.start()])
-        if not groups or (whole is not None and gap[0] == " "):
+        if not groups:
             continue
         data = bytes.fromhex("".join(groups))
         characters = rest[gap.end() :]

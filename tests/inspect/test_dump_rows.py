@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -76,3 +78,35 @@ def test_digits_behind_a_marked_word_are_not_an_offset() -> None:
     for line in ("0050: zz  0010  ab cd", "1234: note  0000  ab cd"):
         assert read(line) == []
     assert read("log 1234: 0000  ab cd") == [b"\x00\x00\xab\xcd"]
+
+
+def calls(text: str) -> int:
+    """Return the number of function calls that reading a text takes."""
+    count = 0
+
+    def on_event(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(on_event)
+    try:
+        assert read(text) == []
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("end", ["", "zz"])
+def test_the_cost_of_a_long_line_of_words_is_linear(end: str) -> None:
+    """A line of 20 KB would otherwise take seconds, and one of 200 KB minutes."""
+    assert calls("0000 " * 600 + end) < 3 * calls("0000 " * 300 + end)
+
+
+def test_the_cost_of_many_offsets_without_bytes_is_linear() -> None:
+    assert calls("00000000\n" * 600) < 3 * calls("00000000\n" * 300)
+
+
+def test_the_longest_row_of_xxd_has_its_characters() -> None:
+    row = f"00000000: {'41 ' * 256} {'A' * 256}"
+    assert len(row) == 1_035
+    assert read(row) == [b"A" * 256]
