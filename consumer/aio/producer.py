@@ -27,6 +27,8 @@ from ..clock import moment
 from ..context_managers import AsyncBlock, AsyncTransaction
 from ..delivery import Delivery, PieceDelivery
 from ..engine.metrics import Metrics
+from ..engine.producer.accumulator import RECORD_OVERHEAD
+from ..engine.producer.batches import TopicRoute
 from ..engine.requests import Offset
 from ..lifecycle import BoundToProcess
 from ..operations.producer import ProducerOperations
@@ -69,7 +71,10 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         # None if no interceptor, serializer or partitioner is set.
         self._hooks = send_hooks(self._operations)
         self._loop = self._runtime.loop
-        self._records = self._runtime.records
+        self._records = records = self._runtime.records
+        # Whether `send` may add a record to a batch without calling `take`.
+        self._has_fast_path = self._hooks is None and not records.gated
+        self._routes: dict[str, TopicRoute] = records.routes
         self._moment = moment()
         self._pause_due = False  # Whether the next `send` lets other tasks run before it queues its record.
         preload_crc32c()
@@ -89,17 +94,41 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         """Queue a record and return its delivery, to be awaited; see `Producer.send`."""
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
-        runtime, records = self._runtime, self._records
+        records = self._records
         if get_running_loop() is not self._loop:
-            runtime.check_loop()
+            self._runtime.check_loop()
         # Between sends, a task that only sends must let the event loop read responses. If the task is
         # cancelled during this pause, the record is not queued.
         if self._pause_due:
             self._pause_due = False
             await asyncio.sleep(0)
         if timestamp is None:
-            since, until, timestamp = self._moment
-            if not since <= time() < until:
+            if (
+                key is None
+                and partition is None
+                and headers is NO_HEADERS
+                and type(value) is bytes
+                and self._has_fast_path
+                and not records.sender_notified
+            ):
+                # `Producer.send` has the same statements, and explains them. A function that both share would
+                # cost the call that they save.
+                try:
+                    batch = self._routes[topic].sticky.filling
+                except (KeyError, TypeError):  # The topic is unknown, or not a string.
+                    pass
+                else:
+                    size = RECORD_OVERHEAD + len(value)
+                    current = time()
+                    free = batch.room - size
+                    if free >= 0 and batch.run_start <= current < batch.run_end:
+                        batch.room = free
+                        index = batch.count
+                        batch.count = index + 1
+                        batch.rows.append(value)
+                        return Delivery(batch, index)
+            start, end, timestamp = self._moment
+            if not start <= time() < end:
                 self._moment = _, _, timestamp = moment()
         elif type(timestamp) is not int or not LAST_SECONDS <= timestamp <= MAX_TIMESTAMP:
             timestamp = timestamp_ms(timestamp)
@@ -121,7 +150,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         if records.sender_notified:
             records.sender_notified = False
             self._pause_due = records.needs_sender_now()
-            runtime.on_event(None)
+            self._runtime.on_event(None)
         if delivery is None:
             take = partial(records.take, topic, key_bytes, value_bytes, partition, timestamp, headers)
             return await self._operations.wait_for_room(take)

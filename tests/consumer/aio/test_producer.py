@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 
 from consumer import AsyncProducer
 from consumer.aio import producer as producer_module
+from consumer.engine.producer.accumulator import RecordAccumulator
+from consumer.engine.producer.batches import ProducerBatch
+from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 
 
 def test_a_record_without_a_timestamp_has_the_time_of_its_send() -> None:
@@ -109,3 +113,137 @@ def test_each_send_with_a_function_of_the_application_lets_the_loop_run(
         return value.encode()
 
     with_pauses(monkeypatch, story, linger_ms=10_000, value_serializer=serialize)
+
+
+def with_batch(
+    story: Callable[[AsyncProducer, ProducerBatch], Coroutine[Any, Any, None]], **options: Any
+) -> None:
+    """Call `story` with a producer, and with its open batch of one record, for partition 0 of the topic t.
+
+    The batch has the same timestamp at all times, so `send` may add any record with only a value to it.
+    """
+
+    async def main() -> None:
+        producer = AsyncProducer("127.0.0.1:1", max_block_ms=50, linger_ms=10_000, **options)
+        records = producer._runtime.records
+        records.route("t", 2, [0])
+        # The method of the base class does not check whether a transaction is open.
+        assert RecordAccumulator.take(records, "t", None, b"first", None, 5, ()) is not None
+        producer._runtime.on_event(None)
+        records.sender_notified = False
+        batch = records.routes["t"].sticky.filling
+        batch.run_start, batch.run_end = 0.0, math.inf
+        try:
+            await story(producer, batch)
+        finally:
+            producer.kill()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_record_with_only_a_value_joins_the_open_batch() -> None:
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        room = batch.room
+        delivery = await producer.send("t", b"second")
+        assert (delivery._batch, delivery._index, batch.count) == (batch, 1, 2)
+        assert batch.rows == [b"first", b"second"]
+        assert room - batch.room >= len(b"second")
+
+    with_batch(story)
+
+
+@pytest.mark.parametrize(
+    ("fields", "stored"),
+    [
+        ({"key": b"k", "partition": 0}, (b"k", b"v", ())),
+        ({"headers": [("h", b"x")]}, (None, b"v", (("h", b"x"),))),
+        ({"value": bytearray(b"copied")}, (None, b"copied", ())),
+        ({"value": None}, (None, None, ())),
+    ],
+    ids=["key", "headers", "buffer", "no value"],
+)
+def test_a_record_behind_one_with_only_a_value_keeps_its_fields(
+    fields: dict[str, Any], stored: tuple[object, ...]
+) -> None:
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        await producer.send("t", **{"value": b"v", **fields})
+        batch.use_general_rows()
+        assert type(batch.rows[-2]) in {bytes, type(None)}
+        *key_and_value, headers = batch.rows[-3:]
+        assert (*key_and_value, tuple(headers)) == stored
+
+    with_batch(story)
+
+
+@pytest.mark.parametrize("fields", [{"partition": 1}, {"key": b"k6"}], ids=["partition", "key"])
+def test_a_record_for_another_partition_does_not_join_the_open_batch(fields: dict[str, Any]) -> None:
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        delivery = await producer.send("t", b"v", **fields)
+        assert delivery._batch.partition.partition == 1
+        assert batch.count == 1
+
+    with_batch(story)
+
+
+def test_a_serializer_gets_each_value() -> None:
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        await producer.send("t", b"v")
+        assert batch.rows == [b"first", b"serialized"]
+
+    with_batch(story, value_serializer=lambda topic, value, headers: b"serialized")
+
+
+def test_a_transactional_producer_without_a_transaction_rejects_each_record() -> None:
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        with pytest.raises(IllegalState):
+            await producer.send("t", b"v")
+        assert batch.rows == [b"first"]
+
+    with_batch(story, transactional_id="x")
+
+
+def test_a_full_batch_accepts_no_record() -> None:
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        deliveries = [await producer.send("t", b"x" * 1_000) for _ in range(8)]
+        assert deliveries[0]._batch is batch
+        assert deliveries[-1]._batch is not batch
+        assert len(batch.rows) <= 4
+
+    with_batch(story, batch_size=4_000)
+
+
+def test_a_send_wakes_the_sender_for_an_earlier_interrupted_send() -> None:
+    """Ctrl-C may end a `send` after it has notified the sender, but before the engine was called."""
+
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        records = producer._runtime.records
+        assert records.take("t", None, b"other", 1, 5, ()) is not None
+        assert records.has_notifications()
+        await producer.send("t", b"v")
+        assert not records.has_notifications()
+
+    with_batch(story)
+
+
+@pytest.mark.parametrize("shift_ms", [-3_600_000, 3_600_000])
+def test_a_record_without_a_timestamp_does_not_get_the_explicit_one_before_it(shift_ms: int) -> None:
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        before = time.time_ns() // 1_000_000
+        await producer.send("t", b"x", timestamp=before + shift_ms)
+        await producer.send("t", b"x")
+        _, explicit, current = batch._times()
+        assert explicit == before + shift_ms
+        assert before <= current <= time.time_ns() // 1_000_000
+
+    with_batch(story)
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"), [("unknown", RequestTimedOut), ("", ConfigError), ([], ConfigError)]
+)
+def test_a_record_for_an_unknown_or_invalid_topic_is_rejected(topic: Any, error: type[KprotoError]) -> None:
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        with pytest.raises(error):
+            await producer.send(topic, b"v")
+
+    with_batch(story)
