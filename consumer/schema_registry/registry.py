@@ -277,7 +277,11 @@ class _References:
     def read(self, answer: dict[str, Any], path: tuple[tuple[str, str], ...] = ()) -> Schema:
         """Return the schema in a response. `path` is the chain of references to it: (subject, version)."""
         names: dict[str, Schema] = {}
-        for reference in cast("list[dict[str, Any]]", answer.get("references") or []):
+        references = answer.get("references") or []
+        if not isinstance(references, list):
+            reason = "the references in the response are not a list"
+            raise RegistryFailed("a schema with references", reason, self.registry.names)
+        for reference in cast("list[dict[str, Any]]", references):
             try:
                 name, subject = str(reference["name"]), str(reference["subject"])
                 version = str(reference["version"])

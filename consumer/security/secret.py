@@ -85,7 +85,7 @@ def is_secret(option: str) -> bool:
     )
     if name in ("auth", "pass", "login"):
         return True
-    return any(word in name for word in words) and not name.endswith(("url", "provider"))
+    return any(word in name for word in words) and not name.endswith(("url", "provider", "tokenauth"))
 
 
 def is_secret_value(option: str, value: object) -> bool:

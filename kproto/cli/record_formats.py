@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from base64 import b64decode, b64encode
-from typing import Any
+from typing import Any, NoReturn
 
 from ..printable import escape_unprintable
 from .schema_formats import KINDS, add_registry
@@ -54,12 +55,26 @@ def json_value(data: bytes | None, form: str, *, lossless: bool = False) -> Any:
         case "base64":
             return b64encode(data).decode()
         case "json":
-            return json.loads(data)
+            return parse_json(data)
         case _:
             text = data.decode("utf-8", errors="backslashreplace")
             if lossless and text.encode() != data:
                 return {"base64": b64encode(data).decode()}
             return text
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON. Raises ValueError also for NaN and infinity, which only Python's parser accepts."""
+    return json.loads(text, parse_constant=_reject_number, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _reject_number(text)
+
+
+def _reject_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number of JSON with at most 64 bits")
 
 
 def bytes_in_json(value: object) -> bytes | None:
@@ -83,5 +98,5 @@ def parsed(text: str, form: str) -> bytes:
     if form == "base64":
         return b64decode(text, validate=True)
     if form == "json":
-        json.loads(text)  # The text itself is sent, so it must be valid JSON.
+        parse_json(text)  # The text itself is sent, so it must be valid JSON.
     return text.encode("utf-8", errors="surrogateescape")

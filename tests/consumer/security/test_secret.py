@@ -230,6 +230,10 @@ def test_no_address_of_spark_shows_a_secret(address: str) -> None:
     assert SECRET not in message_of(parse, options)
 
 
+def test_the_flag_for_delegation_tokens_is_shown() -> None:
+    assert "'maybe'" in message_of(lambda: Consumer("a:1", sasl_token_auth="maybe"))
+
+
 @pytest.mark.parametrize("option", ["schema.registry.url", "value.schema.registry.url", "schema.registry"])
 @pytest.mark.parametrize("address", REGISTRIES)
 def test_no_registry_of_spark_shows_a_secret(option: str, address: str) -> None:

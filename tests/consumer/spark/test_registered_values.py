@@ -307,6 +307,13 @@ def test_json_and_protobuf_have_their_schema_id_in_the_header_too() -> None:
 # ---- references
 
 
+@pytest.mark.parametrize("references", [5, {"name": "a"}, "a"])
+def test_references_that_are_not_a_list_are_an_error_of_the_registry(references: Any) -> None:
+    answers = {"/schemas/ids/992": {"schema": "{}", "references": references}}
+    with registry(answers) as (url, _), pytest.raises(RegistryFailed, match="references"):
+        Registry((url,)).schema(992)
+
+
 def test_a_circle_of_references_ends_in_one_error_that_shows_the_circle() -> None:
     def answer(reference: str) -> dict[str, Any]:
         return {"schema": "{}", "references": [{"name": reference, "subject": reference, "version": 1}]}
