@@ -10,8 +10,8 @@ Rules, as in Kafka's ClientMetricsManager:
   push after a subscription was requested, because clients shorten this interval at random, the last push
   (`terminating`), and a new subscription request after UNKNOWN_SUBSCRIPTION_ID or
   UNSUPPORTED_COMPRESSION_TYPE.
-* An instance is removed when its connection closes, or after three intervals without a request, and at least
-  after 60 s. At most `MAX_INSTANCES` are kept, and the least recently used one is removed first.
+* An instance is removed when its connection closes, or after three push intervals without a request, but not
+  before 60 s have passed. At most `MAX_INSTANCES` are kept, and the least recently used one is removed first.
 
 Deviations: the prefixes of a merged subscription are sorted, whereas Kafka uses the order of a HashSet.
 `PushedMetrics` replaces Kafka's ClientTelemetryReceiver. As in Kafka, the broker does not read the payloads:
@@ -47,7 +47,8 @@ MAX_KEPT_BYTES: Final = 16 << 20
 _MIN_EXPIRY_MS: Final = 60_000
 _EXPIRY_INTERVALS: Final = 3
 
-# Kafka's Uuid.RESERVED: the zero UUID, and the id of the metadata topic.
+# The ids that no client instance may have, which are Kafka's Uuid.RESERVED: the zero UUID, and the id of the
+# metadata topic.
 RESERVED_IDS: Final = (UUID(int=0), UUID(int=1))
 
 
@@ -86,7 +87,7 @@ class ClientMetricsResources:
     def __init__(self) -> None:
         self._configs: Final[dict[str, Mapping[str, str]]] = {}
         self._subscriptions: Final[dict[str, Subscription]] = {}
-        # The number of changes so far. Instances of an earlier version are evaluated again.
+        # The number of changes so far. An instance with a lower version gets a new merged subscription.
         self.version = 0
 
     def names(self) -> list[str]:
@@ -154,7 +155,7 @@ class ClientMetricsManager:
 
     def __init__(self, resources: ClientMetricsResources) -> None:
         self._resources: Final = resources
-        # In the order of their last use.
+        # Instance id -> instance; the least recently used one comes first.
         self._instances: Final[OrderedDict[UUID, ClientMetricsInstance]] = OrderedDict()
         self._ids_by_connection: Final[dict[int, UUID]] = {}
         self._pushes: Final[deque[PushedMetrics]] = deque()

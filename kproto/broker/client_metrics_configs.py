@@ -119,14 +119,14 @@ def parse_subscription(configs: Mapping[str, str]) -> Subscription:
 
 
 def _items(value: str) -> list[str]:
-    """Return the different items of a list; an empty value has none."""
+    """Return the items of a list without repetitions; an empty value has no items."""
     text = trimmed(value)
     return list(dict.fromkeys(_COMMA.split(text))) if text else []
 
 
 def _pattern(item: str) -> tuple[str, re.Pattern[str]] | None:
     """Return the attribute and the pattern of ATTRIBUTE=PATTERN, or None if the item is invalid."""
-    # Java's String.split omits empty parts at the end.
+    # Trailing "=" are removed, because Java's String.split omits empty parts at the end.
     parts = item.rstrip("=").split("=")
     if len(parts) != 2 or trimmed(parts[0]) not in MATCHED:
         return None

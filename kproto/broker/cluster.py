@@ -227,7 +227,10 @@ class BrokerCluster:
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """Record that the producer's transaction is ongoing in the group's offsets partition, if it is."""
+        """Record that the producer's transaction is ongoing in the group's offsets partition.
+
+        Has no effect if the transaction has not committed offsets of the group.
+        """
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 

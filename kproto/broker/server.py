@@ -103,8 +103,8 @@ class Server:
     * `topics` maps names to partition counts.
     * `settings` maps Kafka's config names, such as "group.initial.rebalance.delay.ms", to values.
       `kproto.broker.settings` lists the configs and their defaults.
-    * `advertised_host` is the host in the broker's Metadata. The default is the listener's host, or the name
-      of the machine if the listener uses all addresses of the machine ("0.0.0.0", or "::" with IPv6). The
+    * `advertised_host` is the host in the broker's Metadata. The default is the listener's host, or the host
+      name of this computer if the listener uses all its addresses ("0.0.0.0", or "::" with IPv6). The
       config "advertised.listeners" sets other addresses for Metadata, such as "PLAINTEXT://kafka:9092".
     * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11, and with
       {"OffsetDelete": -1} it does not have OffsetDelete.
@@ -113,8 +113,9 @@ class Server:
     * `users` maps user names to passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default, tokens
       are checked with the keys of sasl.oauthbearer.jwks.endpoint.url.
     * `tls` is the SSL context of listeners with SSL in their protocol.
-    * With `telemetry`, clients may push their metrics to the broker (KIP-714): see `telemetry`. As in Kafka,
-      a broker without a receiver for metrics does not serve the APIs that clients use for it.
+    * With `telemetry`, clients may push their metrics to the broker (KIP-714), and the property `telemetry`
+      returns the metrics. As in Kafka, a broker without a receiver for metrics does not serve the APIs that
+      clients use for it.
 
     Raises ConfigError for settings that are not allowed. Use the server in `async with`, or call `start` and
     `stop`. A stopped server can be started again, and keeps its records, offsets and groups.
@@ -599,9 +600,9 @@ def _jwks(url: str) -> str:
 
 
 def advertised(host: str) -> str:
-    """Return `host`, or the name of the machine if `host` means all addresses.
+    """Return `host`, or the host name of this computer if `host` means all addresses.
 
-    The result is localhost if the name of the machine has no address.
+    The result is localhost if this host name has no address.
     """
     if host not in _ALL_ADDRESSES:
         return host

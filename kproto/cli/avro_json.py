@@ -97,7 +97,7 @@ class JsonReader:
         self._named = named
 
     def read(self, value: Any) -> Any:
-        """Return the object for a JSON value. Raises ValueError with the place of what does not fit."""
+        """Return the object for a JSON value. Raises ValueError with the place that does not fit."""
         return self._read(value, self._schema, "$")
 
     def _read(self, value: Any, schema: Any, place: str, *, default: bool = False) -> Any:
@@ -159,7 +159,7 @@ class JsonReader:
                 try:
                     return name, self._read(inner, branches[names.index(name)], place)
                 except ValueError:
-                    pass  # The object may be a record or a map whose only field has this name.
+                    pass  # The object is not {branch: value}, but perhaps a record or a map.
         reasons: list[ValueError] = []
         for name, branch in zip(names, branches, strict=True):
             try:

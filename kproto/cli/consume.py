@@ -108,7 +108,7 @@ def _consume(options: argparse.Namespace) -> int:
     invalid = 0
     with Consumer(options.bootstrap, **config) as consumer:
         records = _of_group(consumer, options) if options.group else _of_partitions(consumer, options)
-        # The records of a group end by themselves, after the last one was committed.
+        # `_of_group` applies --count itself: it commits a record when the next one is requested.
         with closing(records):
             for record in islice(records, None if options.group else options.count):
                 try:
@@ -134,8 +134,8 @@ def _is_internal(word: str) -> bool:
 def _of_group(consumer: Consumer, options: argparse.Namespace) -> Generator[ConsumerRecord]:
     """Yield records as a member of a group, and commit the records that were printed.
 
-    A record counts as printed when the caller takes the next one. Without `--follow` the end is reached when
-    no partition that the member owns has further records.
+    A record counts as printed when the caller takes the next one. Without `--follow` the iteration ends when
+    the partitions that the member owns have no further records.
     """
     if any(":" in topic for topic in options.topics):
         raise ConfigError("--group", options.group, "allowed only for whole topics")
@@ -150,7 +150,7 @@ def _of_group(consumer: Consumer, options: argparse.Namespace) -> Generator[Cons
                 yield record
                 count += 1
                 printed[record.topic_partition] = record.offset + 1
-        except GeneratorExit:  # The caller could not print a record.
+        except GeneratorExit:  # The caller has stopped, for example because it could not print a record.
             if printed:
                 consumer.commit(printed)
             raise

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from consumer import FeatureMetadata, FeatureUpdate
 
 METADATA_VERSION = "metadata.version"
-# Releases of Kafka with the levels of metadata.version that they added (MetadataVersion), from level 7 on.
+# Release of Kafka -> the number of its last metadata.version (MetadataVersion): 3 stands for 3.3-IV3. The
+# levels of metadata.version are consecutive numbers from 7 on.
 _RELEASES = {
     "3.3": 3, "3.4": 0, "3.5": 2, "3.6": 2, "3.7": 4, "3.8": 0, "3.9": 0, "4.0": 3, "4.1": 1, "4.2": 1,
     "4.3": 0, "4.4": 2,
 }  # fmt: skip
 
-# The lowest of 3.3's levels that Kafka 4 knows is IV3.
+# Release of Kafka -> the number of its first metadata.version, if it is not 0. Kafka 4 has dropped 3.3-IV0 to
+# 3.3-IV2, so 3.3-IV3 has level 7.
 _FIRST = {"3.3": 3}
 # The other features -> the releases that raised their level by one (Feature.defaultLevel).
 _RAISED = {

@@ -170,7 +170,7 @@ def _alter(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
         before = admin.describe_client_quotas(dict(entity.names()), strict=True).get(entity, {})
-        # As in kafka-configs, so that a misspelled name is an error.
+        # As in kafka-configs, deleting a quota that is not set is an error: its name may be misspelled.
         failures += [
             KprotoError(f"{_title(entity)} has no quota {brief(name)}, which --delete names")
             for name in options.delete

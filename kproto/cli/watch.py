@@ -207,7 +207,7 @@ def capture_file(path: Path) -> Generator[Frames]:
     try:
         yield write
     finally:
-        with contextlib.suppress(OSError):  # The error of a failed write has already been printed.
+        with contextlib.suppress(OSError):  # `write` has already printed the error of a failed write.
             file.close()
 
 

@@ -34,7 +34,8 @@ from .json_lines import Answer, BadQuestion, Question, get_hex, get_typed, known
 # memory.
 MAX_PARTITIONS = 1_000_000
 
-# Assignments settle in two or three rebalances; the limit prevents an endless loop.
+# The maximum number of rebalances to simulate, so that the loop ends. An assignment is complete after two or
+# three of them.
 _MAX_REBALANCES = 10
 
 Assigned = Mapping[str, list[TopicPartition]]
@@ -305,7 +306,7 @@ def _outcome(
 def _rack_reason(
     group: AssignorInput, partition: TopicPartition, owner: str, previous: str | None
 ) -> str | None:
-    """Return a text if the owner has a replica in its rack and the previous owner has none, else None."""
+    """Return the reason if the owner has a replica in its rack and the previous owner has none, else None."""
     racks = group.racks.get(partition.topic)
     rack = group.members[owner].rack_id
     if racks is None or rack is None or rack not in racks[partition.partition]:

@@ -273,8 +273,8 @@ class _Drawing:
             case "rejoining":
                 self._add("circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
             case "assigned" | "releasing" | "revoked" | "lost" | "generation" | "ended":
-                # Such an event has no mark of its own: it is the end of a bar, or a vertical line at which a
-                # generation starts.
+                # These events have no marks. Other methods draw ownerships and standstills as bars, and the
+                # start of each generation as a vertical line.
                 pass
 
 

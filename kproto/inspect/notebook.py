@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from ..group.classic.member.state import Member
     from ..records.columns import Columns
 
-# The most rows of columns, fields of a message, bytes of a field, and characters of a key or value that are
-# shown.
+# The limits of what is shown: rows of columns, fields of a message, bytes of a field, and characters of a key
+# or value.
 _MOST_ROWS: Final = 10
 _MOST_FIELDS: Final = 200
 _MOST_BYTES: Final = 16
 _MOST_CHARACTERS: Final = 60
-_FIRST_BYTES: Final = 64 * 1024  # Fields are first looked for in so many bytes of a message.
-_MOST_OF_A_REPR: Final = 2000  # The characters of the repr of a message that no version can encode.
+_FIRST_BYTES: Final = 64 * 1024  # The number of bytes at the start of a message that are decoded first.
+_MOST_OF_A_REPR: Final = 2000  # The limit of characters for the repr of a message that no version can encode.
 
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
@@ -77,7 +77,8 @@ def message(value: Message) -> str:
         return f"<pre>{_text(_shorten(repr(value), _MOST_OF_A_REPR))}</pre>"
     version, data = chosen or first
     name = type(value).__name__
-    # A long message has many fields, and its first bytes are enough, unless they have few fields.
+    # The first bytes of a long message usually contain enough fields. The whole message is decoded only if
+    # the first bytes contain fewer fields than are shown.
     spans = annotate(type(value), data[:_FIRST_BYTES], 0, version).spans
     if len(data) > _FIRST_BYTES and len(spans) < _MOST_FIELDS:
         spans = annotate(type(value), data, 0, version).spans
@@ -219,7 +220,7 @@ def _reactions(drawing: Drawing, state: str) -> list[tuple[str, str, str, str]]:
 def _assigned(assignment: bytes) -> str:
     try:
         return ", ".join(map(str, Assignment.decode(assignment).partitions))
-    except KprotoError:  # The members of a group of another protocol type, such as Kafka Connect.
+    except KprotoError:  # The group has another protocol type, such as that of Kafka Connect.
         return f"{len(assignment)} bytes"
 
 

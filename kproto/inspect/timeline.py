@@ -102,8 +102,8 @@ class Standstill:
     end: int
     is_new_partition: bool = False
     before: str = ""
-    # `before` and `after` are the previous and the next owner if both owned the partition in the same
-    # generation. Otherwise both are empty.
+    # `before` is the previous owner and `after` the next owner, if the ownerships are of the same generation.
+    # Otherwise `before` and `after` are empty.
     after: str = ""
 
     @property

@@ -100,7 +100,7 @@ def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]
     values = {key: value for key, value in conf.items() if key in common_options and value is not None}
     if isinstance(values.get("assignors"), list):
         values["assignors"] = tuple(values["assignors"])
-    # The default of 100 ms is that of the drivers of the original clients.
+    # The default is 100 ms, as in the drivers of the original clients.
     values["fetch_wait_ms"] = conf.get("wait_ms", 100)
     extra = {
         key: value for key, value in conf.items() if key not in common_options and key not in DRIVERS_OWN

@@ -187,7 +187,7 @@ class Proxy:
         pair = _Pair(writer, task)
         self._pairs.add(pair)
         try:
-            # An OSError means that the broker is down, and a cancellation that the connection was cut.
+            # OSError means that the broker is down, and CancelledError that a fault has cut the connection.
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await self._flows.wait()
                 source, pair.broker = await asyncio.open_connection(*self.target)

@@ -135,7 +135,7 @@ class WatchProxy:
             assert task is not None
             self._tasks.add(task)
             try:
-                with contextlib.suppress(asyncio.CancelledError):  # The proxy is being stopped.
+                with contextlib.suppress(asyncio.CancelledError):  # Stopping the proxy cancels this task.
                     await self._client(broker, reader, writer)
             finally:
                 writer.close()

@@ -34,7 +34,7 @@ Rules:
   EndTxn v5 on with each EndTxn (KIP-890).
 * Deadlines that are due at `now` fire before the event is applied.
 
-The machine follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (a producer continues after an
+The state machine follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (a producer continues after an
 error), KIP-588 (PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890. Transactional ids are kept in
 memory only, as long as the `TransactionCoordinator` exists. Two-phase commit (KIP-939) is missing, because
 Kafka 4.3 does not advertise it.

@@ -1,7 +1,7 @@
 """AddRaftVoter (key 80): add a controller to the metadata quorum (KIP-853).
 
-A new controller has to replicate the metadata log first, which this broker does not have. So a request that
-passes Kafka's checks fails as for a controller that cannot be reached.
+In Kafka, a new controller has to replicate the metadata log before it becomes a voter. This broker has no
+metadata log. So a request that passes Kafka's checks fails as if the new controller could not be reached.
 """
 
 from __future__ import annotations

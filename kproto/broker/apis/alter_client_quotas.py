@@ -71,7 +71,7 @@ def handle_alter_client_quotas(broker: Broker, call: Call) -> Result:
 
 
 def entity_of(parts: Sequence[AlterClientQuotasRequestEntityData]) -> QuotaEntity:
-    """Return the entity that has these parts. Of two parts with the same type, the last one applies."""
+    """Return the entity with these components. If two components have the same type, the last one applies."""
     return tuple(sorted({part.entity_type: part.entity_name for part in parts}.items()))
 
 

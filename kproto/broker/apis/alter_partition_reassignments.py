@@ -28,11 +28,12 @@ Fault = tuple[ErrorCode, str | None]
 def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
     """Move each partition to the nodes that the request lists for it.
 
-    A leader that is one of these nodes stays the leader. Otherwise, the first of these nodes becomes it.
+    A leader that is one of these nodes stays the leader. Otherwise, the first of these nodes becomes the
+    leader.
     """
     request = call.request
     assert isinstance(request, AlterPartitionReassignmentsRequest)
-    if not request.topics:  # Kafka reads no other field of a request without topics.
+    if not request.topics:  # As in Kafka, such a request succeeds, whatever its other fields are.
         return AlterPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=0, error_message=None, responses=[]
         )

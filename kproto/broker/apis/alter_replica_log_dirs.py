@@ -23,8 +23,8 @@ from .authorization import on_cluster
 from .describe_log_dirs import LOG_DIR
 from .partitions import find_partition
 
-# The longest name of a partition to whose directory Kafka can add "." with a random id of 32 characters, and
-# "-future". A directory's name has at most 255 characters.
+# The maximum length of TOPIC-PARTITION. While Kafka moves a replica, the name of its directory also contains
+# ".", a random id of 32 characters and "-future". The name of a directory may have 255 characters.
 _MAX_NAME: Final = 255 - len(".") - 32 - len("-future")
 
 

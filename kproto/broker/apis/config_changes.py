@@ -144,7 +144,8 @@ def _alter_client_metrics(broker: Broker, resource: AlterConfigsResource, *, val
         elif change.config_operation == ChangeType.SET:
             configs[change.name] = change.value or ""
         else:
-            # Kafka's controller does not know the types of these configs.
+            # Kafka's controller does not know which of these configs are lists, so it rejects APPEND and
+            # SUBTRACT for all of them.
             verb = ChangeType(change.config_operation).name
             return (
                 ErrorCode.INVALID_CONFIG,

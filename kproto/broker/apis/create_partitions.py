@@ -69,8 +69,8 @@ def _fault(broker: Broker, topic: Topic | None, requested: CreatePartitionsTopic
             f"{requested.count} would not be an increase.",
         )
     if added > MAX_PARTITIONS_PER_REQUEST:
-        # Before Kafka fails with this error, it adds as many partitions as the limit allows. This broker adds
-        # none.
+        # Kafka adds as many partitions as the limit allows, and then returns this error. This broker adds no
+        # partition.
         message = f"No more than {MAX_PARTITIONS_PER_REQUEST} partitions can be added immediately."
         return ErrorCode.UNKNOWN_SERVER_ERROR, message
     if requested.count > MAX_PARTITIONS:

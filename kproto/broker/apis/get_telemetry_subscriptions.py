@@ -21,7 +21,7 @@ _CODECS: Final = (4, 3, 1, 2)
 
 
 def client_attributes(broker: Broker, call: Call) -> dict[str, str]:
-    """Return the attributes of a client that the patterns of subscriptions match.
+    """Return the attributes of a client with which the patterns of subscriptions are compared.
 
     A connection without a known port has no client_source_port (ClientMetricsInstanceMetadata).
     """

@@ -142,7 +142,7 @@ def _close_without_acks(error: ErrorCode) -> CloseWithoutResponse:
 
 
 def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
-    """Return the topics with at most one entry per partition: the last one that the request has for it."""
+    """Return the topics without duplicate partitions: the last entry of each partition stays."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     unique: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}

@@ -1,7 +1,7 @@
 """What AddRaftVoter and RemoveRaftVoter share: the checks of a request that changes the quorum's voters.
 
-The controller is the only voter, and stays it. So every valid request fails, as on a Kafka with a single
-node: a new voter cannot be reached, and the last voter is not removed.
+The controller is always the only voter. So every valid request fails, as in a Kafka cluster with a single
+node: a new voter cannot be reached, and the last voter cannot be removed.
 """
 
 from __future__ import annotations

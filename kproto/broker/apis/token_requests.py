@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens share: which callers may send them, and the times of errors."""
+"""What the APIs of delegation tokens share: which callers may send them, and the time in errors."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _fault(broker: Broker, update: FeatureUpdateKey) -> str | None:
 def _response(
     updates: Mapping[str, FeatureUpdateKey], error: ErrorCode, message: str | None
 ) -> UpdateFeaturesResponse:
-    """Return the response. Only a successful one has results, and only before version 2."""
+    """Return the response. Only a successful response lists the features, and only in versions below 2."""
     results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in updates]
     return UpdateFeaturesResponse(
         throttle_time_ms=0,

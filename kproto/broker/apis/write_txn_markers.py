@@ -42,7 +42,7 @@ def handle_write_txn_markers(broker: Broker, call: Call) -> Result:
     request = call.request
     assert isinstance(request, WriteTxnMarkersRequest)
     if any(marker.producer_id < 0 or marker.producer_epoch < 0 for marker in request.markers):
-        return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka cannot build the control batch.
+        return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka cannot build such a marker.
     results: _Results = {}
     changed: list[Partition] = []
     for marker in request.markers:

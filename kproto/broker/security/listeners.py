@@ -58,7 +58,7 @@ def allowed_addresses(error: OSError) -> str:
     """Return the hint for the user when listening on an address failed with `error`."""
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
-    # The error numbers of getaddrinfo are negative and not errno values.
+    # A negative number is not an errno value, but an error of getaddrinfo: the host name has no address.
     unknown_host = error.errno is not None and error.errno < 0
     if error.errno == errno.EADDRNOTAVAIL or unknown_host:
         return "allowed: an address of this machine, such as 127.0.0.1:9092, or 0.0.0.0:9092 for all of them"

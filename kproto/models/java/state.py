@@ -243,7 +243,7 @@ class LegacyPoll:
 
     deadline: int
     timeout_ms: int
-    # Whether poll() returns after the next event, because its timeout has expired.
+    # Whether the next event of the consumer ends the call, because the timeout of poll has expired.
     ends_with_next_event: bool = False
 
 

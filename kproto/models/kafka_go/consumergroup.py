@@ -154,8 +154,8 @@ def on_join_group_response(
 def _decode_topics(metadata: bytes) -> tuple[str, ...] | str:
     """Decode a subscription as groupMetadata.readFrom does. Return its topics, or the text of the error.
 
-    The function reads only version 0. Bytes after its fields are an error. Its text is that of a nil error,
-    as makeMemberProtocolMetadata formats it.
+    The function reads only version 0, and reports bytes after its fields as an error. The text of this error
+    is that of a nil error, as makeMemberProtocolMetadata formats it.
     """
     view = memoryview(metadata)[2:]
     try:

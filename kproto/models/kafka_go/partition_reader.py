@@ -51,13 +51,13 @@ from .state import (
 )
 
 W = ReaderPhase
-# Defaults of ReadBackoffMin and ReadBackoffMax.
+# Defaults of ReadBackoffMin and ReadBackoffMax, in milliseconds.
 BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000
-# Bounds of the backoff in Dialer.LookupPartition.
+# Bounds of the backoff in Dialer.LookupPartition, in milliseconds.
 LOOKUP_MIN_MS, LOOKUP_MAX_MS = 100, 10_000
-# Timeout of a request in reader.readOffsets.
+# Timeout of a request in reader.readOffsets, in milliseconds.
 OFFSETS_TIMEOUT_MS = 10_000
-# defaultRTT of time.go: the assumed time of a round trip.
+# defaultRTT of time.go: the assumed time of a round trip, in milliseconds.
 RTT_MS = 1_000
 
 # The metadata for decoding Fetch responses is empty: kafka-go's Fetch versions have no topic ids.

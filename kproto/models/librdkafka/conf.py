@@ -83,7 +83,7 @@ class PropertyRejected(ConfigError):
 
     def __init__(self, name: str, value: object, allowed: str, errstr: str) -> None:
         super().__init__(name, value, allowed)
-        self.args = (*self.args, errstr)  # Pickle calls `__init__` with `args`.
+        self.args = (*self.args, errstr)  # Pickle passes `args` to `__init__`.
         self.errstr = errstr
 
 

@@ -37,7 +37,7 @@ from .state import (
 ERROR_BACKOFF_MS = 500
 FORBIDDEN_BACKOFF_MS = (
     10 * ERROR_BACKOFF_MS
-)  # Backoff after a failed authorization (rd_kafka_toppar_fetch_backoff).
+)  # Backoff in ms after a failed authorization (rd_kafka_toppar_fetch_backoff).
 QUEUED_MIN = 100_000
 _LEADER_ERRORS = {
     E.OFFSET_NOT_AVAILABLE,

@@ -100,9 +100,10 @@ def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
 
 
 def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
-    """Rejoin if the existing subscribed topics or their partition counts changed, or a join waits for them.
+    """Rejoin if the available subscribed topics or their partition counts changed.
 
-    Follows rd_kafka_cgrp_metadata_update_check.
+    A join that waits for metadata continues even without a change. The function follows
+    rd_kafka_cgrp_metadata_update_check.
     """
     if not state.subscription:
         return

@@ -28,7 +28,7 @@ def rejoin(group: SaramaGroup) -> None:
 
 def on_generation_locked(group: SaramaGroup, payload: object) -> None:
     assert group.session is not None
-    # The join that starts now covers every rebalance that was signalled before it.
+    # Forget the rebalances that were signalled before: the join that starts now serves all of them.
     group.session.rejoin_cause = None
     group.session.offsets.lock_generation(group)
 

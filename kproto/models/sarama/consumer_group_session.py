@@ -89,7 +89,7 @@ class GroupSession:
 
     @property
     def closed(self) -> bool:
-        """Whether the group has been asked to close."""
+        """Whether Close was called for the group."""
         return self.group.closed
 
     def cancel(self, cause: GoError) -> None:
@@ -383,7 +383,7 @@ class PartitionChecker(Routine):
         self.session = session
         self.counts = dict(counts)
         self.topics_to_check: list[str] = []
-        self.is_replaced = False  # Whether the next generation has started its own checker.
+        self.is_replaced = False  # Whether the next generation has its own checker, so that this one ends.
         self.ticker = Ticker(session.client.now, session.client.settings.metadata_refresh_frequency)
 
 

@@ -309,7 +309,7 @@ def _on_backoff_elapsed(refresh: Refresh, payload: object) -> None:
     metadata = refresh.metadata
     updated, backoff = metadata.updated_at, metadata.client.settings.metadata_retry_backoff
     if updated is not None and metadata.client.now - updated < backoff:
-        _finish(refresh, refresh.error)  # Another routine's refresh succeeded during the backoff.
+        _finish(refresh, refresh.error)  # No attempt is needed: another routine's refresh has succeeded.
         return
     refresh.attempts -= 1
     refresh.move(R.CHOOSING_BROKER)

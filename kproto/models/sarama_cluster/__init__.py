@@ -56,7 +56,7 @@ from .coordinator_requests import CommitOffsets
 
 __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_deadline", "start", "step"]
 
-# Whether members notice new partitions. Not even the leader does (`loops`).
+# Whether members notice new partitions of a topic. In sarama-cluster not even the leader does (`loops`).
 SEES_GROWTH = False
 # Whether a fenced member delivers no more messages. sarama-cluster delivers them until the main loop releases
 # the partitions.

@@ -280,7 +280,7 @@ def _remove_member(
 
 
 def _rebalance_without_removed(context: GroupContext, group: ClassicGroup, reasons: Sequence[str]) -> None:
-    """Start a rebalance without the removed members, or complete one that waits for these (R81, R83)."""
+    """Start a rebalance without the removed members, or complete one that waited only for them (R81, R83)."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         group.rebalance_reasons += reasons
         complete_join_if_all_joined(context, group)

@@ -79,7 +79,8 @@ def assign_group(member: Member, out: Actions) -> None:
     if not member.skips_assignment:
         member.inherits_assignment, member.assignment_metadata = False, member.metadata
     elif member.assignment_metadata is None:
-        # Another process computed the assignment, with metadata that this process does not know.
+        # Another process computed the assignment, with unknown metadata. The first metadata of this process
+        # is used in its place.
         member.inherits_assignment = member.policy.check_inherited_plan
         member.assignment_metadata = member.metadata
     with_racks = member.config.rack_id is not None

@@ -150,7 +150,7 @@ def _subscription(member: Member, assignor: Assignor) -> Subscription:
 
 
 def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Go on to assignment or SyncGroup if the join succeeded (M7), otherwise react to the error code.
+    """Continue with the assignment or SyncGroup if the join succeeded (M7), else react to the error code.
 
     A response is ignored if the member no longer waits for it (M8).
     """
