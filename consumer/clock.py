@@ -1,4 +1,4 @@
-"""The clock of all clients. It never goes back, and continues while the machine sleeps.
+"""The clock of all clients. It never goes back, and continues while the computer sleeps.
 
 While a laptop sleeps for an hour, the group gives the partitions of the laptop's member to other members. A
 clock that stops during the sleep (CLOCK_MONOTONIC on Linux) would hide this from the member, so

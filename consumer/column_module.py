@@ -18,7 +18,7 @@ from kproto.errors import MissingExtra
 
 _NAME: Final = "kproto.records.columns"
 # Longest time (s) for which a fork waits until the import of the decoder is complete. The import takes 0.3 s,
-# and longer on a loaded machine.
+# and longer on a computer with a high load.
 _FORK_TIMEOUT_S: Final = 10
 
 

@@ -11,8 +11,9 @@ Rules:
   the socket, and runs TLS and the login over it. The dialer resolves the name of the host.
 * A dialer may block: it runs in a thread of its own. For an asyncio client it may be a coroutine function,
   which runs in the event loop.
-* The setup timeout of a connection includes the dialer. A dialer in a thread cannot be ended, so the next
-  attempt for the same broker gets its result: there are never more threads than connections that wait.
+* The setup timeout of a connection includes the time of the dialer. A dialer in a thread cannot be stopped.
+  Its socket is used by the next attempt for the same broker, so there are never more threads than connections
+  that wait.
 * If a dialer raises an exception, or returns anything but a socket, the connection fails with an error that
   names the dialer. The client backs off and tries again, as after any failed connection.
 """
@@ -102,8 +103,9 @@ class DialThreads:
         self._on_dialed = on_dialed
         self._results: deque[Dialed] = deque()
         self._lock = threading.Lock()
-        # (host, port) -> the connections that wait for a socket, and the number of threads that dial.
+        # (host, port) -> the keys of the connections that wait for a socket.
         self._waiting: dict[tuple[str, int], deque[int]] = {}
+        # (host, port) -> the number of threads in which the dialer runs.
         self._running: dict[tuple[str, int], int] = {}
 
     def dial(self, key: int, dialer: Dialer, host: str, port: int) -> Dialed | None:
@@ -113,7 +115,7 @@ class DialThreads:
             waiting = self._waiting.setdefault(address, deque())
             waiting.append(key)
             if self._running.get(address, 0) >= len(waiting):
-                return None  # The thread of an earlier connection, which was shut, still runs.
+                return None  # A thread still runs for a connection that was shut. This one gets its socket.
             self._running[address] = self._running.get(address, 0) + 1
         try:
             name = f"kproto-dialer-{host}"

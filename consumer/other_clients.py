@@ -228,7 +228,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 kwargs[option] = HIDDEN if is_hidden else value
             shown_args = servers = value = HIDDEN  # The address may contain a password, as a URL may.
             if error.__suppress_context__:
-                # The context would keep its frames alive.
+                # Python would not show the error's context, but the context would keep frames with passwords.
                 error.__context__ = None
             # The client is only partly initialized, so it has no repr.
             del self

@@ -74,7 +74,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, OSError):
         text = error.strerror or str(error) or type(error).__name__
         if error.errno is not None and text.startswith("Connect call failed"):
-            # asyncio's message contains the address, but the client's message already names it.
+            # asyncio's message is replaced, because it repeats the address that the client's message names.
             text = os.strerror(error.errno)
         return text.lower()
     if isinstance(error, MemoryError):

@@ -804,7 +804,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> FeatureMetadata:
         """Return the finalized features of the cluster, and those that the broker `node` supports (KIP-584).
 
-        Without `node` any broker is asked. Java: Admin.describeFeatures.
+        Without `node` the request goes to any broker. Java: Admin.describeFeatures.
         """
         plan = feature_plans.describe_features(
             self.view, self._runner.clock, node=check.optional(admin_check.number, "node", node)

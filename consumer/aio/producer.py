@@ -68,7 +68,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         self._runtime = AsyncProducerRuntime(bootstrap_servers, config)
         self._operations = ProducerOperations(self._runtime)
         self.options = self._runtime.options
-        # None if no interceptor, serializer or partitioner is set.
+        # Calls the application's interceptors, serializers and partitioner; None if none of them is set.
         self._hooks = send_hooks(self._operations)
         self._loop = self._runtime.loop
         self._records = records = self._runtime.records

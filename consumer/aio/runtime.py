@@ -244,7 +244,7 @@ class AsyncRuntime(Runtime):
 
 
 class _Serving:
-    """A context manager around a method that may run the application's callbacks."""
+    """A context manager that calls `served` when a method that may run callbacks has ended."""
 
     def __init__(self, runtime: AsyncRuntime) -> None:
         self._runtime = runtime

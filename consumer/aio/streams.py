@@ -77,7 +77,8 @@ class _Protocol(asyncio.BufferedProtocol):
         self.key = key
         self.tell = tell
         self.silent = False
-        self.responded = False  # Whether a response has arrived.
+        # Whether the broker has responded. If the connection breaks earlier, its address counts as failed.
+        self.responded = False
         self.route: _Route | None = None
         # When a part of a long response was last reported, in seconds of `time.monotonic()`.
         self.arriving_since = float("inf")
@@ -93,7 +94,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            with contextlib.suppress(OSError):  # After an OSError the loop calls connection_lost next.
+            with contextlib.suppress(OSError):  # The socket is broken: the loop calls connection_lost next.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def begin(self, pipe: Pipe, room: memoryview) -> None:
@@ -216,7 +217,7 @@ class Streams:
         self._tell = tell
         self._transports: dict[int, tuple[asyncio.Transport, _Protocol]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
-        # The errors of connections that broke before they were added to `_transports`.
+        # Connection key -> the error of a connection that broke before it was added to `_transports`.
         self._early: dict[int, str] = {}
         self._failures = AddressFailures()
         self._resolver = Resolver(self._on_resolved)

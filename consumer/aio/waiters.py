@@ -19,7 +19,7 @@ class TaskWaiters:
         self.changes = 0
         self._futures: list[asyncio.Future[None]] = []
         # The monotonic time before which `pause` returns immediately. It is initially -inf and not 0, because
-        # the clock of a machine that has just started is near 0.
+        # the clock of a computer that has just started is near 0.
         self._pause_at = -math.inf
 
     async def wait(self, last_change: int, deadline: int) -> bool:

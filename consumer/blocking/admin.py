@@ -659,7 +659,7 @@ class Admin(BoundToProcess, Block):
     def describe_features(self, node: int | None = None, *, timeout: float | None = None) -> FeatureMetadata:
         """Return the finalized features of the cluster, and those that the broker `node` supports (KIP-584).
 
-        Without `node` any broker is asked. Java: Admin.describeFeatures.
+        Without `node` the request goes to any broker. Java: Admin.describeFeatures.
         """
         return run_to_end(self._operations.describe_features(node, timeout=timeout))
 

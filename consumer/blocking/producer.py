@@ -74,7 +74,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         self._runtime = BlockingProducerRuntime(bootstrap_servers, config)
         self._operations = ProducerOperations(self._runtime)
         self.options = self._runtime.options
-        self._hooks = send_hooks(self._operations)  # None if no hook is set.
+        # Calls the application's interceptors, serializers and partitioner; None if none of them is set.
+        self._hooks = send_hooks(self._operations)
         self._records = records = self._runtime.records
         # Whether `send` may add a record to a batch without calling `take`.
         self._has_fast_path = self._hooks is None and not records.gated
@@ -127,7 +128,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
                     size = RECORD_OVERHEAD + len(value)
                     current = time()
                     free = batch.room - size
-                    # Both ends are compared, because the clock may be set back.
+                    # `run_start` is compared as well, because the clock may be set back.
                     if free >= 0 and batch.run_start <= current < batch.run_end:
                         batch.room = free
                         index = batch.count

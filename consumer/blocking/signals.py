@@ -91,8 +91,8 @@ class Held:
         try:
             for number_and_handler in self._handlers:
                 _signal.signal(*number_and_handler)
-        # A signal arrived whose handler had already been restored, and the handler raised before the
-        # remaining handlers were restored.
+        # A signal arrived during the loop. Its handler, which the loop had already set again, raised an
+        # exception before the loop had set the remaining handlers.
         except BaseException:
             _call_all(_signal.signal, self._handlers)
             raise

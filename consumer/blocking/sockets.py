@@ -93,7 +93,8 @@ class _Socket(msgspec.Struct, eq=False):
     address: Address | None = None
     # When a part of a long response was last reported, in seconds of `time.monotonic()`.
     arriving_since: float = _NEVER
-    next_address_at: float = _NEVER  # The time at which the next address is tried.
+    # When the next address is tried, in seconds of `time.monotonic()`.
+    next_address_at: float = _NEVER
     error: str = ""
     # The error of an address that had accepted the connection. It is reported instead of the errors of later
     # addresses.

@@ -771,7 +771,8 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
         return engine.take_actions()
     actions = engine.take_actions()
     if not actions and engine.group.action_count == action_count and not isinstance(event, Data):
-        # The beginning or end of a poll has changed only deadlines of the group.
+        # The beginning or end of a poll has changed only deadlines of the group, so the earliest deadline of
+        # the other parts need not be computed again.
         engine.no_other_deadline_before = other_deadline
     return actions
 

@@ -82,7 +82,7 @@ class CallSensors:
         self.unrecorded_starts: list[int] = []
         self.immediate_polls = 0
         self._recorded_at: int | None = None  # When the last recorded poll began (ms).
-        self._since_previous = 0  # Time (ms) from the start of the poll before that one to `_recorded_at`.
+        self._since_previous = 0  # Time (ms) between the starts of the last two recorded polls.
 
     def record_polls(self) -> None:
         """Record the polls of buffered records that are not recorded yet."""

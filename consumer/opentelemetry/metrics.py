@@ -103,7 +103,8 @@ class _Snapshots:
     def __init__(self) -> None:
         self._clients: weakref.WeakSet[Measured] = weakref.WeakSet()
         self._read_at: int | None = None
-        # The key is the name of the metric and the number of its tags without `client-id`.
+        # (Name of a metric, number of its tags without `client-id`) -> this metric of all clients. The number
+        # distinguishes the metric of a client from those of its topics, partitions or brokers.
         self._metrics: dict[tuple[str, int], list[Metric]] = {}
 
     def add(self, client: Measured) -> None:

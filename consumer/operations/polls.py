@@ -111,7 +111,7 @@ class Iteration:
 
     The iteration returns the remaining records only while their partitions certainly belong to this consumer:
     between `owned_from` and `owned_until`, in seconds of `time.time()`. That clock continues while the
-    machine sleeps, and is the fastest one to read. It may be set back, so the iteration checks `owned_from`
+    computer sleeps, and is the fastest one to read. It may be set back, so the iteration checks `owned_from`
     as well. A process that was stopped for longer than its session timeout returns none of these records.
     """
 
@@ -461,8 +461,8 @@ class PollOperations:
     def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records, except those of partitions that were released, or for which `seek` was called.
 
-        Both may have happened while the deserializers ran, because their time is not limited. The engine must
-        be locked.
+        Partitions may be released, or `seek` called, while the deserializers run, because their time is not
+        limited. The engine must be locked.
         """
         states = self.engine.partitions
         released = {

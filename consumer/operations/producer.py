@@ -361,7 +361,7 @@ class ProducerOperations:
         return failure
 
     async def _push_last_metrics(self, deadline: int) -> None:
-        """Push the metrics for the last time if a broker wants them, and wait a moment for the response."""
+        """Push the metrics for the last time if a broker wants them. Wait at most `CLOSE_MS`."""
         runtime, engine = self.runtime, self.runtime.engine
         if engine.telemetry is None or not engine.telemetry.has_subscription:
             return

@@ -213,7 +213,7 @@ class AsyncConsumerGroup(AsyncBlock):
             raise failure
 
     def _cancel_claims(self) -> None:
-        for task in self._claim_tasks:  # `consume` waits for these tasks.
+        for task in self._claim_tasks:  # `consume` waits until these tasks have ended.
             task.cancel()
 
     async def _finish_session(self, timeout: float) -> KprotoError | None:

@@ -55,9 +55,9 @@ else:
 
     M = TypeVar("M")
 
-# A topic, and the subject of the schema for this topic.
+# The key of a serializer's cache: a topic, and the subject of the schema for this topic.
 _Target: TypeAlias = tuple[str, str]
-# A schema id, and message indexes.
+# The key of a deserializer's cache: a schema id, and the indexes of a message in this schema.
 _Place: TypeAlias = tuple[SchemaId, tuple[int, ...]]
 
 

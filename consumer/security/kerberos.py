@@ -68,10 +68,10 @@ class Kerberos:
     """The Kerberos settings of one client. Raises MissingExtra if gssapi is missing."""
 
     service: str = "kafka"
-    host: str | None = None  # The host in the name of the service, instead of the broker's host.
+    host: str | None = None  # The host in the name of the service; None means the broker's host.
     principal: str | None = None
     keytab: str | None = None
-    # The tickets of a keytab. The ticket cache of the user is not changed.
+    # The name of the cache for the tickets of a keytab. It is in memory, so the user's cache is not changed.
     ticket_cache: str = field(default_factory=lambda: f"MEMORY:kproto-{uuid4()}", repr=False, compare=False)
 
     def __post_init__(self) -> None:

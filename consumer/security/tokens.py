@@ -149,7 +149,7 @@ class TokenSource:
     def _fresh_seconds(self) -> float:
         """Return the seconds until a new token is needed.
 
-        The token's end is known by the wall clock and by the monotonic clock; the earlier end counts.
+        This moment is stored for the wall clock and for the monotonic clock; the earlier one counts.
         """
         return min(self._until - time.time(), (self._until_ms - now()) / 1000)
 

@@ -153,7 +153,7 @@ def ask_broker(
     *,
     repeated: ErrorCode | None = None,
 ) -> Plan[V]:
-    """Send one request, and return its value, or raise its error. Retriable errors are retried.
+    """Send one request, again after each retriable error. Return its value, or raise its error.
 
     `read(call)` returns the error code, the broker's message, and the value. `repeated` has the same meaning
     as in `fan_out`.
@@ -296,7 +296,7 @@ def to_any_broker(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
 
     def locate(items: Collection[Any]) -> Plan[Mapping[Any, Location]]:
         if not lost.isdisjoint(items):
-            # After a lost connection the plan fails if no broker responds.
+            # A connection was lost. Reading the metadata raises an error if no broker responds.
             yield from read_metadata(view, [], clock)
             lost.clear()
         return dict.fromkeys(items)

@@ -93,8 +93,8 @@ def list_groups(
 ) -> Plan[dict[str, ListedGroup]]:
     """Return the groups of the cluster, by name. Each broker lists the groups that it coordinates.
 
-    If a broker leaves the cluster meanwhile, all remaining brokers are asked again, because one of them
-    coordinates its groups now.
+    If a broker leaves the cluster meanwhile, the requests are sent to all remaining brokers again, because
+    these now coordinate its groups.
     """
 
     def build(version: int) -> ListGroupsRequest:

@@ -64,7 +64,7 @@ from .plan import (
 )
 
 T = TypeVar("T")
-# The entries of a response: pairs of a partition and its (error code, result).
+# The content of a leader's response: pairs of a partition and its (error code, result).
 Answers: TypeAlias = Iterator[tuple[TopicPartition, tuple[int, T]]]
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -132,7 +132,10 @@ def list_offsets(
 def epoch_ends(
     view: ClusterView, wants: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartition, int | None]]:
-    """Return where this leader epoch ends in each partition; None if the leader does not know the epoch."""
+    """Return the end offset, in each partition, of the leader epoch that `wants` has for it.
+
+    The end offset is None if the partition's leader does not know the epoch.
+    """
 
     def read(call: Call) -> Answers[int | None]:
         for topic in expect_response(OffsetForLeaderEpochResponse, call).topics:

@@ -41,7 +41,7 @@ from .plan import (
 
 
 class _Topic(Protocol):
-    """The entry of one topic in a response."""
+    """The fields that `on_controller` reads of a topic's entry in a response."""
 
     name: Any
     error_code: int

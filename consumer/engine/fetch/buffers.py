@@ -245,7 +245,7 @@ class CompletedFetch:
         if not (self.decodes_in_parts or batch.codec):
             return _checked(batch, batch.records(self._max_decompressed))
         if not self.decodes_in_parts and batch.magic == 2 and batch.count <= PART_RECORDS:
-            # Decoding a small batch in parts takes up to twice as long.
+            # A small batch is decoded as a whole, because decoding it in parts takes up to twice as long.
             with suppress(RecordError):
                 most = min(SMALL_BATCH_BYTES, self._max_decompressed or SMALL_BATCH_BYTES)
                 return _checked(batch, batch.records(most))

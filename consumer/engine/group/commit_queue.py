@@ -28,8 +28,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     on_committed: OnCommitted
     # Whether the commit may only be sent while this client is a member of the group.
     requires_membership: bool
-    # The partition states at the time of the call. A partition that was later revoked and assigned again has
-    # a new state object.
+    # The partition states at the time of the call. A partition that has another state object now was revoked
+    # after the call, even if it was assigned again.
     states: Mapping[TopicPartition, PartitionState]
     # Whether partitions that were revoked after the call are removed from the commit. If not, as in commits
     # that the application requests, the commit fails.
@@ -42,7 +42,7 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Whether an initial commit that is due has to be preceded by a lookup of the group's committed offsets,
     # because the commit had to wait or an attempt has failed.
     needs_check: bool = False
-    # Whether such a lookup has succeeded.
+    # Whether the lookup that `needs_check` requires has succeeded.
     is_checked: bool = False
     # Whether the commit is sent only once, like Java's commitAsync (M130).
     is_single_attempt: bool = False

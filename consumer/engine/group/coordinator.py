@@ -50,7 +50,7 @@ class CoordinatorLookup:
         self._on_lost = on_lost
         self._on_unreachable = on_unreachable
         self.node: int | None = None
-        # The error of the last lookup that failed.
+        # Why the last lookup failed, for error messages; "" if it succeeded.
         self.lookup_error = ""
         self._is_needed = False
         self._call: Call | None = None

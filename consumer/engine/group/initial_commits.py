@@ -9,7 +9,7 @@
   The same applies to partitions for which the application calls seek(). If the initial commit is already in
   flight then, the records wait for its response. The application may commit the offsets of records in a
   transaction, on another connection. An initial commit can therefore overwrite only offsets that a
-  transaction sends after this lookup and before the commit, which is one round trip.
+  transaction sends after the last lookup of the committed offsets and before the commit: in one round trip.
 * The committed offsets are looked up again if an initial commit had to wait, if an earlier commit of the
   application got no response, or if the application has requested the group metadata for a transaction.
   Meanwhile the application may have committed offsets in a transaction, or its commit may have reached the
@@ -66,7 +66,8 @@ class InitialCommits:
         self._retry_at = 0
         self._in_flight = False
         self._failures = 0
-        # Whether the absence of a commit has to be confirmed, because the start offsets were found late.
+        # Whether the lookup of a start offset was retried. The application may have committed since then, so
+        # the committed offsets are looked up again before the initial commit.
         self._needs_check = False
         # Whether the consumer is being closed. An initial commit that fails is then not retried.
         self.is_closing = False

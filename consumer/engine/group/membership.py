@@ -94,8 +94,8 @@ class Membership:
         # The member's next deadline (ms), computed again after each event.
         self._deadline: int | None = None
         self._deadline_is_known = False
-        # The number of actions that the member has returned so far. An event for which it returns no action
-        # changes only deadlines of the member.
+        # The number of actions that the member has returned so far. An event that does not increase it has
+        # changed only deadlines of the member.
         self.action_count = 0
         # The names of the requests whose last attempt failed, and ASSIGNMENT if the last assignment could not
         # be used.
@@ -157,7 +157,7 @@ class Membership:
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Start to release all partitions and to leave the group. `is_settled` is true at the end."""
+        """Start to release all partitions and leave the group. After this, `is_settled` is true."""
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())

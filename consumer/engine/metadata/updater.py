@@ -56,8 +56,8 @@ class MetadataUpdater:
         # request.
         self._unhelpful = 0
         self._needed = False
-        self._first_request_at = 1 << 62  # Time of the first request.
-        # Time of the first request without a response since the last success.
+        self._first_request_at = 1 << 62  # Time (ms) of the first request.
+        # Time (ms) of the first request without a response since the last success.
         self._failing_since: int | None = None
         self._has_responded = False  # Whether a broker has ever responded.
         self.updated_at: int | None = None  # Time (ms) of the last Metadata response with brokers.
@@ -71,7 +71,8 @@ class MetadataUpdater:
         self._leaderless: dict[str, int] = {}
         # Topic -> number of responses in a row that contained nothing new about the topic.
         self._unhelpful_by_topic: dict[str, int] = {}
-        # Topics whose last description in a response was missing or inconsistent.
+        # Topics whose last description in a response was missing or inconsistent. If their next description
+        # is as well, the failure is reported as repeated.
         self._inconsistent: set[str] = set()
         self._requests_all = True
 

@@ -147,7 +147,8 @@ class PartitionState:
         self.fetch_offset = 0
         self.has_returned = False  # Whether records were returned after the position was set.
         self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
-        # The last commit that has not got a response, or an offset that was stored after it.
+        # The last commit that has not got a response, or `stored` if the application stored it after that.
+        # Unless this is None, the group's committed offset is uncertain.
         self.pending_commit: object | None = None
         # The offset, leader epoch and metadata that the application stored last. It remains after its commit.
         self.stored: tuple[int, int | None, str] | None = None
@@ -167,7 +168,8 @@ class PartitionState:
         self.is_new = new
         self.released = False
         self.epoch = home.next_epoch()
-        self.changed_at = home.clock()  # When the partition got its epoch (ms).
+        # When the partition got its epoch (ms): the start of a lookup or validation in `Consumer.why`.
+        self.changed_at = home.clock()
         self.lookup_pending = False
         self.extra_fetch_open = False  # Whether a fetch without a session is in flight for the partition.
         self.retry_at = 0
@@ -182,7 +184,8 @@ class PartitionState:
         self.last_stable_offset: int | None = None
         self.stable_since = 0  # When a response first contained the current `last_stable_offset` (ms).
         self.log_start_offset: int | None = None
-        # The lags and leads after records were returned, since `take_lags` and `take_leads` were called.
+        # The last and the largest lag, and the last and the smallest lead, after polls that returned records.
+        # Only polls since the last call of `take_lags` or `take_leads` count.
         self._last_lag: int | None = None
         self._largest_lag = 0
         self._last_lead: int | None = None

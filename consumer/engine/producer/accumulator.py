@@ -66,7 +66,7 @@ STICKY_BYTES = 16 * 1024
 # Time (ms) after which the waiting batches of a topic's partitions are counted again. Counting them takes
 # 0.1 ms for 1,000 partitions, too long for every 16 KiB. Java's sender counts them in each of its passes.
 SHARES_MS = 10
-# Whether the interpreter switches threads only at function calls.
+# Whether the interpreter switches threads only at function calls. Then `take` appends without a lock.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -94,8 +94,8 @@ class RecordAccumulator:
         # A callback that wakes the sender when there is a notification for it. It is called with the guard
         # held.
         self.notify_sender: Callable[[], object] = self._set_notified
-        # Whether the default of `notify_sender` was called. Only producers without a sender thread use the
-        # default.
+        # Set by the default of `notify_sender`, which only producers without a sender thread use. Their next
+        # `send` then runs the engine itself, and clears the flag.
         self.sender_notified = False
         # Why the last record could not be appended yet, and whether it waits for memory or for metadata.
         self.why = ""

@@ -38,7 +38,7 @@ class BrokerConnection(NamedTuple):
     """Identifies one of the producer's connections to a broker."""
 
     node: int
-    lane: int  # A lane of the network client.
+    lane: int  # The number of the connection among those to this broker (a lane of `NetworkClient`).
 
 
 class DeliveryFailures(msgspec.Struct):

@@ -140,7 +140,8 @@ class ProducerEngine:
         # Whether the client has an instance id, and whether its pushes have ended. A change wakes the calls
         # that wait for it.
         self._telemetry_progress = (False, False)
-        # Set by threads of the application, and cleared by the next step.
+        # Flags that threads of the application set, and that the next step clears. This step connects to a
+        # broker, or pushes the metrics for the last time.
         self.wants_connection = False
         self.begins_close = False
 
@@ -370,7 +371,7 @@ class ProducerEngine:
         if not batch.sealed:
             with self.records.guard:
                 self.records.seal(batch)
-        if not batch.count:  # After Ctrl-C a batch may have no record.
+        if not batch.count:  # Ctrl-C interrupted the append of its first record.
             queue.waiting.remove(batch)
             self.responses.end_batch(batch)
             self.schedule.reschedule(queue)

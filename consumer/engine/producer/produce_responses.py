@@ -118,7 +118,8 @@ class ProduceResponses:
         else:
             self._metadata.look_up(batch.partition.topic)
         if response.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            batch.queue.epoch_accepted = False  # The topic may have been re-created with the same name.
+            # The topic may have been re-created. The new log does not contain a batch of this epoch yet.
+            batch.queue.epoch_accepted = False
 
     def _error(
         self, batch: ProducerBatch, response: PartitionProduceResponse, index: int = -1

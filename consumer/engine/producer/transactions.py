@@ -137,7 +137,7 @@ class TransactionManager:
         self._new: set[TopicPartition] = set()
         self._added: set[str] = set()
         self._offsets: dict[GroupMetadata, dict[TopicPartition, tuple[int, int | None, str]]] = {}
-        self._offsets_until: int | None = None  # Deadline of the offsets.
+        self._offsets_until: int | None = None  # Time (ms) at which the offsets time out.
         # Topic -> the topic id of the offsets of this transaction. If a topic is re-created during the
         # transaction, its offsets are therefore not committed for the new topic (KIP-1319).
         self._topic_ids: dict[str, UUID] = {}

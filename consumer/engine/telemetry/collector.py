@@ -48,7 +48,8 @@ class MetricsCollector:
     def __init__(self, start_ns: int) -> None:
         """Create a collector; sums count from the time `start_ns`, in nanoseconds since 1970."""
         self._start_ns = start_ns
-        # The value and the time of each sum in the last push, and in the push before it.
+        # Metric -> (value, time in ns) of each sum in the last push, for the changes in the next push, and in
+        # the push before it, for `restore`.
         self._sums: dict[_Key, tuple[float, int]] = {}
         self._previous_sums: dict[_Key, tuple[float, int]] = {}
 

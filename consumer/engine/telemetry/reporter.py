@@ -4,7 +4,8 @@ Rules:
 
 * Requests go to a broker with a ready connection, and to the same broker as long as it is ready. If there is
   none, the request waits for the next event of a connection. No connection is opened for telemetry.
-* A broker that does not advertise both APIs ends the pushes without a request, as in Java.
+* If a broker lacks GetTelemetrySubscriptions or PushTelemetry, no request is sent, and no more metrics are
+  pushed, as in Java.
 * Nothing that goes wrong here concerns the application: errors are logged, and end or delay the pushes.
 * Close waits for the response to the last push for at most `CLOSE_MS`.
 * A payload that is larger than `telemetry.max.bytes` is not sent. A codec that the broker has rejected, or
@@ -190,7 +191,7 @@ class ClientTelemetry:
         subscription = push.subscription
         try:
             codec, payload = self._payload(subscription)
-        except Exception:  # A fault here must not end the client.
+        except Exception:  # An error in the encoding of metrics must not end the client.
             log.exception("the metrics could not be encoded; no metrics are pushed")
             self._apply(Disabled())
             return

@@ -75,7 +75,7 @@ class Subscription(msgspec.Struct, frozen=True):
     accepted_codecs: tuple[int, ...]
     max_bytes: int
     is_delta: bool
-    # Prefixes of the names of metrics.
+    # Prefixes of the names of the metrics that the broker wants.
     metrics: frozenset[str]
 
     def selects(self, name: str) -> bool:
@@ -117,7 +117,10 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Disabled(msgspec.Struct, frozen=True):
-    """The broker does not support client telemetry, or responds with nonsense."""
+    """No more metrics can be pushed.
+
+    The broker does not support client telemetry or has sent no instance id, or the encoding has failed.
+    """
 
 
 class CloseBegan(msgspec.Struct, frozen=True):
