@@ -1,4 +1,4 @@
-"""The state of one client connection in the broker's machine."""
+"""The state of one client connection in the broker's state machine."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Clock:
 
 
 class Shell:
-    """The I/O of a running broker: it passes events to the machine, and performs the machine's actions."""
+    """The I/O of a running broker: it passes events to the state machine, and performs its actions."""
 
     def __init__(
         self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, observers: list[Observer]
@@ -73,15 +73,15 @@ class Shell:
         self._timer_deadline: int | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         # The delay in seconds that `Server.slow` set, and the delayed responses, each with the event loop's
-        # time at which the machine returned it.
+        # time at which the state machine returned it.
         self._delay = 0.0
         self._delayed: deque[tuple[float, SendFrame]] = deque()
         self._delay_timer: asyncio.TimerHandle | None = None
 
     def step(self, event: Event) -> None:
-        """Apply an event to the machine, and perform the actions that it returns.
+        """Apply an event to the state machine, and perform the actions that it returns.
 
-        For each response that the connection could send immediately, the machine is stepped with
+        For each response that the connection could send immediately, the state machine is stepped with
         `ResponseSent`.
         """
         events = deque([event])
@@ -142,7 +142,7 @@ class Shell:
             connection.close()
 
     def set_timer(self) -> None:
-        """Set the timer to the next deadline of the machine."""
+        """Set the timer to the next deadline of the state machine."""
         deadline = None if self._is_closing else next_deadline(self.broker)
         if deadline == self._timer_deadline:
             return

@@ -234,7 +234,7 @@ class SocketConnection(asyncio.Protocol):
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for the broker, because one of its requests is not answered yet."""
-        if self._is_full:  # The broker waits until the client reads a response.
+        if self._is_full:  # The client is not waiting: the broker waits until the client reads.
             return False
         return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
 

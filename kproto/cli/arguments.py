@@ -443,7 +443,7 @@ def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(
-            # The rest of the text may be a password, as in alice:PASSWORD.
+            # The text may contain a password, as in alice:PASSWORD.
             f"{_without_value(text)!r} is not NAME=VALUE, such as group.initial.rebalance.delay.ms=0"
         )
     return name, value

@@ -25,7 +25,7 @@ _RELEASES = {
 # Release of Kafka -> the number of its first metadata.version, if it is not 0. Kafka 4 has dropped 3.3-IV0 to
 # 3.3-IV2, so 3.3-IV3 has level 7.
 _FIRST = {"3.3": 3}
-# The other features -> the releases that raised their level by one (Feature.defaultLevel).
+# Each feature except metadata.version -> the releases that raised its level by one (Feature.defaultLevel).
 _RAISED = {
     "kraft.version": ("3.9",),
     "transaction.version": ("4.0", "4.0"),

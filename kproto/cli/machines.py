@@ -1,6 +1,6 @@
 """All state machines by name, for `kproto show` and for the documentation that draws them.
 
-A machine is a `Table`, or the `Edges` between states. Its module is imported only when the machine is drawn.
+A state machine is a `Table`, or the `Edges` between states. Its module is imported only when it is drawn.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..machine import Drawing, draw, draw_edges
 
-# Name -> the module of a machine, and the name of its `Table` or `Edges` in the module.
+# Name -> the module of a state machine, and the name of its `Table` or `Edges` in the module.
 MACHINES: Final[Mapping[str, tuple[str, str]]] = {
     # The group coordinator and the group member of the classic protocol, and the transaction coordinator.
     "coordinator": ("kproto.group.classic.coordinator.table", "TABLE"),
@@ -37,7 +37,7 @@ MACHINES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def drawing_of(name: str) -> Drawing:
-    """Return the states and transitions of a machine, and the cells if the machine is a `Table`."""
+    """Return the states and transitions of a state machine, and the cells if it is a `Table`."""
     module, attribute = MACHINES[name]
     machine: Any = vars(import_module(module))[attribute]
     return draw(machine) if attribute == "TABLE" else draw_edges(machine)

@@ -137,7 +137,7 @@ def _json(quotas: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def _names(entity: ClientQuotaEntity) -> dict[str, str | None]:
-    """Return the names of an entity by type. None is the default of the type, as in Kafka's requests."""
+    """Return the names of an entity by type. None stands for the default entity of a type."""
     return {kind: name or None for kind, name in entity.names().items()}
 
 

@@ -33,9 +33,9 @@ _MATRICES = {
     "stop-the-world": ("members",),
     "race": (),
 }
-# The error text for a parameter that is given with a list of stories.
+# The error text for a parameter of a command that lists scenarios.
 ONE_STORY = "a single story, such as S1-20, takes parameters"
-FORMS = ("--requests", "--html", "--svg")  # The output forms of a single story.
+FORMS = ("--requests", "--html", "--svg")  # The output forms of a single scenario.
 
 
 def add(commands: Subparsers) -> None:
@@ -137,7 +137,7 @@ def _refuse(
     unsupported_forms: Sequence[str] = (),
     fixed: str = "",
 ) -> None:
-    """Raise ConfigError for a parameter or an output form that the story does not support."""
+    """Raise ConfigError for a parameter or an output form that the scenario does not support."""
     from ..scenarios.scenario import clients
 
     parameters = _parameters(options)

@@ -9,7 +9,7 @@ protocol.
 
 The engine sends requests and reports their responses. It runs the rebalance callbacks and commits offsets.
 The member decides when to join, to send a heartbeat, to revoke, to assign and to leave. The engine looks the
-coordinator up when the member asks for it: a member that needs a coordinator returns `FindCoordinator` at its
+coordinator up when the member requests it: a member that needs a coordinator returns `FindCoordinator` at its
 first subscription, and sends nothing before `CoordinatorFound`.
 
 The broker's interface: the embedded broker drives a `GroupCoordinator`. The broker passes requests to `step`

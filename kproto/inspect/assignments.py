@@ -415,7 +415,7 @@ def summary_lines(group: AssignorInput) -> list[str]:
 
 
 def _merge(outcomes: list[PartitionOutcome]) -> list[list[PartitionOutcome]]:
-    """Group outcomes of one topic: those in a group are equal except for the partition."""
+    """Group the outcomes of one topic that differ only in the partition."""
     groups: dict[tuple[object, ...], list[PartitionOutcome]] = {}
     for outcome in outcomes:
         key = (outcome.partition.topic, outcome.previous, outcome.owner, outcome.outcome, outcome.why)

@@ -154,7 +154,7 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
 def split(data: bytes) -> list[bytes]:
     """Split bytes into requests, if they consist only of requests with their sizes.
 
-    Otherwise, all bytes are returned as one request.
+    All other bytes are returned as one request.
     """
     frames: list[bytes] = []
     start = 0

@@ -32,11 +32,14 @@ svg { color: var(--ink) } svg text { font: 12px system-ui, sans-serif; fill: cur
 """
 _CURRENT = ".current { fill: var(--note); stroke-width: 3 }\n"
 _BOX_HEIGHT, _GAP, _ARC, _LINE = 30, 44, 32, 17
-_BOX_WIDTH, _LETTER = 190, 8.5  # The least width of a state's box and the mean width of a letter, in pixels.
+_BOX_WIDTH, _LETTER = (
+    190,
+    8.5,
+)  # In pixels: the least width of a box, the mean width of a character.
 
 
 def text(name: str, drawing: Drawing, width: int = 110) -> str:
-    """Return a machine as text: its states, transitions and cells. `width` is in characters."""
+    """Return a state machine as text: its states, transitions and cells. `width` is in characters."""
     kinds = f", {len(drawing.rows)} kinds of events" if drawing.rows else ""
     lines = [f"{name}: {len(drawing.columns)} states{kinds}", "", "Transitions"]
     for edge in drawing.edges:
@@ -74,9 +77,9 @@ def _describe(cell: DrawnCell) -> str:
 
 
 def picture(name: str, drawing: Drawing, current: str | None = None) -> str:
-    """Return the states and transitions of a machine as a complete SVG document.
+    """Return the states and transitions of a state machine as a complete SVG document.
 
-    `current` is the current state of a machine, which is highlighted.
+    The state `current` is highlighted.
     """
     positions = {state: index for index, state in enumerate(drawing.columns)}
     legend = [

@@ -124,7 +124,7 @@ def columns(value: Columns) -> str:
 
 
 def machine(value: Table[Any, Any]) -> str:
-    """Draw the states and transitions of a machine, and list its events below."""
+    """Draw the states and transitions of a state machine, and list its events below."""
     drawing = draw(value)
     rows = [(kind, meaning) for kind, meaning, _ in drawing.rows]
     picture = image(machines.picture("the machine", drawing), "states and transitions")
@@ -199,7 +199,7 @@ def metrics(value: Iterable[Any]) -> str:
 
 
 def _current(heading: str, machine_table: Table[Any, Any], state: str) -> str:
-    """Draw a machine with its current state, and list what each event would do in this state."""
+    """Draw a state machine with its current state, and list what each event would do in this state."""
     drawing = draw(machine_table)
     picture = image(machines.picture("the machine", drawing, state), f"the current state is {state}")
     reactions = table(

@@ -26,7 +26,7 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class RuleCell(NamedTuple):
-    """A cell that keeps a rule: the machine, the kind of event, and the state."""
+    """A cell that keeps a rule: the state machine, the kind of event, and the state."""
 
     machine: str
     kind: str

@@ -76,7 +76,7 @@ class _Drawing:
         self.diagram = diagram
         self.narrow = width <= NARROW
         self.left = 50 if self.narrow else 74
-        self.letter = 6.4 if self.narrow else 6.7  # The approximate width of a letter in pixels.
+        self.letter = 6.4 if self.narrow else 6.7  # The approximate width of a character in pixels.
         lanes = [*diagram.clients, *diagram.brokers]
         self.width = max(width, self.left + _LEAST * len(lanes))
         room = self.width - self.left

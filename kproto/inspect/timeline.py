@@ -48,7 +48,7 @@ Kind = Literal[
     "removed",
     # From this time until `resumed`, no request of the member arrives.
     "silent",
-    # Any other fault of a test.
+    # A test has injected a fault other than those above.
     "fault",
     # A fault ended.
     "resumed",

@@ -22,7 +22,7 @@ SESSION_MS, HEARTBEAT_MS, FETCH_WAIT_MS = 6_000, 1_000, 100
 CLIENT = "java"
 # The parameters of most scenarios of this module.
 USUAL: Final = ("client", "session_timeout_ms", "heartbeat_ms", "assignor", "members", "partitions")
-# Client -> the name of its error for FENCED_INSTANCE_ID. For other clients it is Java's exception.
+# Client -> the name of its error for FENCED_INSTANCE_ID. All other clients raise Java's exception.
 _FENCED: Final = {"librdkafka": "_FATAL", "sarama": "KError(82)", "kproto": "Fenced"}
 # The time in ms that the network round trips and the requests of a join may take in addition to a timeout.
 _SLACK_MS = 500

@@ -141,7 +141,7 @@ def _verdict(claim: ScenarioClaim) -> str:
 
 
 def _claim(run: ScenarioRun, claim: ScenarioClaim) -> str:
-    """Return the text of a claim. If it does not hold with changed parameters, the text names these."""
+    """Return the text of a claim. If the claim fails with changed parameters, the text names them."""
     if claim.holds or not run.changes:
         return claim.text
     return f"does not hold with {run.changes}: {claim.text}"

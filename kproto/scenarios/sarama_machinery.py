@@ -192,7 +192,7 @@ def consume_partition(run: ScenarioRun) -> None:
     for tp in (T0, T1):
         world.write("t", tp.partition, *["x"] * 10)
     machine, member = watched(world, topics=())
-    # Each call returns when both offsets and the leader are known.
+    # Each call of ConsumePartition returns when the newest and oldest offsets and the leader are known.
     for tp, start in ((T0, -1), (T1, -2)):
         member.assign({tp: start})
         world.run(1_000)

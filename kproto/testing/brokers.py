@@ -106,7 +106,7 @@ class BrokerMissing(KprotoError):
 def java() -> str:
     """Return the path of the `java` command, in JAVA_HOME or else on PATH.
 
-    Raises BrokerMissing if the machine has no `java` command.
+    Raises BrokerMissing if there is no `java` command.
     """
     home = os.environ.get("JAVA_HOME")
     command = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
@@ -303,7 +303,7 @@ def _process(order: Sequence[str], folder: str) -> Generator[tuple[subprocess.Po
 def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
     """Kill `process` and delete `folder` if the current process is killed within the block.
 
-    A separate watcher process does this.
+    A separate watcher process kills the process and deletes the folder.
     """
     order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
     quiet = subprocess.DEVNULL

@@ -217,7 +217,7 @@ class ModelDriver:
         self.connections.close()
 
     def _connect(self) -> None:
-        """Ask the bootstrap brokers for their API versions, one after the other, until one responds.
+        """Request the API versions of one bootstrap broker after the other, until one responds.
 
         Commands wait until a broker responds. Raises ConnectionFailed if no broker responds and no commands
         are left.

@@ -126,7 +126,7 @@ class Kafka:
     ) -> list[RecordMetadata]:
         """Write records, wait for their acknowledgement, and return their metadata.
 
-        Strings are encoded as UTF-8.
+        Keys and values that are strings are encoded as UTF-8.
 
         `timestamp` is in ms since 1970. Without `partition`, the key selects the partition.
         """

@@ -75,7 +75,7 @@ class ModelConnections:
         self.last_errors: dict[Address, str] = {}
 
     def request_api_versions(self, host: str, port: int) -> None:
-        """Ask a broker for its API versions; `offered` contains them after the response."""
+        """Request the API versions of a broker; `offered` contains them after the response."""
         self._connection_to(Address(host, port, BOOTSTRAP))
 
     def send(self, action: SendRequest) -> None:

@@ -136,7 +136,7 @@ def _continue_poll(state: JavaState, out: Out) -> bool:
 
 
 def _throw_from_poll(state: JavaState, error: tuple[str, str], out: Out) -> None:
-    """Throw one pending exception from poll; that of the heartbeat thread is thrown before any other."""
+    """Throw the pending exception `error` from poll, and reset the attribute that held it."""
     if state.heartbeat_exception is not None:
         state.heartbeat_exception = None
     elif state.pending_exception is not None:
@@ -355,7 +355,7 @@ def _finish_close_callback(state: JavaState, partitions: tuple[TopicPartition, .
 
 
 def _report_callback_error(state: JavaState, out: Out) -> bool:
-    """Report the listener's exception, if it raised one, and return whether it did."""
+    """Report the exception that the listener raised, if any; return whether there was one."""
     cause, state.callback_exception = state.callback_exception, None
     if cause is not None:
         out.append(c.Notify("error", *wrap_callback_error(cause)))
@@ -514,7 +514,7 @@ def _is_leave_open(state: JavaState) -> bool:
 
 
 def _finish_close(state: JavaState, out: Out) -> None:
-    """Close fetch sessions, run pending commit callbacks and end the consumer."""
+    """Close fetch sessions, run pending commit callbacks, and report that the consumer is closed."""
     if state.closed:
         return
     if state.release.closes_sessions:

@@ -332,7 +332,7 @@ class JavaState:
     # The result of groupMetadata(): the generation of the last completed join, even if the membership was
     # lost later.
     group_metadata: JavaGeneration = NO_GENERATION
-    # The first exception of the listener or the assignor in this rebalance.
+    # The first exception of the listener or the assignor in this rebalance, which poll throws.
     callback_exception: tuple[str, str] | None = None
     members: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     skip_assignment: bool = False

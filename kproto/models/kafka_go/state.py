@@ -146,7 +146,7 @@ class ReaderPhase(Enum):
     FIRST_OFFSET = "first"
     # ReadOffsets: the end of the log.
     LAST_OFFSET = "last"
-    # Conn.Seek requests both ends again.
+    # Conn.Seek: the start of the log again, then the end of the log again.
     SEEK_FIRST = "seek_first"
     SEEK_LAST = "seek_last"
     # Fetch is in flight.
@@ -157,7 +157,7 @@ class ReaderPhase(Enum):
     RESTART_BACKOFF = "before_start"
     # The reader backs off before the next Fetch.
     READ_BACKOFF = "before_read"
-    # The offset is out of range: ReadOffsets requests both ends.
+    # The offset is out of range. ReadOffsets: the start of the log, then the end of the log.
     RANGE_FIRST = "first_again"
     RANGE_LAST = "last_again"
     ENDED = "ended"

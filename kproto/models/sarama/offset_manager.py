@@ -125,7 +125,7 @@ class OffsetManager(Routine):
         self.waiting: deque[Routine] = deque()
         # The number of flushes in progress in the current generation.
         self.readers = 0
-        # The routine that changes the generation when these flushes have ended.
+        # The routine that changes the generation when the flushes in progress are complete.
         self.writer: Routine | None = None
         self.writing = False  # Whether the generation is changing. No flush starts while it changes.
         self.locked_out: list[Flush] = []

@@ -71,7 +71,7 @@ class PartitionConsumer(Subscriber):
         self.feeder = Feeder(self)
 
     def close(self) -> None:
-        """Request that both goroutines end (AsyncClose). Each of them ends when it next runs."""
+        """Make the dispatcher and the feeder end when they next run (AsyncClose)."""
         if not self.dying:
             self.dying = True
             self.client.wake(self.dispatcher, "check")

@@ -45,7 +45,8 @@ A = CoordinatorRequestState
 class CoordinatorRequest(Routine):
     """One request to the coordinator.
 
-    At its end `caller` is woken with the signal "response", which carries the response or a GoError.
+    When the request is complete, `caller` is woken with the signal "response", which carries the response or
+    a GoError.
     """
 
     __slots__ = ("caller", "consumer", "error", "request")

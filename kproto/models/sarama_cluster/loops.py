@@ -1,6 +1,6 @@
 """The loops that run concurrently with sarama-cluster's main loop (v2.1.15).
 
-In consumer.go they are hbLoop, twLoop and cmLoop. When one loop ends, the consume cycle and all its other
+The loops are hbLoop, twLoop and cmLoop of consumer.go. When one loop ends, the consume cycle and its other
 loops end.
 
 * The first heartbeat is sent one interval after the join. NOT_COORDINATOR and REBALANCE_IN_PROGRESS end the

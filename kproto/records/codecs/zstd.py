@@ -123,7 +123,7 @@ def _blocks(package: Any, data: memoryview) -> Iterator[bytes]:
                 yield block
     except package.ZstdError as error:
         raise CodecError(str(error)) from None
-    _check_complete(data)  # The package reads a cut frame to the end of the data, without an error.
+    _check_complete(data)  # zstandard reads a truncated frame to the end of the data, without an error.
 
 
 @cache

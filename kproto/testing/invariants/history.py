@@ -206,7 +206,7 @@ def what_commit_reported_is_committed(world: World) -> None:
 def a_commit_costs_no_partition(world: World) -> None:
     """I2: a member does not lose its partitions because of the response to a commit.
 
-    A member that the coordinator has fenced is exempt, because it has to give up its partitions.
+    A member that the coordinator has fenced is exempt, because it has lost its partitions.
     """
     for name, history in histories(world):
         fenced = False

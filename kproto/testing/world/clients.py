@@ -191,7 +191,7 @@ class Client:
     def plan(self) -> None:
         """Schedule the next tick.
 
-        A subclass calls this method after each call that may have changed the engine's deadline.
+        Subclasses call `plan` whenever the deadline of the engine may have changed.
         """
         if not self.alive:
             return

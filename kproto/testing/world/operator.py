@@ -212,8 +212,8 @@ class Operator(NetworkExchange):
 
         The connections of the broker break, and its partitions and groups move to another broker that is up.
 
-        If no other broker is up, they stay on the stopped broker until a broker starts, and move to that
-        broker.
+        If no other broker is up, the partitions and groups stay on the stopped broker until a broker starts,
+        and move to that broker.
         """
         self._check_node(node)
         if self.brokers.pop(node, None) is None:

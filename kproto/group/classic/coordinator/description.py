@@ -28,7 +28,7 @@ from .state import ClassicGroup, ClassicGroupState, GroupContext
 # The operations that a broker without an authorizer reports as authorized: READ, DELETE, DESCRIBE,
 # DESCRIBE_CONFIGS and ALTER_CONFIGS. Bit n stands for the operation with code n in Kafka's AclOperation.
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-# Kafka's value of `authorized_operations` if the request does not ask for the operations.
+# Kafka's value of `authorized_operations` if a request leaves the operations out.
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
 _NOT_FOUND_VERSION: Final = 6  # DescribeGroups, KIP-1043

@@ -193,9 +193,9 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
         # A cooperative static member that was removed from the group and accepted again keeps
-        # `revoked_since_assignment`. The leader took the owned partitions from the member's last JoinGroup.
-        # The member has revoked some of these partitions since. If they are not assigned to it again, they
-        # have no owner.
+        # `revoked_since_assignment`, so that it can rejoin below. The leader knows only the partitions that
+        # the member owned in its last JoinGroup. If the member revoked some of them afterwards, and they are
+        # not assigned to it again, these partitions have no owner until a rejoin.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False

@@ -91,7 +91,7 @@ def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Drop the released partitions from `owned`; release the rest, or leave the group if none remain."""
+    """Drop the released partitions from `owned`; release those that remain, or leave the group."""
     finish_release(member)
     _release_all_or_leave(member, UNSUBSCRIBED, now, out)
 
