@@ -40,7 +40,7 @@ def to_json(value: Any) -> Any:
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case Decimal():
             return format(value, "f")
-        case date() | time():  # A datetime is a date, too.
+        case date() | time():  # Also matches datetime, a subclass of date.
             return value.isoformat().replace("+00:00", "Z")
         case UUID():
             return str(value)

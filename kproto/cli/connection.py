@@ -39,7 +39,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     """Add the options of a connection: the cluster, its security, a timeout and JSON as output."""
     parser.add_argument(
         "--bootstrap",
-        "--bootstrap-server",  # The name in Kafka's own tools.
+        "--bootstrap-server",  # The name of this option in Kafka's tools.
         required=True,
         metavar="HOST:PORT",
         help="one or more brokers of the cluster, separated by commas",

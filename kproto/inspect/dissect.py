@@ -160,7 +160,7 @@ def split(data: bytes) -> list[bytes]:
     start = 0
     while start < len(data):
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-        # A request header has at least 8 bytes.
+        # A request has a size of 4 bytes, and a header of at least 8 bytes.
         if not start + 12 <= end <= len(data):
             return [data]
         frames.append(data[start:end])
@@ -351,7 +351,7 @@ def _internal_lines(topic: str, record: Record) -> list[str]:
 def _fault_of_records(data: bytes, most: int) -> tuple[int, RecordError | None]:
     """Decode about `most` records of a record set; return how many may still be decoded, and the first error.
 
-    The headers of all batches are read.
+    The headers of all batches are checked, even if enough records have been decoded.
     """
     from ..records import batches
     from ..records.record_stream import record_lists

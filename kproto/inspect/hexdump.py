@@ -67,7 +67,7 @@ _AMBIGUOUS = (
         r"0x[0-9A-Fa-f]{3,}\W[^$]*?0x[0-9A-Fa-f]{3,}",
         "words have an unknown byte order; print bytes, or use --form hex for big-endian words",
     ),
-    # Of the tools, only od -An begins each row with a single space.
+    # Words that od -An has printed: no other tool begins each row with a single space.
     (
         r"\A(?: (?:[0-9a-f]{4}|[0-9a-f]{8}|[0-9a-f]{16}))+\s*$(?:\n .*)+\s*\Z",
         "od prints words in the byte order of the machine; call od -tx1, or use --form hex",
@@ -76,7 +76,7 @@ _AMBIGUOUS = (
         r"\A[\s,\[({]*0b[01]{8}\b|\A(?=[0\s]*1)[01\s]{48,}\Z",
         "the digits may be bits or hex; print hex, or use --form hex",
     ),
-    # Lua and Haskell print \39 for the byte that C prints as \047.
+    # Escapes that may be octal or decimal: Lua and Haskell print \39 for the byte that C prints as \047.
     (
         r"(?<!\\)(?:\\\\)*\\(?:[1-9][0-9](?![0-9])|[89])",
         "the escapes may be decimal or octal; print hex, or use --form string for octal",

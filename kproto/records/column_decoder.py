@@ -388,7 +388,7 @@ def _slice(
     size += start
     if not np.array_equal(size, end):
         return False
-    used = shortest + 1  # The attributes byte follows the length.
+    used = shortest + 1  # The length, and the attributes byte after it.
     window >>= used << 3
     timestamp, width = short_varints(window)
     np.minimum(shortest, width, out=shortest)

@@ -106,7 +106,7 @@ def interval(run: ScenarioRun) -> None:
     except ConfigError as error:
         refused = str(error)
     run.result("left out, 0", [plain, zero])
-    # ConfigDef's text in kafka-clients 4.3.1.
+    # The error text of ConfigDef in kafka-clients 4.3.1.
     java = "Invalid value -1 for configuration auto.commit.interval.ms: Value must be at least 0"
     run.result("-1, Java throws", f"ConfigException: {java}")
     run.result("-1, kproto raises", refused)

@@ -61,7 +61,7 @@ class Frames:
         """
         if self._broken is not None:
             raise self._broken
-        if not self._held and type(data) is bytes:  # Most chunks are one whole frame.
+        if not self._held and type(data) is bytes:  # The fast path: most chunks are one whole frame.
             size = len(data) - _SIZE.size
             if 0 <= size <= self.max_size and _SIZE.unpack_from(data)[0] == size:
                 self._passed += len(data)

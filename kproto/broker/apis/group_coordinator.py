@@ -50,7 +50,7 @@ def send_to_coordinator(broker: Broker, call: Call) -> Result:
         request=call.request,
         version=call.version,
         client_id=call.envelope.header.client_id or "",
-        # Java formats an InetAddress without a host name as `/127.0.0.1`.
+        # DescribeGroups shows the host as Java formats an InetAddress without a host name: `/127.0.0.1`.
         client_host=f"/{call.host}",
         random_id=str(call.random_id),
     )

@@ -61,7 +61,7 @@ EDGES: Final[machine.Edges[JavaMemberState]] = {
 class BlockedOn(Enum):
     """The event that the application's thread waits for inside its call."""
 
-    # The application is in no call.
+    # No call of the application is in progress.
     NOTHING = "nothing"
     # Poll waits for records, a join or a coordinator, until its timeout expires.
     POLL = "polling"

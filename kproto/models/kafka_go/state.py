@@ -57,7 +57,7 @@ class ConsumerGroupPhase(Enum):
     FETCHING_OFFSETS = "fetching"
     # The generation is running.
     RUNNING = "running"
-    # One goroutine has ended. The others still have to end.
+    # The generation ends: one of its goroutines has ended, and the other goroutines still have to end.
     ENDING = "ending"
     # FindCoordinator for LeaveGroup is in flight.
     FINDING_TO_LEAVE = "leave_finding"

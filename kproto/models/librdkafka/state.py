@@ -179,7 +179,7 @@ class TopparFetchState(Enum):
     """rktp_fetch_state of a partition."""
 
     NONE = "none"
-    # The partition waits for the timer before ListOffsets.
+    # The partition waits for a timer, after which ListOffsets is sent.
     OFFSET_QUERY = "offset query"
     # ListOffsets is in flight.
     OFFSET_WAIT = "offset wait"
@@ -341,7 +341,7 @@ class OffsetCommitOp:
 
     offsets: dict[TopicPartition, FetchPos]
     token: object = None
-    # Whether the application waits for the result.
+    # Whether the result of the commit is reported to the application.
     reply_to_application: bool = False
     # The time at which a deferred commit fails if the coordinator is still unknown.
     deferred_until: int | None = None
@@ -429,7 +429,7 @@ class LibrdkafkaState:
     )
     internal_ops: deque[InternalOp] = field(default_factory=deque[InternalOp])
     partitions: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
-    # Partitions with a `query_at` or `retry_at`.
+    # Partitions with a deadline in `query_at` or `retry_at`, so that `step` need not search all partitions.
     waiting_toppars: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
 
     # Times at which the timers elapse. None means that the timer is not running.

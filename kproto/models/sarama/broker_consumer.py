@@ -434,7 +434,7 @@ def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> No
 def _handle_result(consumer: BrokerConsumer, child: Subscriber, result: GoError) -> None:
     from_replica, child.preferred = child.preferred, None
     if result is errors.TIMED_OUT:
-        del consumer.subscriptions[child]  # The partition's feeder subscribes again.
+        del consumer.subscriptions[child]  # The feeder of the partition will subscribe it again.
         return
     if result.code == ErrorCode.OFFSET_OUT_OF_RANGE and from_replica is None:
         child.report_error(result)

@@ -68,7 +68,7 @@ def _end_of_frame(data: memoryview, at: int, flags: int) -> int:
         last, kind = head & 1, head >> 1 & 3
         # A block of kind 1 is one repeated byte; other blocks have as many bytes as their header says.
         at += 3 + (1 if kind == 1 else head >> 3)
-    return at + (flags & 4)  # A checksum has four bytes.
+    return at + (flags & 4)  # The flag of the checksum is 4, which is also its size.
 
 
 def decompress_into(data: memoryview, out: memoryview) -> int:
