@@ -169,7 +169,7 @@ class ClientMetricsManager:
     def instance(
         self, instance_id: UUID, conn: int, attributes: Mapping[str, str], now: int
     ) -> ClientMetricsInstance:
-        """Return the instance of a client, which is created if it is unknown, expired or outdated."""
+        """Return the instance of a client. Create the instance if it is unknown, expired or outdated."""
         instance = self._instances.get(instance_id)
         if instance is not None and instance.expires_at <= now:
             instance = None

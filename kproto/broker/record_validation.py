@@ -25,9 +25,9 @@ from ..records.record_stream import record_lists
 from .settings import Settings
 from .topics import Topic
 
-# The maximum number of records in a compressed batch, unless the batch has at least seven bytes (the size of
-# the smallest record) for each of them. Decoding so many records takes 0.1 s. Kafka has no such limit.
-# Producers split a batch that this broker rejects because of this limit.
+# The maximum number of records in a compressed batch that has less than seven bytes (the size of the smallest
+# record) per record. Decoding so many records takes 0.1 s. Kafka has no such limit. If this broker rejects a
+# batch because of the limit, the producer splits the batch.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
 # This number, multiplied by the maximum number of records in a compressed batch, is the maximum number of

@@ -86,8 +86,8 @@ class Settings:
     connections_max_reauth_ms: int = _setting(0, Integer(32, 0))
     # The interval in ms at which expired delegation tokens are removed.
     delegation_token_expiry_check_interval_ms: int = _setting(3_600_000, Integer(64, 1))
-    # The time in ms from the creation or the last renewal of a delegation token to its expiration, and the
-    # time after which the token cannot be renewed.
+    # Two times in ms of a delegation token: from its creation or last renewal to its expiration, and from its
+    # creation to the latest expiration that a renewal can set.
     delegation_token_expiry_time_ms: int = _setting(86_400_000, Integer(64, 1))
     delegation_token_max_lifetime_ms: int = _setting(604_800_000, Integer(64, 1))
     # The key from which the passwords of delegation tokens are derived. Without it, there are no tokens.

@@ -197,7 +197,7 @@ def _alter(options: argparse.Namespace) -> int:
 
 
 def _done(entity: ClientQuotaEntity) -> str:
-    """Return the line of kafka-configs about a change, which names only the first type of the entity."""
+    """Return what kafka-configs prints for a change. The text names only the first type of the entity."""
     [(kind, name), *_] = entity.names().items()
     plural = next(key for key, value in _TYPES.items() if value == kind)
     if not name:

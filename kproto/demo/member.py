@@ -1,4 +1,4 @@
-"""One member of the demo's group, which runs in its own process so that it can be killed.
+"""One member of the demo's group, in a process of its own so that it can be killed.
 
 The member sends the events of the group (`GroupEvent`) and the records that it reads (`ReadBatch`) to its
 parent process through a pipe. The parent sends "stop" when all records have been read. Times are in ms since
@@ -90,7 +90,7 @@ def run(pipe: Connection, name: str, options: MemberOptions) -> None:
 
 
 class _Slow(RebalanceListener):
-    """The rebalance listener of a member, which delays the release of revoked partitions."""
+    """A rebalance listener that delays the release of revoked partitions."""
 
     def __init__(self, name: str, pipe: Connection, release_ms: int) -> None:
         self.name, self.pipe, self.release_ms = name, pipe, release_ms

@@ -175,7 +175,7 @@ def to_plan(assigned: Assigned) -> Plan:
 def answer_assign(clock_us: Callable[[], int]) -> Callable[[Question], Answer]:
     """Return the function that answers one line of `kproto assign --json --lines`.
 
-    `clock_us` measures the run time of the assignor in microseconds, which the answer contains as `micros`.
+    `clock_us` returns a time in microseconds. The answer contains the run time of the assignor as `micros`.
     """
 
     def answer(question: Question) -> Answer:

@@ -91,9 +91,8 @@ _CAST = re.compile(
 _SUFFIX = re.compile(r"(?<=[0-9A-Fa-f])_?[ui]8\b")
 _QUOTED_HEX = re.compile(r"""[\w.\s=:({\[]*["']([0-9A-Fa-f\s]+)["'](?:,\s*["']hex["'])?[\s);\]}]*""")
 _BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]()\"'<>-]")
-# A text of at least `_TYPED` characters is treated as mistyped hex if at most every `_RARE`th character is
-# something other than a digit or a letter from a to f. Two in a million base64 texts of that length fulfil
-# this condition.
+# A text of at least `_TYPED` characters is treated as mistyped hex if at most one in `_RARE` characters is
+# not a hex digit. Two in a million base64 texts of that length fulfil this condition.
 _TYPED = 12
 _RARE = 8
 _LITERAL = re.compile(r"""(?<![\w\\])(br?|B|u8|\$|@)?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL)

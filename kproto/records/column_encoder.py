@@ -67,8 +67,8 @@ def encode_columns(
     at most `max_bytes` bytes before compression, or a single larger row. With a producer id, sequence numbers
     continue from `base_sequence`.
 
-    Raises `EncodeError` for columns of different lengths, for keys and values that are neither bytes, strings
-    nor null, `ConfigError` for an unknown codec, and `MissingExtra` if the codec's package is missing.
+    Raises `EncodeError` for columns of different lengths, and for keys and values that are neither bytes nor
+    strings nor null. Raises `ConfigError` for an unknown codec, and `MissingExtra` if its package is missing.
     """
     encoded: list[bytes] = []
     for batch in unnumbered(

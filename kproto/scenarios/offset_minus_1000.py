@@ -58,7 +58,7 @@ def _printed(offset: int) -> str:
 
 
 def _printed_assignment(offset: int | None) -> str:
-    """Return the line that the program prints for its assignment, which is empty if nothing is assigned."""
+    """Return the line that the program prints for its assignment, or "" if nothing is assigned."""
     return "" if offset is None else f"[{_printed(offset)}] <nil> {offset}"
 
 

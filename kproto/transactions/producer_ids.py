@@ -116,8 +116,9 @@ def wait_for_completion(
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
     """Return whether a producer may take the transactional id.
 
-    A producer may take the transactional id if its request has no producer id, the current producer id, or
-    the previous producer id with the last epoch, after which the current producer id replaced it.
+    A producer may take the transactional id if its request has no producer id, or the current producer id.
+    The previous producer id is also accepted, but only with its last epoch: then the producer did not receive
+    the response with the current producer id.
     """
     return (
         identity is None

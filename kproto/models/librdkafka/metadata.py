@@ -64,7 +64,7 @@ def refresh_for_join(state: LibrdkafkaState, out: Out) -> bool:
 
 
 def request_assignor_metadata(state: LibrdkafkaState, topics: list[str], to: Address, out: Out) -> None:
-    """Request metadata of all members' topics, which the leader assigns, from the coordinator."""
+    """Request the metadata of all members' topics from the coordinator: the leader assigns these topics."""
     send_request(state, to, metadata_request(topics), out, FOR_PLAN)
 
 

@@ -292,7 +292,7 @@ class ClusterConsumer(Routine):
     # -- loops
 
     def on_loop_ended(self, loop: CycleLoop) -> None:
-        """Handle the end of a loop, which ends the cycle."""
+        """Record that a loop has ended, and end the cycle."""
         self.loops.remove(loop)
         if self.state is S.CONSUMING:
             self.wind_up()

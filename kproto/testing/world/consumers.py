@@ -500,7 +500,7 @@ class Consumer(EngineClient):
     def _request(
         self, event: Callable[[object], ev.Event], kind: str | None, limit: int, *, ending: bool = False
     ) -> object:
-        """Pass `event(token)` to the engine and return the token, which must be done within `limit` ms."""
+        """Pass `event(token)` to the engine, and return the token. `done` must have it within `limit` ms."""
         token = self.world.next_token()
         self.deadlines[token] = self.world.now + limit
         if ending:
