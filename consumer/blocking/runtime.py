@@ -47,7 +47,8 @@ class BlockingRuntime(Runtime):
         self._claim = _Claim()
         # Future -> the lock with which a thread waits for it.
         self._future_locks: dict[Future[Any], threading.Lock] = {}
-        self._completing: set[int] = set()  # Ids of the threads that are running callbacks of futures.
+        # Ids of the threads that are running callbacks of futures, in which calls that wait are rejected.
+        self._completing: set[int] = set()
         self._actions: deque[NetworkAction] = deque()
         # The time (ms) at which the engine's thread wakes by itself: 0 while it is awake, None if only an
         # event can wake it.

@@ -65,7 +65,8 @@ class ClientCore(Generic[Options]):
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
         self._retry_times: tuple[int, dict[int, int]] = (0, {})
         self.partitions = SubscriptionState(self.clock)
-        # Topic -> the newest topic id that a broker has sent. The entry of a deleted topic is kept.
+        # Topic -> its newest id, which a broker sent or `local_id` returned. The entry of a deleted topic is
+        # kept, so that a re-created topic is recognized.
         self.topic_ids: dict[str, UUID] = {}
         self.group_status = GroupStatus()
         self.actions: list[Action] = []

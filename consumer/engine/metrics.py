@@ -74,7 +74,10 @@ def avg_max(
 def meter(
     define: partial[MetricDefinition], name: str, unit: str, description: str, *, counts: bool = True
 ) -> tuple[MetricDefinition, ...]:
-    """Return the metrics for a rate and a total: of the number of values, or of their sum if not `counts`."""
+    """Return the metrics for a rate and a total.
+
+    They measure the number of a sensor's values or, if `counts` is false, the sum of the values.
+    """
     rate, total = (Measure.COUNT_RATE, Measure.COUNT) if counts else (Measure.RATE, Measure.TOTAL)
     return (
         define(f"{name}-rate", measure=rate, unit=f"{unit}/s", description=description),

@@ -299,7 +299,7 @@ class PollOperations:
         self._commits: deque[dict[TopicPartition, CommittedOffset]] = deque()
         if self._interceptors:
             self.engine.committer.reported_commits = self._commits
-        # The first offset of each partition whose records are being deserialized.
+        # Partition -> the first offset of its records that are being deserialized.
         self._deserializing: dict[TopicPartition, int] = {}
 
     # ---- polls and iterations

@@ -43,7 +43,7 @@ class SendHooks:
         self._interceptors = operations.options.interceptors
         # Whether a serializer may return an awaitable.
         self._awaits = operations.runtime.awaits_callbacks
-        # Topic -> (its route, all its partitions, those with a leader).
+        # Topic -> (its route, all its partitions, those with a leader), for later calls of the partitioner.
         self._partitions: dict[str, tuple[TopicRoute, range, list[int]]] = {}
 
     async def send(

@@ -28,7 +28,7 @@ from .registry import Reference, Registry, Schema, SchemaId
 from .subjects import RequestedOnce, SubjectNameStrategy, checked_part, require_kind, subject_of, topic_name
 from .wire_format import encoded_id, split
 
-# A schema id and the parsed schema.
+# What a serializer needs to encode the values of a subject: a schema id and the parsed schema.
 _Writer: TypeAlias = tuple[SchemaId, Any]
 
 

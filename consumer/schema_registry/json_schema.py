@@ -98,10 +98,10 @@ class _Decoder(Generic[T]):
 class JsonSchemaDeserializer(_Decoder[T]):
     """Converts JSON to dicts and other Python objects, or to objects of a given type.
 
-    The JSON must fit `reader_schema`, a JSON Schema that refers to `references`, or without `reader_schema`
-    the schema of its writer. With `validate=False` the JSON is not checked, and no writer's schema is
-    requested. `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec` supports.
-    For keys, set `part` to "key". Needs the extra `jsonschema`.
+    The JSON must fit `reader_schema`, a JSON Schema that may refer to `references`. Without `reader_schema`
+    it must fit the schema of its writer. With `validate=False` the JSON is not checked, and no writer's
+    schema is requested. `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec`
+    supports. For keys, set `part` to "key". Needs the extra `jsonschema`.
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:

@@ -62,7 +62,10 @@ class NoSuchSchema(RegistryFailed):
 
 
 class Reference(NamedTuple):
-    """A reference of a schema to a registered one: to `version` of `subject`, under `name`."""
+    """A reference to a registered schema: the version `version` of `subject`.
+
+    In the schema that contains the reference, the registered schema has the name `name`.
+    """
 
     name: str
     subject: str

@@ -64,7 +64,7 @@ class Security:
     username: str | None = None
     password: Secret | None = None
     extensions: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    # Whether user name and password are a delegation token.
+    # Whether user name and password are the id and the HMAC of a delegation token (KIP-48).
     by_token: bool = False
     tls: Tls | None = None
     tokens: TokenSource | None = None

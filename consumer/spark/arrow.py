@@ -43,7 +43,7 @@ Aborted: TypeAlias = tuple[tuple[int, int], ...]
 # a busy machine).
 ROWS = 50_000
 
-_MAGIC_AT = 16  # The position of the magic byte in a batch and in a message.
+_MAGIC_AT = 16  # The offset (bytes) of the magic byte in a record batch, and in an older message.
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 

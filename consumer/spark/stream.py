@@ -182,7 +182,7 @@ class Planner:
         self._is_selected = None if options.choice is None else partition_filter(options.choice)
         self._batch_at: float | None = None
         # The logs that have a new leader and were not truncated, each as (previous epoch, current epoch,
-        # position).
+        # position). While these stay the same, the log is not checked again.
         self._untruncated: dict[TopicPartition, tuple[int, int, int]] = {}
         self._group = LagGroup(self.logs, options.commit_group_id, clock)
 

@@ -71,7 +71,7 @@ class AdminEngine:
         self.network.on_throttled = self._throttled
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
         self.runner = PlanRunner(self.network, self.clock, backoff.after)
-        # The tokens of the calls of close that wait for the last push, and when (ms) they stop waiting.
+        # The tokens of `Close` events. `Done` follows after the last push, or at `_close_ends_at` (ms).
         self._closes: list[object] = []
         self._close_ends_at = NEVER
         self.telemetry: ClientTelemetry | None = None

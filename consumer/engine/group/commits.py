@@ -703,7 +703,7 @@ class Committer:
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
     """Return the offset to commit of each partition, with its leader epoch and metadata.
 
-    The offset is the processed or the stored one. For a partition without processed records whose start
-    offset a reset policy chose, the result has the committed offset instead.
+    The offset is the processed or the stored one. If a reset policy chose the start offset of a partition,
+    and none of its records was processed since then, the result has the partition's committed offset instead.
     """
     return {partition: state.offset_to_commit for partition, state in states.items()}

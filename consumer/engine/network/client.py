@@ -121,11 +121,12 @@ class NetworkClient:
         self.finished: list[Call] = []
         # Called with the text of a report about throttling.
         self.on_throttled: Callable[[str], None] = lambda why: None
-        # Called when new metadata may show that a broker has failed.
+        # Called when the owner has to refresh the metadata, which may show that a broker has failed.
         self.on_liveness_check: Callable[[], None] = lambda: None
         # `on_broken(address, lane, why)` is called when a broker or the network has ended a connection.
         self.on_broken: Callable[[Address, int, str], None] = lambda address, lane, why: None
-        # Called when a broker has rejected a connection because it leads to another broker (KIP-1242).
+        # Called when a connection has led to another broker than the expected one (KIP-1242). The owner then
+        # has to refresh the metadata.
         self.on_misrouted: Callable[[], None] = lambda: None
         # Address -> the broker that the client expected there, if the broker at the address is a different
         # one.

@@ -40,7 +40,7 @@ class NodeStates:
         self._failures: dict[Address, tuple[int, int, str]] = {}
         # (Address, API key or SETUP) -> number of timeouts in a row.
         self._timeouts: dict[tuple[Address, int], int] = {}
-        # Address -> how long the last connection setup took, in ms.
+        # Address -> how long the last connection setup took, in ms. The next setup may take twice as long.
         self._setup_ms: dict[Address, int] = {}
 
     def retry_at(self, address: Address) -> int:

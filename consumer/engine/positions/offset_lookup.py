@@ -84,8 +84,8 @@ class OffsetLookup:
         self._committer = committer
         self._finding: Waiting = {}
         self._listing: Waiting = {}
-        # Facts from the last assignment: whether it belongs to the group's first generation, and the number
-        # of partitions that each topic had in that generation.
+        # Whether the last assignment belongs to the group's first generation, and the number of partitions
+        # that each topic had in that first generation. Partitions beyond this number are new.
         self.first = False
         self.existed: Mapping[str, int] = {}
 

@@ -42,10 +42,11 @@ class TopicChanges:
     def __init__(self, core: ClientCore[ConsumerOptions], finder: OffsetLookup) -> None:
         self._core = core
         self._finder = finder
-        # Earlier topic id -> the time (ms) at which it was replaced.
+        # Earlier topic id -> the time (ms) at which it was replaced. See `STALE_METADATA_MS`.
         self._replaced_at: dict[object, int] = {}
         self._leaderless: set[TopicPartition] = set()
-        # The missing topics for which brokers send no ids.
+        # The missing topics for which brokers send no ids. Each already has the local id that it will have
+        # after its re-creation.
         self._missing: set[str] = set()
         # The number of the last local id that was assigned to a topic.
         self._last_local_id = 0

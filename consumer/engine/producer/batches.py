@@ -123,7 +123,8 @@ class ProducerBatch:
         self.largest_record = 0
         self.identity: ProducerIdAndEpoch | None = None
         self.sequence = -1
-        # Number of batches of the queue that had got a sequence number before this batch got its own.
+        # Number of batches of the queue that had a sequence number before this batch got its own. While this
+        # batch is in flight, only a few batches after it get one, because brokers remember only five batches.
         self.number = 0
         self.attempts = 0
         self.failures = 0

@@ -26,10 +26,10 @@ def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bo
 
 
 def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
-    """Return the type to which the values of a writer's union with a common type are converted.
+    """Return the type to which a writer's union is converted if its branches have a common type.
 
-    If the reader's type is a union that differs at most in namespaces, this is the common type of the
-    reader's union. Otherwise it is the reader's type itself.
+    If the reader's type is a union that differs at most in namespaces, the result is the common type of the
+    reader's union. Otherwise the result is the reader's type.
     """
     only = common_type(reader)
     if only is None or reader.kind != "union":

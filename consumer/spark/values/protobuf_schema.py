@@ -99,7 +99,7 @@ _SHAPE = "a descriptor set (protoc --include_imports --descriptor_set_out), its 
 
 
 def _registered(column_format: ColumnFormat, schema: Any) -> Any:
-    """Return the files of a schema of the registry, in which its own file is the last one."""
+    """Return the files of a registered schema: those that it imports, and then its own file."""
     if schema.kind != "PROTOBUF":
         raise ConfigError(
             column_format.option("format"),
