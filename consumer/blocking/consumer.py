@@ -286,12 +286,12 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def store_offsets(self, offsets: Mapping[TopicPartition, Offset] | ConsumerRecord[K, V]) -> None:
         """Store offsets (of the *next* record to read) for the next auto commit or `commit()`.
 
-        The option `enable_auto_offset_store` must be False. A record stores the offset after it, with its
-        leader epoch. The call sends no request. The last call counts, even if its offset is lower. As with
-        librdkafka's rd_kafka_offsets_store, `seek` keeps the stored offset, a revocation commits it after the
-        revoked callback, and the loss of a partition discards it. Raises IllegalState if the consumer
-        has no group, if a partition is not assigned, or if its revocation is being committed. The offsets of
-        the other partitions are stored.
+        The option `enable_auto_offset_store` must be False. For a record, the offset after the record is
+        stored, with the record's leader epoch. The call sends no request. The last call counts, even if its
+        offset is lower. As with librdkafka's rd_kafka_offsets_store, `seek` keeps the stored offset, a
+        revocation commits it after the revoked callback, and the loss of a partition discards it. Raises
+        IllegalState if the consumer has no group, if a partition is not assigned, or if the last commit
+        before its revocation is in progress. The offsets of the other partitions are stored even then.
         """
         self._operations.store_offsets(offsets)
 

@@ -278,7 +278,7 @@ class _References:
     known: dict[tuple[str, str], Schema] = field(default_factory=dict[tuple[str, str], "Schema"])
 
     def read(self, answer: dict[str, Any], path: tuple[tuple[str, str], ...] = ()) -> Schema:
-        """Return the schema in a response. `path` is the chain of references to it: (subject, version)."""
+        """Return the schema in a response. `path` has each reference that led to it: (subject, version)."""
         names: dict[str, Schema] = {}
         references = answer.get("references") or []
         if not isinstance(references, list):

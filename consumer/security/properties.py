@@ -191,10 +191,11 @@ def _value(option: str, text: str) -> Any:
 
 
 def _retriever(settings: dict[str, str], options: dict[str, Any]) -> None:
-    """Set the grant type that Java's class for the request of tokens has.
+    """Set the grant type of the Java class that the properties name for token requests.
 
-    Java's default class sends a client assertion if the assertion has an issuer, or is in a file (Java's
-    ClientCredentialsRequestFormatterFactory). Otherwise it ignores the properties about the assertion.
+    Java's default class sends a client assertion if the properties name a file with the assertion, or its
+    issuer (Java's ClientCredentialsRequestFormatterFactory). Otherwise the class ignores the properties about
+    the assertion.
     """
     name = "sasl.oauthbearer.jwt.retriever.class"
     retriever = settings.pop(name, "")

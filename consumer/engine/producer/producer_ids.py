@@ -82,8 +82,8 @@ class SequenceNumbers:
     def max_produce_version(self, max_version: int | None) -> int | None:
         """Return the highest version of Produce to use; None for no limit.
 
-        `max_version` is the limit of the request's topics. A producer without transactions has no other
-        limit; compare `TransactionManager.max_produce_version`.
+        `max_version` is the highest version that the request's topics allow, which depends on their ids. A
+        producer without transactions has no other limit; compare `TransactionManager.max_produce_version`.
         """
         return max_version
 

@@ -238,8 +238,8 @@ class TransactionManager:
     def max_produce_version(self, max_version: int | None) -> int | None:
         """Return the highest version of Produce to use; None for no limit.
 
-        `max_version` is the limit of the request's topics. Without transaction version 2 (KIP-890),
-        LAST_PRODUCE is a second limit.
+        `max_version` is the highest version that the request's topics allow. Without transaction version 2
+        (KIP-890), LAST_PRODUCE is a second limit.
         """
         return (
             max_version
