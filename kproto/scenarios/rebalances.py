@@ -333,7 +333,8 @@ def cooperative(run: ScenarioRun) -> None:
         moved = {tp for o in later if o.kind in ("revoked", "lost") for tp in o.partitions}
         rebalances = sum(o.kind == "generation" for o in later)
         revoked[assignor], partitions = len(moved), len(world.partitions())
-        run.result(assignor, f"{len(moved)} of {partitions} revoked, {rebalances} rebalances")
+        noun = "rebalance" if rebalances == 1 else "rebalances"
+        run.result(assignor, f"{len(moved)} of {partitions} revoked, {rebalances} {noun}")
     for assignor, count in revoked.items():
         if assignor == "cooperative-sticky":
             run.claim("cooperative: only those that move", count < partitions)

@@ -74,6 +74,12 @@ def test_partitions_of_a_killed_member_stand_still_for_a_session_timeout() -> No
     assert (short // 1_000, long // 1_000) in {(2, 19), (3, 20), (2, 20), (3, 19)}
 
 
+def test_the_rebalances_of_each_protocol_are_counted() -> None:
+    results = find("S4-6").run().results
+    assert results["range"] == "6 of 6 revoked, 1 rebalance"
+    assert results["cooperative-sticky"] == "2 of 6 revoked, 2 rebalances"
+
+
 def test_without_an_instance_id_a_restart_causes_a_rebalance() -> None:
     static, dynamic = (
         find("S4-1").run(Parameters(static=static)).results["rebalances after the kill"]
