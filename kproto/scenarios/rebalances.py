@@ -177,7 +177,7 @@ def static_member(run: ScenarioRun) -> None:
     given="a group that reads and commits automatically",
     when="one member stands still for two session timeouts, as in a long pause of a virtual machine",
     then="another member takes over its partitions and reads from the last commit; the zombie is fenced at "
-    "its next request, its commit is rejected, and no committed offset moves back",
+    "its next request to the coordinator, its commit is rejected, and no committed offset moves back",
     takes=(*USUAL, "static"),
 )
 def zombie(run: ScenarioRun) -> None:
@@ -219,8 +219,8 @@ def zombie(run: ScenarioRun) -> None:
     "the first, whose requests are answered FENCED_INSTANCE_ID.",
     given="a static member that reads",
     when="a second process starts with the same instance id, for example from a copied configuration",
-    then="the second process gets the partitions; the first one is fenced at its next request, and its "
-    "application sees a fatal error",
+    then="the second process gets the partitions; the first one is fenced at its next request to the "
+    "coordinator, and its application sees a fatal error",
     takes=("client", "session_timeout_ms", "heartbeat_ms", "assignor", "partitions"),
 )
 def fenced(run: ScenarioRun) -> None:
