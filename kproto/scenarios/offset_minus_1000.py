@@ -255,7 +255,7 @@ def inside_second(run: ScenarioRun) -> None:
 def sleep_served(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=0)
     handler.subscribe()
-    handler.poll(400)
+    handler.poll(100)
     request = handler.request()
     run.result("request", request)
     run.claim("messages come from 2", (request.assigned, request.first) == (WANTED, WANTED))
