@@ -135,7 +135,7 @@ def every_order(run: ScenarioRun) -> None:
         last = max(("subscribe", "assign", "seek"), key=order.index)
         overridden += last == "seek" and received != wanted
     run.result("orders", len(orders))
-    run.result("librdkafka: the seek was the last call, and messages come from another offset", overridden)
+    run.result("librdkafka: the seek was the last call, and the event overrides it", overridden)
     run.claim(
         "librdkafka overrides the last call in some orders, and not in all", 0 < overridden < len(orders)
     )
@@ -175,9 +175,9 @@ def every_order(run: ScenarioRun) -> None:
     says="getConsumer sets eight properties; a comment lists what debug may be.",
     given="the names, aliases and allowed values of librdkafka's consumer properties",
     when="getConsumer's properties are parsed and a consumer runs with them; then each debug context, the "
-    "other name of the broker list, a misspelled name, and an invalid bool",
+    "other name of the broker list, a misspelled name, an invalid bool, and an unknown debug context",
     then="it reads to the end, reports the end, and commits nothing; all twenty contexts exist; both "
-    "names set one property; the last two are rejected, in librdkafka's words",
+    "names set one property; the last three are rejected, in librdkafka's words",
     takes=GROUP,
 )
 def properties(run: ScenarioRun) -> None:
