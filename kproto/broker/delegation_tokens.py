@@ -9,7 +9,8 @@ Rules, as in Kafka's DelegationTokenControlManager and DelegationTokenCache:
   `delegation.token.max.lifetime.ms` after its creation. A request or a renewal may set shorter times.
 * The owner and the renewers may renew and expire a token. They and the requester may describe it.
 * Expired tokens are removed every `delegation.token.expiry.check.interval.ms`, when a request arrives. Until
-  then they are described, and renewals fail with DELEGATION_TOKEN_EXPIRED. A login never succeeds with them.
+  then they are described, and renewals fail with DELEGATION_TOKEN_EXPIRED. A login with
+  an expired token never succeeds.
 """
 
 from __future__ import annotations

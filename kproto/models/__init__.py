@@ -28,6 +28,6 @@ if TYPE_CHECKING:
     from .java import java_2_6 as java_2_6
 
 
-# Type checkers do not see `__getattr__`: with it, they would accept every attribute of this module.
+# `__getattr__` is hidden from type checkers, which would otherwise accept every attribute of this module.
 if not TYPE_CHECKING:
     __getattr__ = lazy_modules(__name__, ["contract", *MODELS.values()])

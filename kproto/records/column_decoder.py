@@ -196,7 +196,7 @@ def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number:
     if 2 * np.count_nonzero(run < np.minimum(most, _SHORTEST_RUN)) > len(run):
         return None
     # Lengths usually change where the offset delta takes one more byte, so these positions are checked first.
-    # Bisection finds the other ends of runs.
+    # Bisection finds the remaining ends of runs.
     wider = np.where(number <= _ONE_BYTE, _ONE_BYTE + 1, _TWO_BYTES + 1) - number
     run, beyond = look(wider)
     run, beyond = look(wider + 1)

@@ -46,8 +46,9 @@ def assignors_of(client: str) -> tuple[str, ...]:
 class StoryWorld(World):
     """A world that applies `parameters`. The number of partitions is that of the first topic.
 
-    `members` is the number of members that the scenario starts by name, or None if no others may join them.
-    If the parameter `members` is larger, the others join together with the first member, with its options.
+    `members` is the number of members that the scenario starts by name, or None if no other member may join.
+    If the parameter `members` is larger, the additional members join with the first member and have its
+    options.
     `replaced` maps each parameter that was applied to the written values that it replaced. Raises ConfigError
     for fewer members than the scenario names, and in `join` for a value that the client rejects.
     """

@@ -39,7 +39,7 @@ from .driver_protocol import (
     print_line,
 )
 
-# Maps option names of the drivers to option names of the consumer. Other names are equal in both.
+# Maps option names of the drivers to option names of the consumer. All other options have the same name.
 OPTIONS = {**CONSUMER_OPTIONS, "max_records": "max_poll_records"}
 
 

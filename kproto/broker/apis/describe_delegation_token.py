@@ -40,10 +40,10 @@ def handle_describe_delegation_token(broker: Broker, call: Call) -> Result:
 def _filter(
     broker: Broker, call: Call, request: DescribeDelegationTokenRequest
 ) -> Callable[[DelegationToken], bool]:
-    """Return whether the request and the permissions of its caller include a token.
+    """Return a function that returns whether the response describes a token.
 
-    A caller describes its own tokens, and with DESCRIBE on a token or DESCRIBE_TOKENS on the owner also those
-    of others (DelegationTokenManager.filterToken).
+    A caller may describe its own tokens. With DESCRIBE on a token, or DESCRIBE_TOKENS on its owner, the caller
+    may also describe the token of another owner (DelegationTokenManager.filterToken).
     """
     owners: list[str] | None = None
     if request.owners is not None:

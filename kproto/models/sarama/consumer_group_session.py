@@ -11,8 +11,8 @@
   stop the heartbeats and end the session (M59). After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the
   heartbeat loop looks the coordinator up, waits, and continues in the same generation, up to
   Metadata.Retry.Max consecutive times (M57).
-* A broken connection is closed and the heartbeat is repeated immediately, up to Metadata.Retry.Max
-  consecutive times as well.
+* A broken connection is closed and the heartbeat is repeated immediately, also up to Metadata.Retry.Max
+  consecutive times.
 * While a cooperative member joins, no heartbeat is sent. The join waits for a heartbeat in flight.
 * The leader compares the partition counts of the group's topics with the counts in its assignment: once at
   the start, then every Metadata.RefreshFrequency, or never if that is 0. A changed count, higher or lower,

@@ -3,7 +3,8 @@
 Two worlds with the same arguments and the same calls run identically. An hour of an idle group of three
 consumers takes about 5 s of CPU time (Python 3.11 on a busy Xeon): each member fetches twice and polls once
 per second, and the brokers and clients encode and decode each message. With `fetch_max_wait_ms=10_000`, and
-`poll_timeout_ms = 10_000` at each client, the hour takes 1 s. `benchmarks/world.py` measures both.
+`poll_timeout_ms = 10_000` at each client, the hour takes 1 s. `benchmarks/world.py` measures
+both hours.
 
     from kproto.testing.world import World, tp
 

@@ -29,7 +29,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # partition is assigned. This also works with JoinGroup below v9, where brokers do not say that the member
     # is the leader. (Java assumes that the assignment was made with the current metadata, and below v9 it
     # ignores changes of the metadata. In both cases new partitions have no owner until the next rebalance.) A
-    # dynamic leader always assigns, even if the coordinator asks it to skip the assignment. For itself, a
+    # dynamic leader always assigns, even if its JoinGroup response has skipAssignment set. For itself, a
     # leader uses the subscription that it sent in JoinGroup, and not the one in the response. It rejoins if
     # its assignment in the SyncGroup response differs from the one that it sent. A follower that owns nothing
     # checks its empty assignment once, and rejoins if the coordinator knows a different assignment of this
