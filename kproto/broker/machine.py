@@ -385,7 +385,7 @@ def _on_throttle_clients(broker: Broker, event: ThrottleClients, now: int) -> No
 
 
 def _injected_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
-    """Return the error that the operator injects into a request, and into all pieces of a large request."""
+    """Return the error that the operator injects into a request and into all its pieces, or None."""
     large = connection.large_request
     if large is None:
         return _take_injected_error(broker, api_key)

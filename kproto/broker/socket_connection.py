@@ -222,7 +222,7 @@ class SocketConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
-        """Keep a connection without TLS open until its received requests are served.
+        """Return whether the connection stays open: without TLS, until its received requests are served.
 
         A producer with acks=0 may close its side of the connection directly after a request.
         """

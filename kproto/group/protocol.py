@@ -461,7 +461,7 @@ class ClientMember(Protocol):
         ...
 
     def assignment_deadline(self) -> int | None:
-        """Return the time at which the member loses its partitions unless it stays active.
+        """Return the time at which the member loses its partitions unless it stays active, or None.
 
         Being active means that the coordinator responds and the application polls.
         """

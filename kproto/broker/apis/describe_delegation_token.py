@@ -42,7 +42,7 @@ def _filter(
 ) -> Callable[[DelegationToken], bool]:
     """Return a function that returns whether the response describes a token.
 
-    A caller may describe its own tokens. With DESCRIBE on a token, or DESCRIBE_TOKENS on its owner, the caller
+    A caller may describe its own tokens. With DESCRIBE on a token, or DESCRIBE_TOKENS on its owner, a caller
     may also describe the token of another owner (DelegationTokenManager.filterToken).
     """
     owners: list[str] | None = None

@@ -97,7 +97,7 @@ def _commit_before_join(state: JavaState, out: Out) -> bool:
 
 
 def _retry_commit(state: JavaState, commit: CommitOperation, out: Out) -> bool:
-    """Retry a commit after retry.backoff.ms."""
+    """Retry a commit after retry.backoff.ms. Return False, because the commit is pending."""
     if commit.retry_at is None:
         commit.retry_at = state.now + RETRY_BACKOFF_MS
     elif commit.retry_at <= state.now:

@@ -503,7 +503,7 @@ def _leave_and_close(state: JavaState, out: Out) -> None:
 
 
 def _continue_close_leave(state: JavaState, out: Out) -> bool:
-    """Wait for LeaveGroup's response, at most until the timeout of close() expires."""
+    """Finish close() if LeaveGroup was answered, or if the timeout of close() has expired. Return False."""
     if not _is_leave_open(state) or state.now >= state.close_until:
         _finish_close(state, out)
     return False

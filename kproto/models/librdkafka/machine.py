@@ -92,7 +92,7 @@ def next_deadline(state: LibrdkafkaState) -> int | None:
 
 
 def _main_deadline(state: LibrdkafkaState) -> int | None:
-    """Return the time at which the main thread wakes next."""
+    """Return the time at which the main thread wakes next, or None if no timer runs."""
     deadlines: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
     if state.coord.state is not UP:
         if state.coord.state is CgrpState.WAIT_BROKER_TRANSPORT:

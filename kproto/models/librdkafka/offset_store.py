@@ -120,7 +120,7 @@ def _commit_stored(state: LibrdkafkaState, operation: OffsetCommitOp, out: Out) 
 
 
 def _is_newer(stored: FetchPos, committed: FetchPos) -> bool:
-    """Compare two positions by epoch, then by offset (rd_kafka_fetch_pos_cmp)."""
+    """Return whether a stored position is newer, by epoch, then by offset (rd_kafka_fetch_pos_cmp)."""
     if stored.offset == INVALID:
         return False
     return (stored.epoch, stored.offset) > (committed.epoch, committed.offset)
@@ -152,7 +152,10 @@ def _send_commit(
 
 
 def _defer_commit(state: LibrdkafkaState, operation: OffsetCommitOp) -> bool:
-    """Wait for a coordinator, once per commit (rd_kafka_cgrp_defer_offset_commit)."""
+    """Defer a commit until a coordinator is known. Return False if the commit was deferred before.
+
+    The function follows rd_kafka_cgrp_defer_offset_commit.
+    """
     if operation.deferred_until is not None:
         return False
     operation.deferred_until = state.now + state.session_ms

@@ -253,7 +253,7 @@ class World(Operator):
             self.journal.insert(at, journals.Command(turn, "", "replay_turns", turns_and_now, raised=raised))
 
         def check_until() -> bool:
-            """Call `until`. If it makes journaled calls, journal the turns that came before them."""
+            """Return the result of `until`. If it makes journaled calls, journal the turns before them."""
             nonlocal index, turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))
