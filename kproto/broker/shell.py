@@ -43,7 +43,7 @@ class Clock:
     def now(self) -> int:
         """Return the time in ms, which never decreases.
 
-        The monotonic clock starts at the time of day at which this object was created.
+        The clock is set to the time of day once, when this object is created, and then advances monotonically.
         """
         return self._offset + time.monotonic_ns() // 1_000_000
 

@@ -22,9 +22,9 @@ class RaceProgram:
 
     join_ms: int = 3_000
     rejoin_ms: int | None = None
-    # Whether each request subscribes. Otherwise the program subscribes once, at its start.
+    # Whether the program subscribes again for each request of its users, and not only once at its start.
     inside: bool = False
-    # How long a request sleeps between subscribe and seek, without polling.
+    # How long the program sleeps in each of these requests between subscribe and seek, without polling.
     sleep_ms: int = 0
     # How long the program waits before each request.
     waits: tuple[int, ...] = (0,)

@@ -1,4 +1,4 @@
-"""Checks of one assignor, decoder or reader of batches, for any input.
+"""Properties that an assignor, a decoder or a reader of batches must have for any input.
 
     def test_my_assignor_is_a_function():
         an_assignor_is_a_function(lambda: my_assignor(partitions, members, {}))

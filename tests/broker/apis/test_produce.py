@@ -66,8 +66,8 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
 def test_compressed_records_without_consecutive_offsets_are_refused(policy: str, codec: str) -> None:
-    """The check of a compressed batch ends at the first record whose offset is not consecutive. In a batch of
-    2 million records this is the second record, so the broker rejects the batch quickly.
+    """The check of a compressed batch ends at the first record whose offset is not consecutive. In the batch
+    of this test, with 2 million records, it is the second record, so the broker rejects the batch quickly.
     """
     stage = Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))
