@@ -43,7 +43,7 @@ class Clock:
     def now(self) -> int:
         """Return the time in ms, which never decreases.
 
-        The clock is set to the time of day once, when this object is created, and then advances monotonically.
+        The clock is set to the time of day when this object is created, and then advances monotonically.
         """
         return self._offset + time.monotonic_ns() // 1_000_000
 

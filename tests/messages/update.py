@@ -122,7 +122,7 @@ def _row(name: str, definition: Definition) -> tuple[str, int | str, str]:
 
 
 def _with_rows(source: str, table: str, wanted: Mapping[int | str, str]) -> str:
-    """Add the missing rows to a dict in kproto/messages/index.py. A dict with numbers as keys stays sorted."""
+    """Add the missing rows to a dict in kproto/messages/index.py. Numbers as keys stay sorted."""
     assigned = next(
         node
         for node in ast.parse(source).body
