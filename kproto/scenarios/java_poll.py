@@ -17,17 +17,9 @@ from ..messages.offset_commit import (
 from ..models import contract
 from ..testing.world import Client, World
 from ..wire.message import Message
-from .java_stage import OLD, T0, USUAL, member_of
+from .java_stage import OLD, T0, USUAL, member_of, poll_for
 from .parameters import GROUP
 from .scenario import ScenarioRun, join, offsets, produce, scenario
-
-
-def _poll(world: World, member: Any, timeout_ms: int, *, limit: int = 1_000, patient: bool = False) -> int:
-    """Call poll once for a member that does not poll automatically; return the duration in ms."""
-    begun = world.now
-    member.poll_once(timeout_ms, limit, patient=patient)
-    world.run(60_000, until=lambda: not member.polling)
-    return world.now - begun
 
 
 def _by_hand(world: World, **config: Any) -> Any:
@@ -70,10 +62,10 @@ def one_thread(run: ScenarioRun) -> None:
     world.run(500)
     run.claim("and gets its record", offsets(member, T0) == [0])
     member.wakeup()
-    _poll(world, member, 100)
+    poll_for(world, member, 100)
     run.claim("a poll throws", [name for name, _ in member.errors] == ["WakeupException"])
     world.write("t", 0, "y")
-    _poll(world, member, 1_000)
+    poll_for(world, member, 1_000)
     run.claim("and released the lock: the next poll works", offsets(member, T0) == [0, 1])
     member.close()
     world.run(2_000)
@@ -118,14 +110,14 @@ def wakeup(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
     member = _by_hand(world)
     world.write("t", 0, *map(str, range(20)))
-    _poll(world, member, 1_000, limit=10)
+    poll_for(world, member, 1_000, limit=10)
     run.moment("another thread wakes it", "a")
     member.wakeup()
-    took = _poll(world, member, 60_000)
+    took = poll_for(world, member, 60_000)
     run.result("woken before: the poll took", f"{took} ms")
     run.claim("woken before a poll, the poll throws immediately", (took, len(member.errors)) == (0, 1))
     run.claim("with ten messages in its buffer it returned none", len(member.records) == 10)
-    _poll(world, member, 1_000)
+    poll_for(world, member, 1_000)
     run.claim("the next poll returns the other ten", offsets(member, T0) == list(range(20)))
     begun = world.now
     member.poll_once(60_000)
@@ -136,7 +128,7 @@ def wakeup(run: ScenarioRun) -> None:
     run.result("woken inside: a poll of a minute took", f"{world.now - begun} ms")
     run.claim("woken in a poll, it throws immediately", world.now - begun == 3_000)
     world.write("t", 0, "last")
-    _poll(world, member, 1_000)
+    poll_for(world, member, 1_000)
     run.claim("all came once, in order", offsets(member, T0) == list(range(21)))
     run.claim("it threw twice", [name for name, _ in member.errors] == ["WakeupException"] * 2)
 
@@ -163,7 +155,7 @@ def bounded(run: ScenarioRun) -> None:
     took: list[int] = []
     run.moment("polls for 400 ms at a time", "a")
     while not member.records and len(took) < 20:
-        took.append(_poll(world, member, 400))
+        took.append(poll_for(world, member, 400))
     # A dynamic member sends a first JoinGroup without an id, and its response has the id (KIP-394).
     joins = [
         request
@@ -195,7 +187,7 @@ def patient(run: ScenarioRun) -> None:
         world.run(60)
         begun = world.now
         run.moment(f"calls poll({timeout})", "a")
-        took = _poll(world, member, timeout, patient=True)
+        took = poll_for(world, member, timeout, patient=True)
         assigned = next(
             (observation.at - begun for observation in world.observations if observation.kind == "assigned"),
             None,
@@ -228,14 +220,14 @@ def pipelined(run: ScenarioRun) -> None:
     member = _by_hand(world)
     world.write("t", 0, *["x"] * 100)
     begun = len(world.requests_of(member, FetchRequest))
-    _poll(world, member, 1_000, limit=100)
+    poll_for(world, member, 1_000, limit=100)
     returned = world.now
     world.write("t", 0, *["x"] * 100)
     run.claim("a fetch is open when poll has returned", bool(member.state.pending_fetch_nodes))
     world.run(1_000)
     sent = world.requests_of(member, FetchRequest)[begun:]
     run.result("fetches until the second poll", len(sent))
-    took = _poll(world, member, 0, limit=100)
+    took = poll_for(world, member, 0, limit=100)
     run.result("the second poll: records, and time", [len(member.records) - 100, f"{took} ms"])
     run.claim("the second poll had its records immediately", (len(member.records), took) == (200, 0))
     run.claim("nothing was fetched meanwhile", world.now == returned + 1_000)
@@ -291,14 +283,14 @@ def ack_travels_in_the_loop(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
     member = _by_hand(world, fetch_wait_ms=100)
     before = len(world.requests_of(member, FetchRequest))
-    took = _poll(world, member, 1_000)
+    took = poll_for(world, member, 1_000)
     fetches = len(world.requests_of(member, FetchRequest)) - before
     run.result("empty: took, fetches", [f"{took} ms", fetches])
     run.claim("it took its whole timeout", took == 1_000)
     run.claim("it was empty", not member.records)
     run.claim("it fetched several times", fetches >= 8)
     world.call_later(300, lambda: world.write("t", 0, "x"))
-    took = _poll(world, member, 1_000)
+    took = poll_for(world, member, 1_000)
     run.result("with a message after 300 ms: took", f"{took} ms")
     run.claim("it returned with the message", 300 <= took <= 310 and len(member.records) == 1)
 
@@ -316,7 +308,7 @@ def measured(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
     member = _by_hand(world)
     for _ in range(90):
-        _poll(world, member, 100)
+        poll_for(world, member, 100)
         world.run(900)
     metrics = member.state.metrics.values(world.now)
     for name, value in metrics.items():
@@ -328,7 +320,7 @@ def measured(run: ScenarioRun) -> None:
     run.claim("the last poll was a second ago", metrics["last-poll-seconds-ago"] == 1)
     ended = sum(sample.count for sample in member.state.metrics.idle.samples)
     member.wakeup()
-    _poll(world, member, 100)
+    poll_for(world, member, 100)
     after = member.state.metrics.values(world.now)
     run.claim("the throwing poll is counted", after["last-poll-seconds-ago"] == 0)
     run.claim("and ended", sum(sample.count for sample in member.state.metrics.idle.samples) == ended + 1)

@@ -11,7 +11,19 @@ from ..messages.join_group import JoinGroupRequest
 from ..messages.metadata import MetadataRequest
 from ..testing.world import Client, World
 from ..wire.message import Message
-from .java_stage import COOPERATIVE, NOW, OLD, T0, T1, USUAL, RuntimeException, member_of, stored
+from .java_stage import (
+    COOPERATIVE,
+    NOW,
+    OLD,
+    T0,
+    T1,
+    USUAL,
+    RuntimeException,
+    joins_of,
+    member_of,
+    poll_for,
+    stored,
+)
 from .parameters import GROUP, TIMEOUTS
 from .scenario import (
     ScenarioRun,
@@ -117,9 +129,11 @@ def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
     "S2-25",
     "onJoinPrepare commits: 2.6.2 blocks poll meanwhile, 4.3.1 does not",
     says="onJoinPrepare calls maybeAutoCommitOffsetsSync with a timer of max.poll.interval.ms.",
-    given="a member with messages read since its last commit, and a coordinator that answers commits slowly",
+    given="a member with messages read since its last commit, which polls for 50 ms at a time, and a "
+    "coordinator that answers 1 s late",
     when="a second member joins",
-    then="both versions commit before they rejoin; nothing is read twice",
+    then="both versions commit before they rejoin, and nothing is read twice; a poll of 2.6.2 lasts until "
+    "the response, one of 4.3.1 ends after its 50 ms",
     takes=("members", "partitions", *GROUP),
 )
 def prepare(run: ScenarioRun) -> None:
@@ -130,12 +144,26 @@ def prepare(run: ScenarioRun) -> None:
         world.run(500)
         run.claim(f"{kind}: nothing was committed by the timer", not stored(world))
         first_owned = sorted(first.owned)
+        first.pause_polling()
+        world.run(100)
+        world.fault("delay", first, ms=500)
         member_of(world, "b", kind, auto_commit_ms=60_000)
+        joins, took, end = joins_of(world, first), list[int](), world.now + run.longer(20_000)
+        while joins_of(world, first) == joins and world.now < end:
+            took.append(poll_for(world, first, 50))
+        world.heal()
+        first.resume_polling()
         world.run(10_000)
         lost, doubled = lost_and_doubled(world, living_members(world), world.partitions())
-        run.result(f"{kind}: committed before it rejoined", stored(world)[:1])
+        commits = [offsets for offsets in stored(world) if sorted(offsets) == first_owned]
+        run.result(f"{kind}: committed before it rejoined", commits[:1])
+        run.result(f"{kind}: the longest poll of 50 ms", f"{max(took)} ms")
         everything = dict.fromkeys(first_owned, 100)
-        run.claim(f"{kind}: it was committed", stored(world)[:1] == [everything])
+        run.claim(f"{kind}: it was committed", commits[:1] == [everything])
+        if kind == OLD:
+            run.claim(f"{kind}: poll waited for the commit", max(took) >= 1_000)
+        else:
+            run.claim(f"{kind}: poll did not wait for the commit", max(took) <= 50)
         run.claim(f"{kind}: nothing is lost or read twice", lost == doubled == 0)
 
 

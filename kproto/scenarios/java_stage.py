@@ -45,3 +45,11 @@ def joins_of(world: World, member: Any) -> int:
 def called(member: Any) -> list[str]:
     """Return the calls of the member's listener, each with the number of its partitions."""
     return [f"{kind} {len(partitions)}" for kind, partitions in member.calls]
+
+
+def poll_for(world: World, member: Any, timeout_ms: int, *, limit: int = 1_000, patient: bool = False) -> int:
+    """Call poll once for a member that does not poll automatically; return the duration in ms."""
+    begun = world.now
+    member.poll_once(timeout_ms, limit, patient=patient)
+    world.run(60_000, until=lambda: not member.polling)
+    return world.now - begun
