@@ -172,7 +172,7 @@ def prepare(run: ScenarioRun) -> None:
     "Lost: generation and member id are reset in 2.6.2, one of them in 4.3.1",
     says="If generation and member id were reset, the owned partitions are lost: onPartitionsLost, no "
     "commit.",
-    given="a member that reads; its heartbeat is answered with ILLEGAL_GENERATION, or with UNKNOWN_MEMBER_ID",
+    given="a member whose heartbeat is answered with ILLEGAL_GENERATION, or with UNKNOWN_MEMBER_ID",
     when="it joins again",
     then="onPartitionsLost is called in both versions; nothing is committed before it",
     takes=("partitions", *GROUP),
@@ -200,6 +200,11 @@ def lost(run: ScenarioRun) -> None:
             run.result(f"{kind}, error {code}", calls)
             run.claim(
                 f"{kind}, error {code}: assigned, lost, assigned", calls == ["assigned", "lost", "assigned"]
+            )
+            kinds = [observation.kind for observation in world.observations]
+            run.claim(
+                f"{kind}, error {code}: nothing was committed before",
+                "lost" in kinds and "stored" not in kinds[: kinds.index("lost")],
             )
 
 
