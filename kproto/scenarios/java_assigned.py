@@ -37,7 +37,7 @@ def _to_whoever_lacks_it(
     "subscription is extended by them.",
     given="two members of 2.6.2 that subscribed to t.*; the leader has an assignor of its own",
     when="topic t2 is created after the follower's JoinGroup, and the leader assigns it to the follower",
-    then="the follower reads it immediately, and does not rejoin when its own metadata shows the topic",
+    then="the follower requests metadata immediately, reads t2, and does not rejoin for it",
     takes=("static", *TIMEOUTS),
 )
 def extended(run: ScenarioRun) -> None:

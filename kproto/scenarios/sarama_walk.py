@@ -301,8 +301,8 @@ def mark(run: ScenarioRun) -> None:
 @scenario(
     "S3-20",
     "The auto-commit example with a slow handler: heartbeats continue",
-    says="The example's handler has a sleep of 10 s in a comment.",
-    given="a handler that takes 10 s for each message, session timeout 10 s",
+    says="The example's handler has a sleep of 10 s in a comment, before MarkMessage.",
+    given="a handler that marks each message and then takes 10 s for it, session timeout 10 s",
     when="messages arrive for 1 min",
     then="the member stays in the group: sarama has no max.poll.interval",
     takes=GROUP,
@@ -320,6 +320,7 @@ def slow(run: ScenarioRun) -> None:
         "it is still a member",
         group is not None and [known.member_id for known in group.members] == [member.member_id],
     )
+    run.why("The document's handler marks after its sleep, so each of its commits is 10 s later than these.")
 
 
 @scenario(
@@ -354,7 +355,7 @@ def manual_close(run: ScenarioRun) -> None:
     says="The example defers group.Close().",
     given="two members",
     when="one closes",
-    then="the other member owns everything within its heartbeat interval, not after the session timeout",
+    then="the other member owns everything after its next heartbeat, not after the session timeout",
     takes=("client", "members", "partitions", *GROUP),
 )
 def leaves(run: ScenarioRun) -> None:
