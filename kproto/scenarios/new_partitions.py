@@ -172,9 +172,10 @@ def sarama_once(run: ScenarioRun) -> None:
 
 @scenario(
     "S1-4",
-    "sarama's partition checker runs at the leader only",
-    says="(the code behind the document's first example)",
-    given="two sarama members, the leader's metadata refreshed every 20 s, the follower's every 2 s",
+    "sarama's partition checker runs at the leader only, since sarama 1.41",
+    says="(the code behind the document's first example; in its release 1.38.1 each member runs a checker)",
+    given="two members of sarama 1.61.1, the leader's metadata refreshed every 20 s, the follower's every "
+    "2 s",
     when="the topic grows",
     then="the follower's newer metadata has no effect: the group rebalances only when the leader's "
     "checker runs",

@@ -11,6 +11,7 @@ from kproto.scenarios import find
 from tests.conformance.document_programs import (
     LAST,
     MAINS,
+    OURS,
     Main,
     Place,
     eventually,
@@ -67,3 +68,29 @@ def test_a_fetch_waits_for_the_default_time(place: Place, release: str) -> None:
         assert [request.min_bytes, f"{request.max_wait_ms} ms"] == results("S3-9")["MinBytes, MaxWaitTime"]
     finally:
         main.kill()
+
+
+@pytest.mark.parametrize(("release", "follower_checks"), [(LAST, True), (OURS, False)])
+def test_since_1_41_only_the_leader_checks_the_partitions(
+    place: Place, release: str, follower_checks: bool
+) -> None:
+    """S1-4: the leader's metadata is old, and the follower's is refreshed every second."""
+    topic = topic_of(place, "checks")
+    leader = Main(place, release, topic, refresh_ms=600_000, heartbeat_ms=500)
+    follower: Main | None = None
+    try:
+        leader.until("session")
+        follower = Main(place, release, topic, leader.group, refresh_ms=1_000, heartbeat_ms=500)
+        follower.until("session")
+        assert eventually(lambda: len(leader.sessions[-1].split()) == 1)
+        place.cluster.create_partitions({topic: 4})
+        sessions, refreshed = len(follower.sessions), len(follower.requests("Metadata"))
+        if follower_checks:
+            assert eventually(lambda: len(follower.sessions) > sessions)
+        else:
+            assert eventually(lambda: len(follower.requests("Metadata")) >= refreshed + 4)
+            assert len(follower.sessions) == sessions
+    finally:
+        for member in (leader, follower):
+            if member is not None:
+                member.kill()
