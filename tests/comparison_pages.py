@@ -34,14 +34,14 @@ def names(page: str, heading: str = "") -> set[str]:
     A name may omit what it shares with the previous name of its row: after `Group.Session.Timeout`,
     `Heartbeat.Interval` also stands for `Group.Heartbeat.Interval`.
     """
-    found: set[str] = set()
+    names_on_page: set[str] = set()
     for cells in rows(page, heading):
         parents: set[str] = set()
         for word in re.findall(r"[A-Za-z_][\w.]*", " ".join(code(cells[0]))):
             name = word.rstrip(".")
             full_names = {name, *(f"{parent}.{name}" for parent in parents)}
-            found |= full_names
+            names_on_page |= full_names
             parents = {
                 full.rsplit(".", depth)[0] for full in full_names for depth in range(1, full.count(".") + 1)
             }
-    return found
+    return names_on_page

@@ -127,8 +127,8 @@ class DelegationTokens:
         salt = hmac.digest(self._secret, f"{mechanism}\0{token_id}".encode(), "sha256")[:20]
         password = b64encode(token.hmac).decode()
         salted_password = salted(mechanism, password, salt, LEAST_ITERATIONS)
-        found = credential(mechanism, salted_password, salt, LEAST_ITERATIONS)
-        return TokenCredential(token.owner.partition(":")[2], found, token.expires_at)
+        scram = credential(mechanism, salted_password, salt, LEAST_ITERATIONS)
+        return TokenCredential(token.owner.partition(":")[2], scram, token.expires_at)
 
     def _found(self, token_hmac: bytes, now: int) -> DelegationToken | None:
         self._remove_expired(now)

@@ -285,8 +285,8 @@ class SocketConnection(asyncio.Protocol):
     def _write_pieces(self) -> None:
         """Pass a large response to the transport, until the send buffer is full."""
         while self._unsent and not self._is_full:
-            piece, rest = self._unsent[:_PIECE], self._unsent[_PIECE:]
-            self._unsent = rest or memoryview(b"")  # An empty slice would keep the response in memory.
+            piece, unsent = self._unsent[:_PIECE], self._unsent[_PIECE:]
+            self._unsent = unsent or memoryview(b"")  # An empty slice would keep the response in memory.
             self._write(piece)
 
     def pause_writing(self) -> None:

@@ -166,9 +166,9 @@ class JsonReader:
                 return name, self._read(value, branch, place)
             except ValueError as error:
                 reasons.append(error)
-        others = [reason for reason, name in zip(reasons, names, strict=True) if name != "null"]
-        if len(others) == 1:
-            raise others[0]
+        reasons_of_types = [reason for reason, name in zip(reasons, names, strict=True) if name != "null"]
+        if len(reasons_of_types) == 1:
+            raise reasons_of_types[0]
         raise _misfit(value, f"one of the types {', '.join(names)}", place)
 
     def _name(self, branch: Any) -> str:

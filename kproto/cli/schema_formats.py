@@ -77,10 +77,10 @@ def encoders(options: argparse.Namespace) -> dict[str, Encode]:
     parts = _parts_with_schema(options)
     for part in ("key", "value"):
         for option, forms in ((f"{part}_schema", tuple(KINDS)), (f"{part}_message", ("protobuf",))):
-            given = getattr(options, option)
-            if given is not None and parts.get(part) not in forms:
+            value = getattr(options, option)
+            if value is not None and parts.get(part) not in forms:
                 allowed = f"allowed only with --{part}-format {', '.join(forms)}"
-                raise ConfigError(f"--{option.replace('_', '-')}", given, allowed)
+                raise ConfigError(f"--{option.replace('_', '-')}", value, allowed)
     registry = _registry(options, parts)
     return {part: _encoder(form, registry, part, options) for part, form in parts.items()}
 

@@ -28,13 +28,13 @@ def sections(page: str) -> list[str]:
 def parsers() -> dict[str, Parser]:
     """Return the parser of each command, such as "topics list"."""
     parser, _ = build_parser()
-    found: dict[str, Parser] = {}
+    by_command: dict[str, Parser] = {}
     pending = [("", parser)]
     while pending:
         name, parser = pending.pop()
-        found[name] = parser
+        by_command[name] = parser
         pending += [(f"{name} {verb}".strip(), below) for verb, below in parser.subparsers().items()]
-    return found
+    return by_command
 
 
 def options_of(parser: Parser) -> set[str]:

@@ -119,8 +119,8 @@ def test_every_name_on_the_page_about_franz_go_exists() -> None:
 
 def test_the_page_about_franz_go_has_the_class_of_each_error_of_kerr() -> None:
     text = (source(FRANZ_GO) / "pkg/kerr/kerr.go").read_text()
-    found = re.findall(r'(\w+)\s+= &Error\{"\w+", (-?\d+), ', text)
-    codes = {name: int(number) for name, number in found}
+    declared = re.findall(r'(\w+)\s+= &Error\{"\w+", (-?\d+), ', text)
+    codes = {name: int(number) for name, number in declared}
     assert len(codes) > 100
     assert set(codes.values()) <= {*ErrorCode}
     assert wrong_classes("franz-go", "Errors of kerr", codes) == []

@@ -80,11 +80,11 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     working_folder = tmp_path_factory.mktemp("tools")
     done = subprocess.run(command, capture_output=True, text=True, cwd=working_folder, timeout=400)
     assert done.returncode == 0, done.stderr[-500:]
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    options_by_tool: defaultdict[str, set[str]] = defaultdict(set)
     for class_name, *words in map(str.split, done.stdout.splitlines()):
-        found[script(class_name)] |= {*words}
-    assert len(found) > 35
-    return found
+        options_by_tool[script(class_name)] |= {*words}
+    assert len(options_by_tool) > 35
+    return options_by_tool
 
 
 def words_of(heading: str) -> set[str]:

@@ -61,15 +61,15 @@ class Judge:
 
     def requests(self, client: str) -> list[tuple[Any, ...]]:
         """Return the client's telemetry requests, each with its fields and the error of its response."""
-        found: list[tuple[Any, ...]] = []
+        results: list[tuple[Any, ...]] = []
         for recorded in self.proxy.requests(client):
             request, answer = recorded.request, recorded.answer
             if isinstance(request, GetTelemetrySubscriptionsRequest):
-                found.append(("get", request.client_instance_id == UUID(int=0), answer.error_code))
+                results.append(("get", request.client_instance_id == UUID(int=0), answer.error_code))
             elif isinstance(request, PushTelemetryRequest):
                 error = None if answer is None else answer.error_code
-                found.append(("push", request.terminating, request.compression_type, error))
-        return found
+                results.append(("push", request.terminating, request.compression_type, error))
+        return results
 
 
 @pytest.fixture(scope="module")
@@ -215,17 +215,17 @@ def test_both_brokers_answer_alike(judge: Judge, case: str) -> None:
 def answers(client: Socket, requests: list[dict[str, Any]]) -> list[Any]:
     """Return the responses to a subscription request and further requests, without ids."""
     first = client.ask(GetTelemetrySubscriptionsRequest(client_instance_id=UUID(int=0)), 0)
-    found: list[Any] = [subscription(first)]
+    results: list[Any] = [subscription(first)]
     for fields in requests:
         if "get" in fields:
-            again = GetTelemetrySubscriptionsRequest(client_instance_id=first.client_instance_id)
-            found.append(subscription(client.ask(again, 0)))
+            second = GetTelemetrySubscriptionsRequest(client_instance_id=first.client_instance_id)
+            results.append(subscription(client.ask(second, 0)))
         else:
             request = push_request(first.client_instance_id, first.subscription_id)
             for name, value in fields.items():
                 setattr(request, name, value)
-            found.append(client.ask(request, 0).error_code)
-    return found
+            results.append(client.ask(request, 0).error_code)
+    return results
 
 
 def subscription(response: Any) -> tuple[Any, ...]:

@@ -231,16 +231,16 @@ def test_an_unknown_argument_of_each_method_names_its_arguments(client: Any) -> 
     }
     assert "close" in methods
 
-    async def misuse(made: Any, name: str) -> None:
-        answer = getattr(made, name)(*(("t",) if name == "send" else ()), xyzzy=1)
+    async def misuse(instance: Any, name: str) -> None:
+        answer = getattr(instance, name)(*(("t",) if name == "send" else ()), xyzzy=1)
         if inspect.iscoroutine(answer):
             await answer
 
     async def call(name: str, known: list[str]) -> None:
-        made = client(NOWHERE)
+        instance = client(NOWHERE)
         with pytest.raises(TypeError) as caught:
-            await misuse(made, name)
-        made.kill()
+            await misuse(instance, name)
+        instance.kill()
         expected = f"{name}() got an unexpected keyword argument 'xyzzy'; it has {', '.join(known)}"
         assert str(caught.value) == expected
 

@@ -33,8 +33,8 @@ def handle_describe_delegation_token(broker: Broker, call: Call) -> Result:
         error = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     if error:
         return _response(error, [])
-    found = tokens.described(_filter(broker, call, request), broker.wall_clock)
-    return _response(ErrorCode.NONE, [_described(token, call.version) for token in found])
+    described = tokens.described(_filter(broker, call, request), broker.wall_clock)
+    return _response(ErrorCode.NONE, [_described(token, call.version) for token in described])
 
 
 def _filter(

@@ -23,8 +23,8 @@ def voter_fault(broker: Broker, request: Any, verb: str) -> Fault | None:
     `verb` is "Add" or "Remove". The checks are those of Kafka's KafkaRaftClient.
     """
     if request.cluster_id is not None and request.cluster_id != broker.cluster_id:
-        given, own = request.cluster_id, broker.cluster_id
-        text = f'The given id "{given}" doesn\'t match the cluster id "{own}"'
+        requested, own = request.cluster_id, broker.cluster_id
+        text = f'The given id "{requested}" doesn\'t match the cluster id "{own}"'
         return ErrorCode.INCONSISTENT_CLUSTER_ID, text
     if request.voter_id < 0 or request.voter_directory_id == NO_ID:
         return ErrorCode.INVALID_REQUEST, f"{verb} voter request didn't include a valid voter"

@@ -31,13 +31,13 @@ def errors(response: Any) -> dict[str, dict[int, int]]:
 
 
 def test_only_the_directory_of_the_broker_is_known() -> None:
-    asked = request(
+    alteration = request(
         (LOG_DIR, "t", [0, 9]),
         ("/other", "t", [1]),
         (LOG_DIR, "absent", [0]),
         ("/other", "x" * 212, [10, 100]),
     )
-    assert errors(Stage({"t": 2}).client().ask(asked)) == {
+    assert errors(Stage({"t": 2}).client().ask(alteration)) == {
         "t": {0: 0, 9: E.UNKNOWN_TOPIC_OR_PARTITION, 1: E.LOG_DIR_NOT_FOUND},
         "absent": {0: E.UNKNOWN_TOPIC_OR_PARTITION},
         "x" * 212: {10: E.LOG_DIR_NOT_FOUND, 100: E.INVALID_TOPIC_EXCEPTION},
@@ -45,13 +45,13 @@ def test_only_the_directory_of_the_broker_is_known() -> None:
 
 
 def test_the_last_directory_of_a_partition_counts() -> None:
-    asked = request(("/other", "t", [0]), (LOG_DIR, "t", [0]))
-    assert errors(Stage({"t": 1}).client().ask(asked)) == {"t": {0: 0}}
+    alteration = request(("/other", "t", [0]), (LOG_DIR, "t", [0]))
+    assert errors(Stage({"t": 1}).client().ask(alteration)) == {"t": {0: 0}}
 
 
 def test_a_broker_without_a_replica_refuses(led_by_second_broker: TwoBrokers) -> None:
-    asked = request((LOG_DIR, "t", [0]), (LOG_DIR, "r", [0]))
-    outcomes = [errors(led_by_second_broker.ask(node, asked, 2)) for node in (1, 2)]
+    alteration = request((LOG_DIR, "t", [0]), (LOG_DIR, "r", [0]))
+    outcomes = [errors(led_by_second_broker.ask(node, alteration, 2)) for node in (1, 2)]
     assert outcomes == [
         {"t": {0: 0}, "r": {0: 0}},
         {"t": {0: E.REPLICA_NOT_AVAILABLE}, "r": {0: 0}},

@@ -56,10 +56,10 @@ def test_asyncio_clients_show_the_same() -> None:
 
 @pytest.mark.parametrize("client", [AsyncAdmin, AsyncConsumer, Admin, Consumer])
 def test_the_text_of_a_client_is_the_name_of_its_logs(client: Any) -> None:
-    made = client("127.0.0.1:1", client_id="me")
-    assert str(made) == str(getattr(made, "_runtime", getattr(made, "_operations", None)))
-    assert "me" in str(made)
-    made.kill()
+    instance = client("127.0.0.1:1", client_id="me")
+    assert str(instance) == str(getattr(instance, "_runtime", getattr(instance, "_operations", None)))
+    assert "me" in str(instance)
+    instance.kill()
 
 
 def test_a_producer_shows_its_open_records_and_a_server_its_address() -> None:

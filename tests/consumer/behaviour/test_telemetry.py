@@ -101,8 +101,8 @@ async def async_admin(bootstrap: str) -> UUID:
 
 def blocking(client: Any, options: dict[str, Any]) -> Callable[[str], UUID]:
     def run(bootstrap: str) -> UUID:
-        with client(bootstrap, **options) as made:
-            instance_id: UUID = made.client_instance_id()
+        with client(bootstrap, **options) as instance:
+            instance_id: UUID = instance.client_instance_id()
             return instance_id
 
     return run
@@ -138,10 +138,10 @@ def test_a_broker_without_a_receiver_assigns_no_instance_id(client: str) -> None
 def test_a_client_may_push_nothing(server: Server, client: Any, options: dict[str, Any]) -> None:
     request_metrics(server)
     with (
-        client(server.bootstrap, **options, enable_metrics_push=False) as made,
+        client(server.bootstrap, **options, enable_metrics_push=False) as instance,
         pytest.raises(IllegalState, match="enable_metrics_push=True"),
     ):
-        made.client_instance_id()
+        instance.client_instance_id()
     assert server.telemetry == []
 
 
@@ -149,12 +149,12 @@ def test_a_client_may_push_nothing(server: Server, client: Any, options: dict[st
 def test_a_silent_broker_delays_neither_close_nor_the_instance_id(
     client: Any, options: dict[str, Any]
 ) -> None:
-    with running(telemetry=True) as server, client(server.bootstrap, **options) as made:
+    with running(telemetry=True) as server, client(server.bootstrap, **options) as instance:
         server.slow(math.inf)
         with pytest.raises(RequestTimedOut):
-            made.client_instance_id(0.2)
+            instance.client_instance_id(0.2)
         with pytest.raises(ConfigError):
-            made.client_instance_id(-1)
+            instance.client_instance_id(-1)
 
 
 @pytest.mark.parametrize("error", ["INVALID_REQUEST", "THROTTLING_QUOTA_EXCEEDED", "UNKNOWN_SERVER_ERROR"])
@@ -174,8 +174,8 @@ def test_a_failing_broker_concerns_no_call_of_the_application(server: Server, ap
 @pytest.mark.parametrize(("client", "options"), [(Consumer, READER), (Producer, ANY), (Admin, ANY)])
 def test_an_idle_client_pushes_at_the_interval(server: Server, client: Any, options: dict[str, Any]) -> None:
     request_metrics(server, interval_ms=100)
-    with client(server.bootstrap, **options) as made:
-        made.client_instance_id()
+    with client(server.bootstrap, **options) as instance:
+        instance.client_instance_id()
         while len(server.telemetry) < 2:
             time.sleep(0.02)
     assert not server.telemetry[0].is_terminating
@@ -193,11 +193,11 @@ def test_close_waits_for_the_response_to_the_last_push(
     server: Server, client: Any, options: dict[str, Any], engine_of: Callable[[Any], Any]
 ) -> None:
     request_metrics(server)
-    made = client(server.bootstrap, **options)
-    made.client_instance_id()
+    instance = client(server.bootstrap, **options)
+    instance.client_instance_id()
     server.slow(0.1)
-    made.close()
-    assert engine_of(made).telemetry.has_ended
+    instance.close()
+    assert engine_of(instance).telemetry.has_ended
 
 
 @pytest.mark.parametrize(("client", "options", "engine_of"), ENGINES)
@@ -205,13 +205,13 @@ def test_two_threads_may_close_a_client(
     server: Server, client: Any, options: dict[str, Any], engine_of: Callable[[Any], Any]
 ) -> None:
     request_metrics(server)
-    made = client(server.bootstrap, **options)
-    made.client_instance_id()
+    instance = client(server.bootstrap, **options)
+    instance.client_instance_id()
     server.slow(0.3)
     with ThreadPoolExecutor(2) as threads:
-        closes = [threads.submit(made.close) for _ in range(2)]
+        closes = [threads.submit(instance.close) for _ in range(2)]
     assert [close.result() for close in closes] == [None, None]
-    assert engine_of(made).telemetry.has_ended
+    assert engine_of(instance).telemetry.has_ended
 
 
 @pytest.mark.thorough
@@ -221,10 +221,10 @@ def test_close_does_not_wait_for_a_silent_broker(
 ) -> None:
     """The wait for the last push is bounded. Otherwise `close` would wait for the request timeout, 10 min."""
     request_metrics(server)
-    made = client(server.bootstrap, **options, request_timeout_ms=600_000)
-    made.client_instance_id()
+    instance = client(server.bootstrap, **options, request_timeout_ms=600_000)
+    instance.client_instance_id()
     server.slow(math.inf)
-    made.close()
+    instance.close()
     server.slow(0)
     [push] = server.telemetry
     assert push.is_terminating

@@ -244,8 +244,8 @@ def test_over_tls_a_waiting_thread_reads_the_sockets_if_they_are_free(
     reader: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime: Any = reader._runtime
-    free, taken = Owner(is_free=True), Owner(is_free=False)
-    asked = Owner(is_free=False, requested=True)
+    free, held = Owner(is_free=True), Owner(is_free=False)
+    requested = Owner(is_free=False, requested=True)
     with runtime.locked(), monkeypatch.context() as patch:
         sockets = ReadSockets()
         patch.setattr(runtime, "sockets", sockets)
@@ -261,7 +261,7 @@ def test_over_tls_a_waiting_thread_reads_the_sockets_if_they_are_free(
         assert runtime._read(changes - 1, 0.5) is True  # There was a change already: no wait.
         assert len(sockets.polls) == 2
         assert sockets.wakes == 0
-        for owner, wakes in ((taken, 0), (asked, 1)):
+        for owner, wakes in ((held, 0), (requested, 1)):
             patch.setattr(runtime, "owner", owner)
             assert runtime._read(changes, 0.5) is False
             assert (sockets.wakes, owner.returned) == (wakes, 0)

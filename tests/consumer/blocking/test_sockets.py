@@ -364,16 +364,16 @@ def test_a_closed_socket_of_a_dialer_breaks_the_connection(engine: Engine) -> No
 def test_a_token_request_that_fails_at_once_breaks_the_connection(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
+    lookups: list[Any] = []
 
     def request(*arguments: Any) -> list[NetworkEvent]:
-        asked.append(arguments)
+        lookups.append(arguments)
         return [Broken(1, "no token")]
 
     monkeypatch.setattr(engine.sockets._tokens, "request", request)
     engine.sockets.perform(GetToken(1, "source"))  # type: ignore[arg-type]
     assert engine.events() == [Broken(1, "no token")]
-    assert asked == [(1, "source", engine.sockets._sockets)]
+    assert lookups == [(1, "source", engine.sockets._sockets)]
 
 
 def test_a_write_that_fails_at_once_is_left_to_the_engines_thread(engine: Engine) -> None:
