@@ -122,11 +122,16 @@ def listed_versions(bootstrap: str) -> dict[int, list[int]]:
 
 
 def highest_of(listed: Mapping[int, list[int]]) -> dict[str, int]:
-    """Return the argument `highest` that limits an embedded broker to these APIs and versions."""
+    """Return the argument `highest` that limits an embedded broker to these APIs and versions.
+
+    Kafka 4 has removed the versions of WriteTxnMarkers that 2.1 serves, so the embedded broker does not serve
+    the API then.
+    """
+    highest = {key: listed.get(key, [0, NOT_SERVED])[1] for key in APIS}
     return {
-        api.name: listed.get(key, [0, NOT_SERVED])[1]
+        api.name: highest[key] if highest[key] >= api.versions().min_version else NOT_SERVED
         for key, api in APIS.items()
-        if key not in listed or listed[key][1] < api.versions().max_version
+        if highest[key] < api.versions().max_version
     }
 
 
@@ -200,7 +205,7 @@ def test_the_imitation_lists_the_highest_versions_of_the_release(release: Releas
     assert imitated == {
         key: min(highest, APIS[key].versions().max_version)
         for key, (_, highest) in release.listed.items()
-        if key in APIS
+        if key in APIS and highest >= APIS[key].versions().min_version
     }
 
 
