@@ -280,7 +280,7 @@ class _References:
     def read(self, answer: dict[str, Any], path: tuple[tuple[str, str], ...] = ()) -> Schema:
         """Return the schema in a response. `path` has each reference that led to it: (subject, version)."""
         names: dict[str, Schema] = {}
-        references = answer.get("references") or []
+        references: object = answer.get("references") or []
         if not isinstance(references, list):
             reason = "the references in the response are not a list"
             raise RegistryFailed("a schema with references", reason, self.registry.names)

@@ -83,7 +83,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
         The cost does not depend on the number of prefixes, so that a broker cannot slow down the client.
         """
-        return self.metrics == {ALL_METRICS} or any(
+        return self.metrics == frozenset({ALL_METRICS}) or any(
             name[:size] in self.metrics for size in range(len(name) + 1)
         )
 
