@@ -171,8 +171,8 @@ def pull(run: ScenarioRun) -> None:
     owner, *followers = sorted(members, key=lambda member: -len(member.owned))
     world.run(1_000)
     run.result("Fetches", {member.name: len(world.requests_of(member, FetchRequest)) for member in members})
-    others = sum(len(read(follower, "t")) for follower in followers)
-    run.claim("the owner read everything", len(set(offsets(owner, T0))) + others >= 50)
+    read_by_followers = sum(len(read(follower, "t")) for follower in followers)
+    run.claim("the owner read everything", len(set(offsets(owner, T0))) + read_by_followers >= 50)
     run.claim("a member without partitions reads nothing", not any(member.owned for member in followers))
 
 
@@ -360,14 +360,14 @@ def manual_close(run: ScenarioRun) -> None:
 )
 def leaves(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, members=2, trace=False)
-    leaver, *others = (sarama(world, name) for name in ("a", "b"))
+    leaver, *remaining = (sarama(world, name) for name in ("a", "b"))
     world.run(10_000)
     leaver.close()
     closed = world.now
-    others = [member for member in living_members(world) if member is not leaver]
+    remaining = [member for member in living_members(world) if member is not leaver]
     session = run.parameters.session_timeout_ms or USUAL["session_ms"]
     count = len(world.partitions())
-    held = world.run(session - 1_000, until=lambda: sum(len(member.owned) for member in others) == count)
+    held = world.run(session - 1_000, until=lambda: sum(len(member.owned) for member in remaining) == count)
     run.result("taken over after", f"{world.now - closed} ms")
     run.claim(f"before the session timeout of {session / 1000:g} s", held)
 
