@@ -118,8 +118,9 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
                 and self._has_fast_path
             ):
                 # A record with only a value, the most common kind, is added to its batch here, if the batch
-                # has free memory and shares the timestamp of the current millisecond. These statements do the
-                # same as `RecordAccumulator.take`, but save the function call.
+                # has room and the timestamp of its last records is the current millisecond. The statements do
+                # the same as `RecordAccumulator.take`, but save the function call.
+                # `AsyncProducer.send` has the same statements.
                 try:
                     batch = self._routes[topic].sticky.filling
                 except (KeyError, TypeError):  # The topic is unknown, or not a string.

@@ -144,7 +144,7 @@ class TelemetryKind(Enum):
     REJECTED = "a response with an error arrived"
     PUSHED = "a push was accepted"
     FAILED = "a request failed without a response"
-    DISABLED = "the broker does not support telemetry"
+    DISABLED = "the broker does not support telemetry, or the metrics cannot be encoded"
     CLOSE_BEGAN = "the application closes the client"
     CLOSED = "the client is closed"
 
