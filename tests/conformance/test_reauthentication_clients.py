@@ -97,15 +97,20 @@ def observe(client: str, kafka: SecuredKafka, members: dict[str, SecuredMember])
     while len(wanted) < len(members) and time.monotonic() < end:
         collect_mechanisms(kafka, renewed, first, returned)
         time.sleep(0.05)
-    # On a busy machine the session of a member may have expired meanwhile, and the member has joined again.
-    first_member.until(every_member_owns_a_partition)
-    written = {f"after {partition}" for partition in range(4)}
-    for partition in range(4):
-        kafka.produce("flights", f"after {partition}", partition=partition)
-    while time.monotonic() < end and not written <= {
-        value for member in members.values() for value in member.read
-    }:
-        time.sleep(0.05)
+    written: set[str] = set()
+    # On a busy machine the session of a member may expire again, and another member reads its partitions
+    # meanwhile. So records are written until each member has read some.
+    for round_number in range(10):
+        first_member.until(every_member_owns_a_partition)
+        for partition in range(4):
+            value = f"after {round_number}-{partition}"
+            kafka.produce("flights", value, partition=partition)
+            written.add(value)
+        end = time.monotonic() + 20
+        while time.monotonic() < end and not written <= set().union(*(m.read for m in members.values())):
+            time.sleep(0.05)
+        if all(member.read for member in members.values()):
+            break
     return Outcome(renewed, returned, {how: set(member.read) for how, member in members.items()}, written)
 
 

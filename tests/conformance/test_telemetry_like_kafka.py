@@ -150,18 +150,27 @@ KINDS: dict[str, tuple[Callable[[str, str], None], Callable[[str, str, str, Call
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", KINDS)
 def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: str) -> None:
     """A real Kafka parses kproto's pushes. Their metrics have the names and kinds of Java's metrics."""
     ours, javas = KINDS[kind]
-    our_client, java_client = f"our-{kind}", f"java-{kind}"
+    our_client = f"our-{kind}"
     produce(judge.bootstrap, "first")  # The consumers need a record.
     ours(judge.bootstrap, our_client)
     own = judge.metrics(our_client)
     assert len(own) > 70
-    javas(kafka_jars, judge.bootstrap, java_client, lambda: own.keys() <= judge.metrics(java_client).keys())
-    assert eventually(lambda: own.keys() <= judge.metrics(java_client).keys(), PATIENCE)
+
+    def java_has_pushed() -> bool:
+        return own.keys() <= judge.metrics(java_client).keys()
+
+    # Java's client omits the terminating push when another push is in flight as it closes.
+    for attempt in range(3):
+        java_client = f"java-{kind}-{attempt}"
+        javas(kafka_jars, judge.bootstrap, java_client, java_has_pushed)
+        assert eventually(java_has_pushed, PATIENCE)
+        if judge.requests(java_client)[-1][1]:
+            break
     java = judge.metrics(java_client)
     assert own == {metric: java[metric] for metric in own}
     for client in (our_client, java_client):

@@ -108,7 +108,7 @@ def test_a_sink_that_selects_partitions_by_rack_needs_its_rack(filled: Filled) -
     aware = {"kafka.partitioner.rack.aware": "true"}
     assert "kafka.partitioner.rack.aware=True" in error_of(PLAIN, topic="t", **aware)
     options = parse({**sink(filled, topic="t", kafka_client_rack="a"), **aware})
-    config = KprotoWriter(PLAIN, options, False).config
+    config = KprotoWriter(PLAIN, options, False).rows.config
     assert (config["partitioner_rack_aware"], config["client_rack"]) == (True, "a")
 
 
