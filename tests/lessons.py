@@ -96,7 +96,7 @@ def notebook(page: str) -> str:
 
 
 def write(prefixes: tuple[str, ...]) -> None:
-    """Run the commands of the pages with these prefixes, and write their outputs into the pages."""
+    """Run the commands of each page whose name has a prefix, and write their outputs into the page."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for page in (page for page in pages() if page.name.startswith(prefixes or ("",))):

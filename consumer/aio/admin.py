@@ -1152,10 +1152,11 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, dict[TopicPartition, CommittedOffset | None]]:
         """Return the committed offsets of each group in `groups`.
 
-        `groups` maps each group to a list of partitions, or to None for all its partitions. The type of a
-        group is classic, consumer or streams. A partition without a committed offset has None. With
-        `require_stable` the call waits for open transactions that commit offsets (KIP-447). Raises
-        PartialFailure, keyed by group. Java: Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
+        `groups` maps each group to a list of partitions, or to None for all its partitions. The groups may be
+        classic, consumer and streams groups. The result maps a partition without a committed offset to None.
+        With `require_stable` the call waits for open transactions that commit offsets (KIP-447). Raises
+        PartialFailure, keyed by group, if a group's offsets cannot be read. Java:
+        Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
         """
         plan = group_offset_plans.list_consumer_group_offsets(
             self.view,

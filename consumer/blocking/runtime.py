@@ -47,7 +47,7 @@ class BlockingRuntime(Runtime):
         self._claim = _Claim()
         # Future -> the lock with which a thread waits for it.
         self._future_locks: dict[Future[Any], threading.Lock] = {}
-        # Ids of the threads that are running callbacks of futures, in which calls that wait are rejected.
+        # Ids of the threads that are running a callback of a future. Blocking calls from them are rejected.
         self._completing: set[int] = set()
         self._actions: deque[NetworkAction] = deque()
         # The time (ms) at which the engine's thread wakes by itself: 0 while it is awake, None if only an

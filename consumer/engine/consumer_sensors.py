@@ -222,7 +222,7 @@ class FetchSensors:
             self._number.record(sum(number for _, number in topics.values()), now)
 
     def record_returned(self, states: Iterable[PartitionState], now: int) -> None:
-        """Record what polls returned of these partitions since the last call, and the lags and leads."""
+        """Record the records that polls have returned since the last call, and the lags and leads."""
         topics: dict[str, int] = {}
         returned_bytes: dict[str, int] = {}
         lags: list[int] = []

@@ -23,8 +23,8 @@ DIGITS = frozenset(string.digits)
 _PUNCTUATION = frozenset("._-")
 NOTHING = frozenset[str]()
 
-# Maps each name that may stand in \p{NAME} to the characters that match. The names are those of POSIX
-# classes, methods of java.lang.Character, and Unicode's binary properties, scripts and blocks.
+# Maps NAME of \p{NAME} to the characters that match. NAME is a POSIX class, a method of java.lang.Character,
+# or a binary property, script or block of Unicode.
 _PROPERTIES: dict[str, frozenset[str]] = {
     "lower": _LOWER,
     "upper": _UPPER,

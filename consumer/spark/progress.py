@@ -36,8 +36,9 @@ _NAMED = 4
 class Behind:
     """The lag of one source of a query, after a batch that has read from `start` to `end`.
 
-    `latest` has the ends of the logs at the time when the batch was planned. `start`, `end` and `latest` have
-    the offset of the next record of each partition. `rows_per_second` is the speed of the batch.
+    `start`, `end` and `latest` map each partition to an offset. The batch has read the offsets from `start`
+    to before `end`. `latest` is the end of the log when the batch was planned. `rows_per_second` is the
+    number of rows divided by the duration of the batch.
     """
 
     rows: int

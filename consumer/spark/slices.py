@@ -1,11 +1,15 @@
 """The work of one task, planned on the driver and pickled for an executor.
 
-Spark plans a batch once, at its first action, and reuses the plan for later actions. If a batch is to end at
-the end of each log, a task must determine whether the plan was made for its own action. If it was, the
-planned ends apply. A range that Spark recomputes after losing an executor then gives the same rows. (If the
-rows of a shuffle change, Spark 4.2 fails the job, and older versions lose and duplicate rows.) In Spark 4.2
-and newer, the id of an action is a UUID that begins with its time, which is compared with the time of the
-plan.
+Spark plans a batch once, at its first action, and reuses the plan for later actions. A batch that reads to
+the end of each log has two requirements:
+
+* A later action must read to the present ends, so its tasks look up the ends again.
+* The action of the plan must keep the planned ends. If Spark loses an executor and recomputes a range, the
+  range must give the same rows: otherwise Spark 4.2 fails the job, and older versions lose and duplicate
+  rows.
+
+A task therefore determines whether the plan was made for its own action. In Spark 4.2 and newer, the id of an
+action is a UUID that begins with its time, which the task compares with the time of the plan.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``format("kproto")``: Kafka in Spark without a jar.
 
-The module `options` has the options, and `schema` the columns. Spark starts a process for each function of a
-data source, and the start of a stream waits for each process. This module therefore imports only what all
-functions need.
+The module `options` defines the options, and `schema` the columns. Spark runs each method of a data source in
+a new Python process, and a stream starts only after several of them. This module therefore imports only what
+all methods need.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Boolean:
     config_type: ConfigType = ConfigType.BOOLEAN
 
     def fault(self, text: str) -> str | None:
-        """Return the allowed values if `text` is invalid, or None."""
+        """Return None if `text` is valid, and otherwise the allowed values."""
         if text.lower() not in ("true", "false"):
             return "one of true, false"
         return self.refused if self.value(text) else None
@@ -134,15 +134,16 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The type of strings for which `check` returns None. For other strings, `check` returns the allowed
-    values.
+    """Strings that `check` accepts.
+
+    `check` returns None for a valid string, and otherwise a text that describes the allowed values.
     """
 
     check: Callable[[str], str | None] = lambda _: None
     config_type: ConfigType = ConfigType.STRING
 
     def fault(self, text: str) -> str | None:
-        """Return the allowed values if `text` is invalid, or None."""
+        """Return None if `text` is valid, and otherwise the allowed values."""
         return self.check(text)
 
     def value(self, text: str) -> str:
@@ -170,7 +171,7 @@ class CleanupPolicy:
     config_type: ConfigType = ConfigType.LIST
 
     def fault(self, text: str) -> str | None:
-        """Return the allowed values if `text` is invalid, or None."""
+        """Return None if `text` is valid, and otherwise the allowed values."""
         policies = _COMMA.split(text) if text else []
         return None if {*policies} <= {"compact", "delete"} else "compact, delete, or both"
 
@@ -190,7 +191,7 @@ class ThrottledReplicas:
     config_type: ConfigType = ConfigType.LIST
 
     def fault(self, text: str) -> str | None:
-        """Return the allowed values if `text` is invalid, or None."""
+        """Return None if `text` is valid, and otherwise the allowed values."""
         items = _COMMA.split(text)
         valid = "".join(items) == "*" or all(_REPLICA.fullmatch(item) for item in items)
         return None if valid else "* or PARTITION:BROKER, with commas in between"

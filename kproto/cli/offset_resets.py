@@ -22,9 +22,9 @@ def new_offsets(
     committed: Mapping[TopicPartition, int],
     options: argparse.Namespace,
 ) -> tuple[dict[TopicPartition, int], list[KprotoError]]:
-    """Return the new offset of each partition, and a note for each offset that was moved into its log.
+    """Return the new offset of each partition, and a note for each wanted offset that was out of range.
 
-    A wanted offset below the log's start becomes the start, and one above the end becomes the end.
+    An offset below the log's start becomes the start, and one above the end becomes the end.
     """
     first = _listed(admin, partitions, "earliest")
     end = _listed(admin, partitions, "latest")

@@ -258,7 +258,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class RevokePurpose(Enum):
-    """What a member does after a revocation. Java commits before the callback in some of these cases only."""
+    """What a member does after a revocation. Java commits before the callback if it is JOIN or CLOSE."""
 
     # The member sends JoinGroup next.
     JOIN = "join"

@@ -105,7 +105,7 @@ def section(events: Sequence[GroupEvent], began: int | None = None, heading: str
 
 
 def legend(events: Sequence[GroupEvent]) -> str:
-    """Return a paragraph with the colour of each partition in a timeline.
+    """Return the legend of a timeline: a paragraph that shows the colour of each partition.
 
     The squares are characters, because notebooks remove style sheets from the outputs of a notebook that was
     not run by its reader.

@@ -51,8 +51,8 @@ class Part:
 class Dissection:
     """The bytes of a frame, and its decoded parts: a header and a body, or only one of them.
 
-    `error` is the error that ended the decoding early, or None. `start` is the length of the leading frame
-    size: 4 or 0.
+    `error` is the error that ended the decoding early, or None. `start` is the offset of the
+    first part: 4 if the frame begins with its size, and otherwise 0.
     """
 
     data: bytes

@@ -4,7 +4,7 @@ r"""Read bytes from pasted text, in any form in which tools and programming lang
     parse("[0, 12, 0, 4]")            # ParsedText(data=b"\x00\x0c\x00\x04", form="decimal")
     parse("10 20 30", "decimal")      # Without the form, two digits are hex.
 
-`FORMS` is the table of the forms, in the order of their detection. These rules hold:
+`FORMS` lists the supported forms, in the order in which they are tried. These rules hold for all of them:
 
 * All characters of a text must fit its form. A text is never read only in part, because the result would lack
   bytes.

@@ -66,8 +66,8 @@ def views(
     on. `null` says which values are null.
     """
     size = len(start)
-    # The columns of Arrow's view: length, first four bytes (used in comparisons only), buffer number,
-    # position.
+    # The four numbers of a view of bytes in a buffer: length, prefix (the first four bytes, used in
+    # comparisons only), buffer index, offset.
     view = np.zeros((size, 4), np.int32)
     view[:, 0] = stop - start
     view[:, 3] = start

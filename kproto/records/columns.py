@@ -475,10 +475,10 @@ def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any
 
 
 def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """Copy as `_gather_chosen` does, but make views of large values and copy from the views.
+    """Copy as `_gather_chosen` does, but copy large values by way of Arrow's views.
 
-    When Arrow copies from views, it first computes the total size. This is 1.3 times as fast for large
-    values.
+    Before Arrow copies from views, it computes their total size, so it allocates the memory only once. For
+    large values this is 1.3 times as fast as `gather`.
     """
     if int((places[1::2] - places[::2]).sum()) < _LARGE * len(null):
         return _gather_chosen(data, places, null, chosen)

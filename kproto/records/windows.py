@@ -50,10 +50,10 @@ class Windows:
 
 @cache
 def tables() -> tuple[NDArray[np.int32], Int64s]:
-    """Return two tables that are indexed by a window of two bytes.
+    """Return two tables, both indexed by a window: two bytes, read as a little-endian number.
 
-    The first table has the varint at the window's start, the second the size of a record that starts with the
-    window.
+    The first table has the varint with which the window begins. The second has the total size of a record
+    whose length is that varint.
 
     An entry of the first table is (value << 2 | width of the varint in bytes), or (low 14 bits << 2 | 3) if
     the varint is longer than two bytes. An entry of the second table is 0 for a longer varint and for a

@@ -144,9 +144,7 @@ def _check_times(claims: Mapping[str, Any], now_s: int, skew_s: int) -> None:
     if ends < max(issued, ends if begins is None else begins) or ends < 0 or issued < 0:
         raise TokenRejected('the token\'s "exp" is before its "iat" or "nbf", or a time is negative')
     if begins is not None and now_s + skew_s < begins:
-        raise TokenRejected(
-            f"the token is not valid before {begins - now_s} s from now; do the clocks agree?"
-        )
+        raise TokenRejected(f"the token is not valid until {begins - now_s} s from now; do the clocks agree?")
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> int | None:

@@ -170,7 +170,7 @@ def claims_of(token_claims: Mapping[str, Any], now_ms: int, allowed_skew_ms: int
         raise TokenRejected(f"the token expired {_span(now_ms - until * 1000)} ago")
     if isinstance(since, int | float) and since * 1000 - allowed_skew_ms > now_ms:
         raise TokenRejected(
-            f"the token is not valid before {_span(since * 1000 - now_ms)} from now; do the clocks agree?"
+            f"the token is not valid until {_span(since * 1000 - now_ms)} from now; do the clocks agree?"
         )
     return Claims(subject, int(min(until * 1000, 2**62)))
 

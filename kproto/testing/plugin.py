@@ -192,7 +192,7 @@ def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyrig
 
 
 class _WorkerLock:
-    """A lock that the workers of pytest-xdist share. A worker may acquire it repeatedly."""
+    """A reentrant lock that the workers of pytest-xdist share."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._depth = path, 0

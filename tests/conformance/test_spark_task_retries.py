@@ -1,7 +1,8 @@
 """Tasks that fail, die or stall are run again by Spark. The tests use two executors with speculation.
 
-Each row is read once, even if an executor dies with its shuffle files while the logs grow. Each row is
-written at least once, and exactly once with transactions. Afterwards no connection to the broker is open.
+A query returns each row once, even if an executor dies with its shuffle files while the logs grow. A sink
+writes each row at least once, or exactly once if it uses transactions. Afterwards no connection to the broker
+is open.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class Judge:
     def metrics(self, client: str) -> dict[tuple[str, str], tuple[list[str], str]]:
         """Return the metrics that a client has pushed.
 
-        The keys are names with the keys of the attributes. The values are the kind of metric, the
-        temporality, whether the metric is monotonic, the type of its value, and the labels of the client.
+        A key is (name of the metric, keys of its attributes). A value is ([kind of metric, temporality,
+        whether it is monotonic, type of its data points], labels of the client).
         """
         lines = self.lines.read_text().splitlines() if self.lines.exists() else []
         fields = [line.split("\t") for line in lines]

@@ -38,7 +38,7 @@ rsa: Any = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
 CLIENT, SECRET = "orders", "s3cr3t of: orders"
 TOLD = '{"status":"invalid_token"}'
 LENIENT = {"sasl.oauthbearer.expected.audience": "others, kafka"}
-# The settings of each listener, in addition to the URL of the keys.
+# The settings of each listener, in addition to the URL of the JWKS endpoint.
 LISTENERS: dict[str, dict[str, str]] = {
     "STRICT": {**LENIENT, "sasl.oauthbearer.expected.issuer": "https://issuer.example"},
     "LENIENT": LENIENT,

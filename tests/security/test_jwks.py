@@ -55,7 +55,7 @@ def test_an_unknown_key_is_reported_with_the_known_keys() -> None:
     ("claims", "how", "words"),
     [
         ({"iat": NOW - 99, "exp": NOW - 31}, {}, "the token expired 31 s ago; do the clocks agree?"),
-        ({"nbf": NOW + 40}, {}, "the token is not valid before 40 s from now; do the clocks agree?"),
+        ({"nbf": NOW + 40}, {}, "the token is not valid until 40 s from now; do the clocks agree?"),
         ({"iss": "x"}, {"issuer": "y"}, "the token is from 'x', not from 'y'"),
         ({"aud": "x"}, {"audience": ["y", "z"]}, "the token is meant for ['x'], not for y, z"),
         ({"aud": "x"}, {}, "not for any audience: this broker expects none"),
@@ -75,7 +75,7 @@ def test_an_unknown_key_is_reported_with_the_known_keys() -> None:
         ({"exp": NOW + 5, "nbf": NOW + 6}, {}, "or a time is negative"),
         ({"iat": -1}, {}, "or a time is negative"),
         ({"exp": -1, "iat": -2}, {"skew_s": 2 * NOW}, "or a time is negative"),
-        ({"exp": NOW + 90, "nbf": NOW + 31}, {}, "the token is not valid before 31 s from now"),
+        ({"exp": NOW + 90, "nbf": NOW + 31}, {}, "the token is not valid until 31 s from now"),
         ({"aud": ["x", 5]}, {"audience": ["x"]}, '"aud" is neither a string nor a list of strings'),
         ({"aud": 5}, {"audience": ["x"]}, '"aud" is neither a string nor a list of strings'),
         ({}, {"audience": ["x"]}, "the token is meant for [], not for x"),

@@ -49,7 +49,7 @@ def test_a_valid_token_is_accepted_until_it_expires() -> None:
         (unsecured_token("alice", NOW - 120_000, 60_000), "expired 60 s ago"),
         (
             unsecured_token("alice", NOW + 90_000, 60_000),
-            "not valid before 90 s from now",
+            "not valid until 90 s from now",
         ),
         (unsecured_token("", NOW, 60_000), "sub"),
         ("abc", "not a JWT"),
@@ -203,7 +203,7 @@ def test_a_token_with_a_signature_is_rejected_even_if_its_header_says_none() -> 
 
 NO_SUBJECT = 'the token has no "sub"'
 NO_END = 'the token has no "exp"'
-IN_2_S = "the token is not valid before 2 s from now; do the clocks agree?"
+IN_2_S = "the token is not valid until 2 s from now; do the clocks agree?"
 
 
 @pytest.mark.parametrize(

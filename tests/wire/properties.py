@@ -64,7 +64,7 @@ def sees_the_tags_of_each_element(make: Make) -> None:
 
 @st.composite
 def alike(draw: st.DrawFn, version: int) -> Alike:
-    """Draw a message with runs of elements of equal lengths. Some runs have one element, some have tags."""
+    """Draw a message whose arrays have runs of elements of equal encoded length, some with tagged fields."""
     things: list[Thing] = []
     few = from_message(Alike, version, unknown_tags=True).map(lambda drawn: drawn.things[:1])
     for pattern in draw(st.lists(few, max_size=5)):

@@ -251,9 +251,9 @@ class Membership:
 
     @property
     def may_assign(self) -> bool:
-        """Whether an assignment that may add partitions is to come.
+        """Whether an assignment that may add partitions is pending.
 
-        An assignment is to come if the member has not joined the group yet, or if the group is rebalancing.
+        An assignment is pending if the member has not joined the group yet, or if the group is rebalancing.
         """
         return self.member is None or not self.member.is_stable
 

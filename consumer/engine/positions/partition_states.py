@@ -521,9 +521,10 @@ class PartitionState:
 
 
 class SubscriptionState:
-    """All assigned partitions, and which of them are dirty or uncommitted (Java's SubscriptionState).
+    """The states of all assigned partitions (Java's SubscriptionState).
 
-    `clock` returns the time in ms, which `PartitionState.changed_at` records.
+    `dirty` has the partitions whose state has changed since the engine last looked at them. `clock` returns
+    the time in ms, which `PartitionState.changed_at` records.
     """
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:

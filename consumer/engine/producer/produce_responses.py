@@ -280,8 +280,9 @@ class ProduceResponses:
     def _split(self, batch: ProducerBatch, groups: Sequence[Sequence[int]]) -> list[ProducerBatch]:
         """Split a batch into one batch per group of records, at its place in the queue.
 
-        The batch and all later ones are not in the log and are therefore renumbered. Earlier batches keep
-        their numbers. In a transaction the parts keep the sequence numbers of the split batch.
+        The parts, and the partition's later batches, get new sequence numbers, because none of them is in the
+        log. Earlier batches keep their sequence numbers. In a transaction nothing is renumbered: the parts
+        divide the sequence numbers of the split batch.
         """
         self._sensors.record_split(self._core.now)
         queue = batch.queue

@@ -261,7 +261,7 @@ def _on_pushed(step: _Step, machine: TelemetryMachine, event: Pushed) -> None:
 
 
 def _on_subscription_rejected(step: _Step, machine: TelemetryMachine, event: Rejected) -> None:
-    """Request the subscription again after the interval, or stop."""
+    """Request the subscription again after the push interval, or stop if the error is final."""
     if REACTIONS.get(event.code, Reaction.STOP) is Reaction.STOP:
         _terminate(step, machine, event)
     else:
@@ -269,7 +269,7 @@ def _on_subscription_rejected(step: _Step, machine: TelemetryMachine, event: Rej
 
 
 def _on_push_rejected(step: _Step, machine: TelemetryMachine, event: Rejected) -> None:
-    """Request the subscription again now or after the interval, or stop."""
+    """Request the subscription again, now or after the push interval, or stop if the error is final."""
     reaction = REACTIONS.get(event.code, Reaction.STOP)
     if reaction is Reaction.STOP:
         _terminate(step, machine, event)

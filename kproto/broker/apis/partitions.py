@@ -22,9 +22,10 @@ def find_partition(topics: Topics, name: str, index: int) -> Partition | None:
 
 
 def leader_epoch_error(log: Log, current_leader_epoch: int) -> ErrorCode:
-    """Return NONE if a client's leader epoch is the current epoch of the partition, else the error.
+    """Compare the leader epoch that a client sends with the partition's epoch (KIP-320).
 
-    A client that sends the epoch -1 skips the check (KIP-320).
+    Return FENCED_LEADER_EPOCH if the client's epoch is older, UNKNOWN_LEADER_EPOCH if it is newer, and NONE
+    if it is the same, or -1.
     """
     if current_leader_epoch == -1 or current_leader_epoch == log.leader_epoch:
         return ErrorCode.NONE

@@ -65,7 +65,8 @@ _COORDINATOR_ERRORS = {E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
 def store(state: LibrdkafkaState, offsets: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
     """Store offsets, or return an error (rd_kafka_offsets_store).
 
-    The call is rejected if enable.auto.offset.store is true, or if a partition is not assigned.
+    The call is rejected if enable.auto.offset.store is true. If a partition is not assigned, the offsets of
+    the other partitions are stored, and the error is returned.
     """
     if state.auto_store:
         return INVALID_ARG

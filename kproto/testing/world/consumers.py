@@ -273,7 +273,7 @@ class Consumer(EngineClient):
                 self._end_poll(self._poll_number)
 
     def _poll_in_one_step(self) -> bool:
-        """Poll without waiting, by a single event of the engine (`Poll`).
+        """Poll without waiting: pass the engine a single `Poll` event.
 
         Return False if there are no records, so that the application has to poll with a timeout.
         """

@@ -1,4 +1,4 @@
-"""An asyncio producer's timer runs its engine in time, and each delivery ends if the producer fails."""
+"""An asyncio producer runs its engine at each deadline, and completes all futures if it fails."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def shop() -> dict[str, Any]:
     entry.field.add(name="value", number=2, type=F.TYPE_STRING, label=1)
     message.field.add(name="labels", number=4, type=F.TYPE_MESSAGE, label=3)
     message.field[-1].type_name = ".shop.Order.LabelsEntry"
-    # The message `After` is behind LabelsEntry, the message of the map's entries.
+    # `After` follows LabelsEntry. The entries of a map are a nested message, which has a message index too.
     after = message.nested_type.add(name="After")
     after.field.add(name="text", number=1, type=F.TYPE_STRING, label=1)
     order.message_type.add(name="Last").field.add(name="n", number=1, type=F.TYPE_INT32, label=1)

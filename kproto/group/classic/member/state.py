@@ -95,7 +95,7 @@ EDGES: Final[machine.Edges[MemberState]] = {
 _BEFORE_REJOIN = {S.UNJOINED, S.RELEASING, S.STABLE, S.FAILED}
 # The states in which a member with a generation sends heartbeats.
 HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
-# The states in which max.poll.interval.ms applies to every member with a generation.
+# In these states max.poll.interval.ms applies to all members that have a generation.
 POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
 # Further states in which, with `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout
 # apply to a member that keeps partitions: the group may have assigned these partitions to other members.

@@ -290,7 +290,7 @@ def test_without_a_policy_an_offset_out_of_range_is_raised_with_its_partition_an
 def test_the_offsets_of_all_partitions_are_requested_if_new_ones_have_another_policy(
     policy: str, partitions: list[int]
 ) -> None:
-    """A partition without a commit is new if other partitions of its topic have one."""
+    """A partition without a committed offset is treated as new if another of its topic has one."""
     world = world_with_records(partitions=2)
     a = world.consumer(group_id="g", auto_offset_reset="earliest", on_new_partition=policy)
     a.assign({T0: 0})
