@@ -9,5 +9,5 @@ def address_text(host: str, port: int) -> str:
 
 
 def bracketed(host: str) -> str:
-    """Return the host of an address as it stands before the port: an IPv6 address is in brackets."""
+    """Return `host` as it is written before a colon and a port: an IPv6 address is put in brackets."""
     return f"[{host}]" if ":" in host else host

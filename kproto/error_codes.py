@@ -149,7 +149,7 @@ class ErrorCode(IntEnum):
     # The previous member with this instance id has not left yet (KIP-848).
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
-    # The member epoch is older than the group's: retry after the next heartbeat (KIP-848).
+    # The request's member epoch is not the member's current one: retry after the next heartbeat (KIP-848).
     STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115

@@ -52,10 +52,11 @@ _MAX_SHOWN = 200  # The maximum length of a value or word in an error message.
 
 
 def brief(value: object) -> str:
-    """Format a value for an error message: shortened, and by its type if it has no repr."""
+    """Return the repr of a value for an error message, shortened; if repr fails, name the value's type."""
     try:
         return _cut(repr(value))
-    except Exception:  # Integers of more than 4300 digits and objects without their attributes have no repr.
+    # repr raises for integers of more than 4300 digits, and for some objects that were not initialized.
+    except Exception:
         return f"(a value of type {type(value).__name__} that has no text)"
 
 
@@ -477,7 +478,8 @@ class LogTruncated(OffsetOutOfRange):
     def __init__(self, partition: str, position: int, diverging_offset: int | None) -> None:
         where = "somewhere" if diverging_offset is None else f"at offset {diverging_offset}"
         detail = f"{partition} was truncated {where}, below position {position}: seek, or set a reset policy"
-        super().__init__(1, "OffsetForLeaderEpoch", detail)  # The code of OFFSET_OUT_OF_RANGE, as in Java.
+        # The code of OFFSET_OUT_OF_RANGE: Java's LogTruncationException is an OffsetOutOfRangeException, too.
+        super().__init__(1, "OffsetForLeaderEpoch", detail)
         self.args = (partition, position, diverging_offset)
         self.partition = partition
         self.position = position

@@ -27,7 +27,7 @@ BACKLOG: Final = 1024
 # The `limit` of a StreamReader in bytes. While the reader buffers more than twice as many bytes, nothing is
 # read from the connection.
 STREAM_LIMIT: Final = 1 << 20
-# The interval in seconds between attempts while no connection can be accepted.
+# The interval in seconds between attempts to accept a connection, while accepting fails.
 RETRY_S: Final = 1.0
 # The number of connections to accept before other tasks run.
 _ACCEPTS_PER_TURN: Final = 64

@@ -291,7 +291,10 @@ class Broker:
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Create a topic whose name and partition count `refusal` accepts; then call `assign_leaders`."""
+        """Create a topic without leaders: the caller then calls `assign_leaders` of the cluster.
+
+        The caller has checked the name and the partition count with `Topics.refusal`.
+        """
         return self.topics.create(name, uuid5(random_id, name), count, configs)
 
     def delete_topic(self, topic: Topic, now: int) -> None:

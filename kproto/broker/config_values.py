@@ -39,7 +39,7 @@ class ValueType(Protocol):
         ...
 
     def fault(self, text: str) -> str | None:
-        """Return the allowed values (such as "at least 1") if `text` is invalid, or None."""
+        """Return a description of the allowed values, such as "at least 1"; None if `text` is valid."""
 
     def value(self, text: str) -> bool | int | float | str:
         """Return the value that `text` represents. `text` must be valid."""
@@ -90,7 +90,7 @@ class Integer:
         return ConfigType.INT if self.bits == 32 else ConfigType.LONG
 
     def fault(self, text: str) -> str | None:
-        """Return a description of the allowed values if `text` is invalid, otherwise None."""
+        """Return a description of the allowed values; None if `text` is valid."""
         number = whole_number(text, self.bits)
         if number is None:
             return f"a whole number of {self.bits} bits"
@@ -105,7 +105,7 @@ class Integer:
         return int(text)
 
     def shown(self, text: str) -> str:
-        """Return the number in its shortest form."""
+        """Return the number without a plus sign or leading zeros."""
         return str(self.value(text))
 
 
@@ -116,7 +116,7 @@ class Ratio:
     config_type: ConfigType = ConfigType.DOUBLE
 
     def fault(self, text: str) -> str | None:
-        """Return the allowed values if `text` is invalid, or None; NaN is valid, as in Kafka."""
+        """Return a description of the allowed values; None if `text` is valid. As in Kafka, NaN is valid."""
         number = double(text)
         if number is None or number < 0 or number > 1:
             return "a number from 0 to 1"

@@ -60,7 +60,7 @@ class DelegationTokens:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether the broker has a secret key."""
+        """Whether the brokers accept token requests: `delegation.token.secret.key` is set."""
         return bool(self._secret)
 
     def create(
@@ -83,9 +83,9 @@ class DelegationTokens:
         return token
 
     def renew(self, token_hmac: bytes, principal: str, period_ms: int, now: int) -> tuple[ErrorCode, int]:
-        """Extend the lifetime of a token. Return an error, and the new time of its expiration.
+        """Set the expiration of a token to `period_ms` from now. Return the error code and the expiration.
 
-        A `period_ms` of 0 or less means the default.
+        A `period_ms` of 0 or less means the default. The expiration is 0 if the token was not renewed.
         """
         token = self._found(token_hmac, now)
         if token is None:
@@ -98,9 +98,9 @@ class DelegationTokens:
         return self._set_expiration(token, now + period_ms)
 
     def expire(self, token_hmac: bytes, principal: str, period_ms: int, now: int) -> tuple[ErrorCode, int]:
-        """Set the time of a token's expiration, `period_ms` from now. A negative period removes the token.
+        """Set the expiration of a token to `period_ms` from now. Return the error code and the expiration.
 
-        Return an error, and the time of the expiration.
+        A negative period removes the token. The expiration is 0 if the request fails.
         """
         token = self._found(token_hmac, now)
         if token is None:

@@ -105,7 +105,8 @@ class FetchSession:
 
     def set_idle(self, key: Key, partition: Partition) -> None:
         """Set a partition idle: fetches skip it until it changes."""
-        if self.is_closed:  # `idle_partitions` must not keep a closed session in memory.
+        # Nothing removes a closed session from `idle_partitions`, which would keep the session in memory.
+        if self.is_closed:
             return
         self.partitions[key].idle = partition
         self.idle_partitions.setdefault(partition, {})[self] = key

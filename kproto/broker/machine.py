@@ -112,7 +112,7 @@ class GrowTopic(NamedTuple):
 class ElectLeader(NamedTuple):
     """The event that a partition starts a new leader epoch, as it does after an election.
 
-    `node` becomes the leader; None keeps the old leader. In a cluster, the event goes to the old leader,
+    `node` becomes the leader; None keeps the old leader. In a cluster, apply the event to the old leader,
     because fetches may be delayed on that broker.
     """
 
@@ -124,7 +124,7 @@ class ElectLeader(NamedTuple):
 class MoveCoordinator(NamedTuple):
     """The event that another node becomes a group's coordinator, and loads it for `loading_ms`.
 
-    The event goes to the old coordinator, because requests of members may be delayed on that broker.
+    Apply the event to the old coordinator, because requests of members may be delayed on that broker.
     """
 
     group: str
@@ -495,8 +495,8 @@ def _serve_frame(
     """Serve a request or a piece of one; return None, or the reason if the connection must be closed."""
     authenticator = connection.authenticator
     try:
-        # The log stores a copy of the batches of a large Produce request. So the decoded request contains
-        # only views of them.
+        # The log copies the batches that it stores. In a large Produce request, the decoded batches are views
+        # of the frame, so that they are not copied twice.
         envelope = decode_request_views(frame) if len(frame) > SMALL_FRAME else decode_request(frame)
     except UnsupportedRequest as error:
         return _refuse_unsupported(broker, connection, error.header, str(error))

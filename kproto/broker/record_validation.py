@@ -30,8 +30,8 @@ from .topics import Topic
 # batch because of the limit, the producer splits the batch.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
-# This number, multiplied by the maximum number of records in a compressed batch, is the maximum number of
-# headers in the whole batch. Decoding so many headers takes 0.1 s.
+# The maximum number of headers in a compressed batch is this number times the maximum number of records in
+# the batch. Decoding so many headers takes 0.1 s.
 MAX_HEADERS_OF_A_RECORD: Final = 5
 
 # The maximum number of invalid records that the error of one batch names.

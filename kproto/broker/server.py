@@ -586,7 +586,10 @@ def running(
 
 
 def _jwks(url: str) -> str:
-    """Return the keys of an issuer (JWKS) from a file: or HTTP URL. Raises OSError, MissingExtra."""
+    """Return the text of the JSON Web Key Set (JWKS) at a file: or HTTP URL.
+
+    Raises OSError if the key set cannot be read, and MissingExtra for an HTTP URL if urllib3 is missing.
+    """
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 

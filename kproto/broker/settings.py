@@ -90,7 +90,8 @@ class Settings:
     # creation to the latest expiration that a renewal can set.
     delegation_token_expiry_time_ms: int = _setting(86_400_000, Integer(64, 1))
     delegation_token_max_lifetime_ms: int = _setting(604_800_000, Integer(64, 1))
-    # The key from which the passwords of delegation tokens are derived. Without it, there are no tokens.
+    # The key from which the passwords of delegation tokens are derived. Without a key, the broker rejects all
+    # requests about delegation tokens.
     delegation_token_secret_key: str = _setting("", Text(config_type=ConfigType.PASSWORD))
     delete_topic_enable: bool = _setting(True, Boolean())
     # 55 MiB, Kafka's default.
@@ -138,8 +139,8 @@ class Settings:
     producer_id_expiration_ms: int = _setting(86_400_000, Integer(32, 1), dynamic=True)
     # The enabled SASL mechanisms. Kafka's default is GSSAPI, which this broker does not support.
     sasl_enabled_mechanisms: str = _setting("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", Text())
-    # The configs for checking signed tokens, see `security.jwks`. The URL of the keys begins with file:,
-    # http: or https:. The keys are read from it only once.
+    # The configs for checking signed OAUTHBEARER tokens, see `security.jwks`. The URL of the JWKS endpoint
+    # begins with file:, http: or https:. The broker reads the keys only once.
     sasl_oauthbearer_clock_skew_seconds: int = _setting(SKEW_S, Integer(32, 0))
     sasl_oauthbearer_expected_audience: str = _setting("", Text())
     sasl_oauthbearer_expected_issuer: str = _setting("", Text())
@@ -200,8 +201,9 @@ class Settings:
         return max(int(value) * _MS_PER_UNIT[name], -1)
 
     def signed_tokens(self, jwks: str, now_ms: Callable[[], int]) -> Check:
-        """Return a function that checks tokens signed with the keys in `jwks`. Raises ConfigError,
-        MissingExtra.
+        """Return a function that checks tokens that are signed with the keys in the JSON text `jwks`.
+
+        Raises ConfigError if `jwks` is invalid, and MissingExtra if PyJWT is missing.
         """
         audiences = self.sasl_oauthbearer_expected_audience.split(",")
         return signed(

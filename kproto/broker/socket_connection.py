@@ -222,9 +222,10 @@ class SocketConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
-        """Return whether the connection stays open: without TLS, until its received requests are served.
+        """Handle the end of the client's data; return whether the connection stays open for now.
 
-        A producer with acks=0 may close its side of the connection directly after a request.
+        A producer with acks=0 may close its side of the connection directly after a request. So without TLS,
+        the connection stays open until its received requests are served.
         """
         self._is_half_closed = bool(self._bodies) and self.tls is None
         if self._unsent and not self._is_half_closed:
@@ -234,7 +235,7 @@ class SocketConnection(asyncio.Protocol):
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for the broker, because one of its requests is not answered yet."""
-        if self._is_full:  # The client is not waiting: the broker waits until the client reads.
+        if self._is_full:  # The broker waits for the client, which has not read the responses yet.
             return False
         return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
 
@@ -286,7 +287,7 @@ class SocketConnection(asyncio.Protocol):
         """Pass a large response to the transport, until the send buffer is full."""
         while self._unsent and not self._is_full:
             piece, unsent = self._unsent[:_PIECE], self._unsent[_PIECE:]
-            self._unsent = unsent or memoryview(b"")  # An empty slice would keep the response in memory.
+            self._unsent = unsent or memoryview(b"")  # An empty view of the response would keep it in memory.
             self._write(piece)
 
     def pause_writing(self) -> None:

@@ -28,9 +28,9 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Formats a help so that it fits the terminal: words are not divided, also not at their hyphens.
+    """Formats help texts for the width of the terminal, without breaking words at their hyphens.
 
-    argparse divides words at hyphens, and never divides a group of exclusive options.
+    argparse breaks words at hyphens, and never breaks a group of exclusive options.
     """
 
     def _split_lines(self, text: str, width: int) -> list[str]:
@@ -45,12 +45,13 @@ class HelpFormatter(argparse.HelpFormatter):
         width, self._width = self._width, _UNLIMITED
         line = _COLOR.sub("", super()._format_usage(usage, actions, groups, prefix)).strip()
         self._width = width
-        # argparse calls this with an empty prefix to get the name of a command, which must be one line.
+        # With an empty prefix, argparse calls this method for the name of a command, which must be one line.
         if prefix == "":
             return line
         title = f"usage: {self._prog}"
         parts = _usage_parts(line.removeprefix(title))
-        # Further lines begin below the first option, unless an option would then not fit into the terminal.
+        # The second and later lines of the usage are indented up to the first option. If an option would then
+        # not fit into the terminal, they are indented by 8 columns.
         indent = " " * (len(title) + 1)
         if len(indent) + max(map(len, _pieces(parts, width - len(indent))), default=0) > width:
             indent = " " * 8
@@ -78,7 +79,7 @@ def _usage_parts(usage: str) -> list[str]:
 
 
 def _pieces(parts: Iterable[str], width: int) -> list[str]:
-    """Divide each group of exclusive options that is longer than `width` between its options."""
+    """Return the parts; a group of exclusive options longer than `width` is split into its options."""
     return [
         piece
         for part in parts
@@ -137,10 +138,10 @@ def without_values(words: Sequence[str]) -> str:
 
 
 def _name_before(words: Sequence[str]) -> str:
-    """Return the name to which the word after `words` belongs.
+    """Return the name of the option or setting whose value may be the word after `words`.
 
-    Usually this is the last word. In `--password = X`, `password= X` and `--set password X` the result is
-    --password.
+    Usually the name is the last word. In `--password = X`, `password= X` and `--set password X`, the name of
+    X is --password.
     """
     before_last, last = ["", "", *words][-2:]
     name = (before_last if last in ("=", ":") else last).rstrip("=:")
@@ -170,7 +171,7 @@ def _mask_word(word: str, before: str) -> str:
 class Parser(argparse.ArgumentParser):
     """An argument parser whose error messages mask passwords and shorten long words.
 
-    The parsers of the commands have this class, too.
+    argparse creates the parsers of the commands with this class, too.
     """
 
     # The words of the command line. Error messages mask the passwords that these words contain.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _AssignorNames:
-    """The names of the assignors in a help text. They are imported when argparse formats the text."""
+    """The names of the assignors in a help text; the assignors are imported only to print this text."""
 
     def __str__(self) -> str:
         from ..group.assignors import ASSIGNORS

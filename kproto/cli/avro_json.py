@@ -6,7 +6,8 @@ Rules:
   timestamps end with Z. UUIDs are strings. NaN and infinities are the strings "NaN", "Infinity" and
   "-Infinity". So the output is valid JSON, and the same JSON can be sent again.
 * A value of a union is written without the name of its branch, unlike in Avro's own JSON. The JSON to send
-  may name the branch as Avro does, {"bytes": "AAE="}. Otherwise it has the first branch that it fits.
+  may name the branch as Avro does, {"bytes": "AAE="}. A value without the name of a branch belongs to the
+  first branch that it fits.
 * JSON to send must fit the schema exactly: fastavro would ignore unknown fields, and shorten large integers.
 """
 
@@ -69,8 +70,9 @@ def _decimal(text: str) -> Decimal:
     return number
 
 
-# Maps a type and its logical type to the function that reads its string, and to an example for errors. The
-# spelling of a logical type without a row, such as timestamp-nanos, is that of its type.
+# A key is a type and its logical type. A value is the function that parses a string of this logical type, and
+# an example for error messages. A logical type without an entry, such as timestamp-nanos, is written like its
+# type.
 _LOGICAL: Final[Mapping[tuple[str, str], tuple[Callable[[str], Any], str]]] = {
     ("int", "date"): (date.fromisoformat, "a date such as 2026-11-28"),
     ("int", "time-millis"): (time.fromisoformat, "a time such as 09:30:00"),
@@ -97,12 +99,14 @@ class JsonReader:
         self._named = named
 
     def read(self, value: Any) -> Any:
-        """Return the object for a JSON value. Raises ValueError with the place that does not fit."""
+        """Return the object for a JSON value. Raises ValueError if a part of it does not fit the schema."""
         return self._read(value, self._schema, "$")
 
     def _read(self, value: Any, schema: Any, place: str, *, default: bool = False) -> Any:
-        """Read a value. A `default` in a schema has another form: its bytes are characters up to U+00FF, and
-        it has no strings for logical types.
+        """Read a value at `place`, such as $.a[0].
+
+        With `default`, the value is a default in a schema: bytes are characters up to U+00FF, and logical
+        types are written like their types.
         """
         items: Any = value
         branches: Any = schema
@@ -151,7 +155,7 @@ class JsonReader:
                 return _primitive(value, kind, place)
 
     def _union(self, value: Any, branches: list[Any], place: str) -> Any:
-        """Return the value with the name of its branch, as fastavro takes it."""
+        """Return the name of a branch and the value as a pair, which fastavro encodes as this branch."""
         names = [self._name(branch) for branch in branches]
         if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
             [(name, inner)] = cast("dict[str, Any]", value).items()
@@ -159,7 +163,7 @@ class JsonReader:
                 try:
                     return name, self._read(inner, branches[names.index(name)], place)
                 except ValueError:
-                    pass  # The object is not {branch: value}, but perhaps a record or a map.
+                    pass  # Perhaps the object is not {branch: value}, but a record or a map.
         reasons: list[ValueError] = []
         for name, branch in zip(names, branches, strict=True):
             try:

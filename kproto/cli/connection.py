@@ -52,7 +52,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 
 def add_execute(parser: argparse.ArgumentParser, change: str) -> None:
-    """Add the option `--execute` to a command that shows its plan without it."""
+    """Add the option `--execute` to a command that otherwise only prints its plan."""
     parser.add_argument(
         "--execute", action="store_true", help=f"{change}; without it, the command only prints its plan"
     )

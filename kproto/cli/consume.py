@@ -227,7 +227,7 @@ def _print_messages(record: ConsumerRecord) -> None:
 
 
 def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespace) -> None:
-    """Print a record. Raises _InvalidPart if a part of it that is printed is not in its format."""
+    """Print a record. Raises _InvalidPart if its key or value is printed, and is not in its format."""
     if options.messages:
         _print_messages(record)
         return
@@ -262,9 +262,10 @@ def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespac
 
 
 def _part(record: ConsumerRecord, part: str, options: argparse.Namespace) -> Any:
-    """Return the key or value of a record for a JSON line.
+    """Return the key or value of a record as a value for JSON: `part` is "key" or "value".
 
-    Raises _InvalidPart if it is not in its format, and RegistryFailed if the registry does not respond.
+    Raises _InvalidPart if the bytes are not in the format that the options select, and RegistryFailed if the
+    schema registry does not respond.
     """
     from consumer.schema_registry.registry import NoSuchSchema, RegistryFailed
 

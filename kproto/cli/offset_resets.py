@@ -61,7 +61,10 @@ def new_offsets(
 
 
 def _listed(admin: Admin, partitions: Sequence[TopicPartition], want: str | int) -> dict[TopicPartition, int]:
-    """Return each partition's first offset at the time `want`, or its end offset if all records are older."""
+    """Return each partition's offset at `want`: a name such as "latest", or a time in ms since 1970.
+
+    If all records of a partition are older than this time, its end offset is returned.
+    """
     listed = admin.list_offsets(dict.fromkeys(partitions, want))
     older = [partition for partition, at in listed.items() if at.offset is None]
     ends = admin.list_offsets(dict.fromkeys(older, "latest")) if older else {}

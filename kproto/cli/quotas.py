@@ -132,7 +132,7 @@ def _print(described: Mapping[ClientQuotaEntity, Mapping[str, float]], *, as_jso
 
 
 def _json(quotas: Mapping[str, float]) -> dict[str, float | str]:
-    """Return quotas for JSON, which has no number for NaN and infinity."""
+    """Return quotas as JSON values: NaN and infinity become strings, because JSON has no such numbers."""
     return {name: value if isfinite(value) else double_text(value) for name, value in quotas.items()}
 
 

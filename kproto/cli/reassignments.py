@@ -216,10 +216,11 @@ def _proposal(
     *,
     is_rack_aware: bool,
 ) -> dict[TopicPartition, list[int]]:
-    """Spread the replicas over the chosen brokers, or over all, with the numbers of replicas of `before`.
+    """Spread the replicas over the chosen brokers, or over all brokers.
 
-    Raises ConfigError if a broker does not exist, if a partition has more replicas than there are brokers,
-    and, like Kafka's tool, if only some of the brokers have a rack.
+    Each partition keeps the number of replicas that it has in `before`. `racks` maps all brokers to their
+    racks. Raises ConfigError if a broker does not exist, if a partition has more replicas than there are
+    brokers, and, like Kafka's tool, if only some of the brokers have a rack.
     """
     brokers = chosen or sorted(racks)
     missing = sorted(set(brokers) - set(racks))
@@ -244,7 +245,8 @@ def spread(
     """Assign replicas to brokers in turn, so that replicas and preferred leaders are spread evenly.
 
     `factors` has the number of replicas of each partition. If there are enough racks, the replicas of a
-    partition are in different racks. Kafka's AdminUtils begins at a random broker instead.
+    partition are in different racks. The first partition's leader is always the first broker, whereas Kafka's
+    AdminUtils begins at a random broker.
     """
     by_rack: dict[str | None, list[int]] = {}
     for broker in sorted(brokers):

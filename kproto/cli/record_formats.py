@@ -30,7 +30,7 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
 
 
 def formatted(value: Any, form: str) -> str:
-    """Return the text of a key or value, given as `json_value` returns it. None is null, as in Kafka's tools.
+    """Return the text to print for a key or value that `json_value` returned; None becomes "null".
 
     On a terminal, unprintable characters are escaped.
     """
@@ -78,7 +78,10 @@ def _reject_number(text: str) -> NoReturn:
 
 
 def bytes_in_json(value: object) -> bytes | None:
-    """Return the bytes of {"base64": TEXT}, or None for any other value. Raises ValueError for other text."""
+    """Return the bytes of {"base64": TEXT}; None for any other value.
+
+    Raises ValueError if TEXT is not base64.
+    """
     match value:
         case {"base64": str(text)} if value == {"base64": text}:
             try:
@@ -90,8 +93,9 @@ def bytes_in_json(value: object) -> bytes | None:
 
 
 def parsed(text: str, form: str) -> bytes:
-    """Return the bytes of a key or value that was given as text, in a format without a schema. Raises
-    ValueError.
+    """Return the bytes of a key or value that was given as text, in a format without a schema.
+
+    Raises ValueError if the text is not in the format.
     """
     if form == "hex":
         return bytes.fromhex(text)

@@ -29,9 +29,9 @@ _LATEST: Final = "latest"
 _LOGIN_VARIABLE: Final = "KPROTO_REGISTRY_LOGIN"
 _LOGIN: Final = "basic.auth.user.info"
 
-# Returns a key or value for a JSON line. Its errors are those of the deserializer.
+# Decodes the key or value of a record to a value for JSON. Raises the errors of the deserializer.
 Decode = Callable[["ConsumerRecord[Any, Any]", bytes], Any]
-# Returns the bytes of a key or value that was given as the text of its JSON. Raises ValueError.
+# Encodes a key or value that is given as JSON text. Raises ValueError if the value does not fit the schema.
 Encode = Callable[[str], bytes]
 
 
@@ -63,16 +63,20 @@ def add_schemas(parser: argparse.ArgumentParser) -> None:
 
 
 def decoders(options: argparse.Namespace) -> dict[str, Decode]:
-    """Return a function for each part, key or value, whose format has a schema. Raises ConfigError."""
+    """Return a decoder for each of "key" and "value" whose format has a schema.
+
+    Raises ConfigError if the URL of the registry is missing, or an option is not allowed.
+    """
     parts = _parts_with_schema(options)
     registry = _registry(options, parts)
     return {part: _decoder(form, registry, part) for part, form in parts.items()}
 
 
 def encoders(options: argparse.Namespace) -> dict[str, Encode]:
-    """Return a function for each part, key or value, whose format has a schema.
+    """Return an encoder for each of "key" and "value" whose format has a schema.
 
-    Requests the schemas, and registers those that are in files. Raises ConfigError, RegistryFailed.
+    Requests the schemas from the registry, and registers those that are in files. Raises ConfigError if an
+    option is not allowed, and RegistryFailed if the registry does not return a schema.
     """
     parts = _parts_with_schema(options)
     for part in ("key", "value"):
@@ -91,7 +95,7 @@ def _parts_with_schema(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _registry(options: argparse.Namespace, parts: dict[str, str]) -> Registry:
-    """Return the client of the registry. Raises ConfigError."""
+    """Return the client of the registry. Raises ConfigError if an option is missing or not allowed."""
     from consumer.schema_registry.registry import OptionNames, Registry
     from consumer.security.option_names import mask_secret
 

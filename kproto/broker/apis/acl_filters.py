@@ -8,15 +8,15 @@ from ...messages.delete_acls import DeleteAclsFilter
 from ...messages.describe_acls import DescribeAclsRequest
 from ..security.acls import AclFilter
 
-# The reason for closing a connection after a request with the enum value UNKNOWN: Kafka cannot parse such a
-# request.
+# The broker closes the connection for this reason if a request contains the enum value UNKNOWN, because Kafka
+# cannot parse such a request.
 UNKNOWN_ELEMENTS: Final = "the request has UNKNOWN elements"
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker."
 _UNKNOWN: Final = 0  # The value UNKNOWN of ResourceType, PatternType, AclOperation and AclPermissionType.
 
 
 def acl_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """Return the filter that a request describes."""
+    """Return the ACL filter with the values in the fields of a request."""
     return AclFilter(
         requested.resource_type_filter,
         requested.resource_name_filter,

@@ -33,7 +33,8 @@ def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, AlterPartitionReassignmentsRequest)
-    if not request.topics:  # As in Kafka, such a request succeeds, whatever its other fields are.
+    # As in Kafka, a request without topics succeeds, even if its other fields are invalid.
+    if not request.topics:
         return AlterPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=0, error_message=None, responses=[]
         )
@@ -64,7 +65,7 @@ def _reassign(
     name: str,
     entry: ReassignablePartition,
 ) -> Fault | None:
-    """Move one partition. Return the error and Kafka's message, which contains `name`, or None."""
+    """Move one partition. Return None, or the error and Kafka's message about the topic `name`."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
     index = entry.partition_index

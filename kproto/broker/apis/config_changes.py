@@ -144,8 +144,8 @@ def _alter_client_metrics(broker: Broker, resource: AlterConfigsResource, *, val
         elif change.config_operation == ChangeType.SET:
             configs[change.name] = change.value or ""
         else:
-            # Kafka's controller does not know which of these configs are lists, so it rejects APPEND and
-            # SUBTRACT for all of them.
+            # Kafka's controller does not know which configs of client metrics are lists, so it rejects APPEND
+            # and SUBTRACT for all of them.
             verb = ChangeType(change.config_operation).name
             return (
                 ErrorCode.INVALID_CONFIG,
@@ -169,8 +169,8 @@ def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
     is_list = config is not None and config.type.config_type is ConfigType.LIST
     if config is None or not is_list or change.value is None:
         return None
-    # If the topic does not set the list, the operation is applied to Kafka's default, and not to the default
-    # in the broker's config.
+    # If the topic does not set the config, APPEND and SUBTRACT start with Kafka's default value of the list,
+    # and not with the default that the broker's config sets.
     value = topic.configs.get(change.name) if topic is not None else None
     items = [item for item in _split(config.default if value is None else value) if item]
     for item in _split(change.value):

@@ -142,7 +142,7 @@ def describe_client_metrics(broker: Broker, name: str) -> list[DescribeConfigsRe
     for config, (default, config_type, _) in CLIENT_METRICS_CONFIGS.items():
         value = shown(config, values.get(config, default))
         source = ConfigSource.CLIENT_METRICS if config in values else ConfigSource.DEFAULT
-        # As in Kafka, a default is not listed as a synonym.
+        # As in Kafka, the synonyms of client metrics configs do not contain the default value.
         synonym = DescribeConfigsSynonym(name=config, value=value, source=source)
         configs.append(
             DescribeConfigsResourceResult(

@@ -59,7 +59,8 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     counted = [topic for name, topic in topics.items() if times[name] == 1 and name != CLUSTER_METADATA]
     valid = [topic for topic in counted if faults[topic.name] is None]
     too_large = _too_large(broker, counted, valid)
-    if too_large is not None:  # Each entry of the request gets an error, so a duplicate name gets several.
+    # An error for the whole request is returned once for each entry, so several times for a duplicate name.
+    if too_large is not None:
         refusals = [_refuse_topic(topic.name, *too_large) for topic in request.topics]
         return CreateTopicsResponse(throttle_time_ms=0, topics=refusals)
     results: list[CreatableTopicResult] = []
@@ -142,7 +143,7 @@ def _replication_factor(topic: CreatableTopic) -> int:
 
 
 def _assign_replicas(broker: Broker, topic: Topic, requested: CreatableTopic, factor: int) -> None:
-    """Store the replicas of a new topic that has a manual assignment or several replicas."""
+    """Set the replicas of a new topic's partitions; by default, the leader is the only replica."""
     manual = {
         assignment.partition_index: tuple(assignment.broker_ids) for assignment in requested.assignments
     }

@@ -40,7 +40,7 @@ def handle_describe_delegation_token(broker: Broker, call: Call) -> Result:
 def _filter(
     broker: Broker, call: Call, request: DescribeDelegationTokenRequest
 ) -> Callable[[DelegationToken], bool]:
-    """Return a function that returns whether the response describes a token.
+    """Return a predicate: whether a token has a requested owner, and the caller may describe the token.
 
     A caller may describe its own tokens. With DESCRIBE on a token, or DESCRIBE_TOKENS on its owner, a caller
     may also describe the token of another owner (DelegationTokenManager.filterToken).

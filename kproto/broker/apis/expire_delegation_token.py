@@ -11,7 +11,7 @@ from .token_requests import NO_TIME, UNRESTRICTED, caller_error
 
 
 def handle_expire_delegation_token(broker: Broker, call: Call) -> Result:
-    """Set the time of the token's expiration, and return it."""
+    """Set the expiration of the token, and respond with the new expiration."""
     request = call.request
     assert isinstance(request, ExpireDelegationTokenRequest)
     if error := caller_error(call):

@@ -56,7 +56,7 @@ READ_COMMITTED: Final = 1
 BY_ID_SINCE: Final = 13
 # The first version in which a rejected request is answered with a top-level error.
 TOP_LEVEL_ERROR_SINCE: Final = 13
-# The first version with the current leader in errors of partitions (KIP-951).
+# The first version in which a partition's error contains the current leader (KIP-951).
 LEADER_SINCE: Final = 16
 # The limit of all unsent responses in bytes: 256 MiB. Above the limit, a fetch returns only one batch.
 # Responses of this broker occupy memory until they are sent, whereas Kafka sends records from its files.
@@ -64,7 +64,7 @@ MOST_UNSENT: Final = 1 << 28
 
 
 class FoundBatches(NamedTuple):
-    """The batches of one partition that a response would contain now."""
+    """The batches of one partition that the fetch would return if it were completed now."""
 
     partition: Partition
     offset: int
@@ -75,7 +75,10 @@ class FoundBatches(NamedTuple):
 
 @dataclass(slots=True)
 class DelayedFetch:
-    """A fetch that waits for records. It is retried when a partition changes, at the latest at `deadline`."""
+    """A fetch that waits for records, until they suffice or `deadline` has passed.
+
+    `try_complete` is called whenever one of the objects in `waits_for` changes.
+    """
 
     broker: Broker
     call: Call
@@ -148,8 +151,8 @@ class DelayedFetch:
             size = self._found[key].batches.size if key in self._found else 0
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
-                # If `max_bytes` of the request is negative, only the first partition that exists has a
-                # negative limit. The limit of the partitions after it is 0.
+                # As in Kafka, a negative `max_bytes` of the request is an error only for the first partition
+                # that exists. The limit of the partitions after it is 0.
                 room = max(room - size, 0)
             results[key] = data
         return results, total

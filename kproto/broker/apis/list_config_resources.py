@@ -1,6 +1,6 @@
 """ListConfigResources (key 74): the resources that have configs (KIP-1142).
 
-This broker has neither configs of groups nor broker loggers, so it lists none of these types.
+This broker has neither configs of groups nor broker loggers, so it lists no resources of these types.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ from .transaction_coordinator import verify_partitions
 
 # The first version of Produce with zstd (KIP-110).
 ZSTD_SINCE: Final = 7
-# The first version with the current leader in errors of partitions (KIP-951).
+# The first version in which a partition's error contains the current leader (KIP-951).
 LEADER_SINCE: Final = 10
 # The first version whose clients know TRANSACTION_ABORTABLE (KIP-890).
 KNOWS_ABORTABLE_SINCE: Final = 11
@@ -265,8 +265,8 @@ def _transaction_errors(
             if topic is None or producer is None or partition is None:
                 continue
             producers.add(producer)
-            # Only the first batch of a transaction in a partition is verified: the partition then knows that
-            # the transaction writes to it.
+            # Only the first batch of a transaction in a partition is verified. From then on, the state of the
+            # partition shows that the transaction is ongoing (`is_writing`).
             if broker.is_leader(partition, part.index) and not partition.is_writing(*producer):
                 to_verify[topic.name, part.index] = producer
                 new_partitions.append((partition, _base_sequence(part.records or b"")))

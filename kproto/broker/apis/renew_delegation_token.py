@@ -11,7 +11,7 @@ from .token_requests import NO_TIME, UNRESTRICTED, caller_error
 
 
 def handle_renew_delegation_token(broker: Broker, call: Call) -> Result:
-    """Renew the token, and return the time of its expiration."""
+    """Renew the token, and respond with its new expiration."""
     request = call.request
     assert isinstance(request, RenewDelegationTokenRequest)
     if error := caller_error(call):

@@ -28,6 +28,7 @@ def repeat_as_named(answers: Mapping[str, T], names: Sequence[str], size: Callab
 def name_in_messages(name: str, count: int) -> str:
     """Return `name` for error messages, cut so that `count` messages have at most `MAX_REPEATED` bytes of it.
 
-    A request of 100 kilobytes can name 19,000 partitions of a topic whose name has 3,000 characters.
+    A request of 100 kilobytes can contain 19,000 partitions of a topic whose name has 3,000 characters. With
+    the whole name in each message, the response would have 57 megabytes.
     """
     return name.encode()[: MAX_REPEATED // max(count, 1)].decode(errors="ignore")

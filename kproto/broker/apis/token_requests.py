@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens share: which callers may send them, and the time in errors."""
+"""Helpers of the delegation token APIs: the check of the caller, and principals as text."""
 
 from __future__ import annotations
 

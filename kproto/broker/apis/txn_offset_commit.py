@@ -100,7 +100,7 @@ def _missing_error(broker: Broker, partition: _Partition, *, by_id: bool) -> Err
 
 
 def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
-    """Replace COORDINATOR_LOAD_IN_PROGRESS by COORDINATOR_NOT_AVAILABLE (R107)."""
+    """Replace COORDINATOR_LOAD_IN_PROGRESS, unknown to old clients, by COORDINATOR_NOT_AVAILABLE (R107)."""
     for topic in response.topics:
         for partition in topic.partitions:
             if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

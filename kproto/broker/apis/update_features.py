@@ -51,7 +51,7 @@ def _fault(broker: Broker, update: FeatureUpdateKey) -> str | None:
     highest = current = 0
     if update.feature == TRANSACTION_VERSION:
         highest, current = supported_transaction_version(broker), finalized_transaction_version(broker)
-    # In version 0, allow_downgrade is the only field about the direction (UpdateFeaturesRequest.getFeature).
+    # Requests of version 0 have allow_downgrade and no upgrade type (UpdateFeaturesRequest.getFeature).
     kind = SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
     reason = None
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):

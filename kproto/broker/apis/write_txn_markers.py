@@ -3,7 +3,7 @@
 In Kafka the transaction coordinator sends this request to the leaders of partitions. This broker's
 coordinator writes its markers itself, so only admin clients send the request: to abort a hanging transaction,
 which no coordinator knows. `__consumer_offsets` is not a topic of this broker. A marker for one of its
-partitions ends the pending offsets of the producer.
+partitions commits or discards the pending offsets of the producer.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def handle_write_txn_markers(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, WriteTxnMarkersRequest)
+    # Kafka fails to build a marker batch with a negative producer id or epoch.
     if any(marker.producer_id < 0 or marker.producer_epoch < 0 for marker in request.markers):
-        return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka cannot build such a marker.
+        return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
     results: _Results = {}
     changed: list[Partition] = []
     for marker in request.markers:
@@ -118,7 +119,7 @@ def _authorize(access: Access, request: WriteTxnMarkersRequest) -> Authorized:
 
 
 def refuse(request: WriteTxnMarkersRequest, error: ErrorCode, version: int) -> WriteTxnMarkersResponse:
-    """Refuse every marker in every partition."""
+    """Return a response with an error for every partition of every marker."""
     results: _Results = {}
     for marker in request.markers:
         for topic in marker.topics:

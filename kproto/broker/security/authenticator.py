@@ -138,8 +138,8 @@ class SaslAuthenticator:
     ) -> Challenge | Accepted | Rejected:
         """Pass a SASL message of the client to the mechanism, and return the mechanism's result.
 
-        `wall_clock_offset` is the time of day minus `now` in ms, because the expiration of a token is a time
-        of day.
+        `wall_clock_offset` is the time of day minus `now` in ms. The time of day is compared with the
+        expiration of a token.
         """
         assert self.server is not None
         self.wall_clock = now + wall_clock_offset

@@ -35,7 +35,7 @@ class _Topic:
         self.racks_matter = racks_matter(member_racks, self.racks)
 
     def remaining(self, member_id: str) -> int:
-        """Return the number of partitions that the member may still get."""
+        """Return the number of partitions of the topic that the member may still get."""
         return max(0, self.base + (self.extra > 0) - self.assigned_counts.get(member_id, 0))
 
     def is_near(self, member_id: str, partition: int) -> bool:
@@ -109,7 +109,7 @@ def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
 
 
 def _assign_together(topics: list[_Topic], count: int, assigned: Assigned) -> None:
-    """Assign partition i of all topics to the first member whose rack has replicas of all of them."""
+    """For each index i, assign partition i of all topics to one member whose rack has a replica of each."""
     members = dict.fromkeys(topics[0].members)
     for partition in range(count):
         for member_id in members:
