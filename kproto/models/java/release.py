@@ -24,7 +24,7 @@ class JavaRelease:
     # Whether onJoinPrepare commits synchronously, and so blocks poll (maybeAutoCommitOffsetsSync), as in 2.6.
     commits_synchronously: bool
     # Whether a membership is lost only if generation and member id are both missing, as in 2.6. In 4.3 it is
-    # lost if one of them is missing (KAFKA-10122).
+    # lost if one of them is missing (KAFKA-13419).
     lost_needs_both: bool
     # Whether the member id is reset together with the generation, after ILLEGAL_GENERATION and when a
     # JoinGroup is retried.
