@@ -1,7 +1,8 @@
 """OpenTelemetry's MetricsData (OTLP metrics v1): the payload of PushTelemetry (KIP-714).
 
-A payload has gauges and sums, which are all that KIP-714 allows. Clients push metrics by default, so encoding
-requires no package: protobuf is an extra. Seven small messages of protobuf are needed.
+A payload has gauges and sums, the only kinds of metrics that KIP-714 allows. Clients push metrics by default,
+so this module does not use the package protobuf, which is an extra. It reads and writes the seven protobuf
+messages of a payload itself.
 
 Rules:
 
@@ -23,7 +24,7 @@ AttributeValue: TypeAlias = str | bool | int | float
 
 
 class Temporality(IntEnum):
-    """AggregationTemporality: whether a sum counts from the previous data point, or from its start."""
+    """AggregationTemporality: whether a sum counts from the previous data point, or from a fixed start."""
 
     UNSPECIFIED = 0
     DELTA = 1
@@ -122,7 +123,7 @@ _NAME: Final = "MetricsData"
 class _Field(NamedTuple):
     number: int
     wire_type: int
-    # The value of a varint, otherwise the bytes of the field.
+    # The value of a varint field. A field of another wire type has its bytes in `data` instead.
     value: int
     data: bytes
     # The position of the field's data in the payload.

@@ -15,8 +15,8 @@ from functools import lru_cache
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a pattern as `re.compile` does, without the warning about possible nested sets.
 
-    Raises re.error for every invalid pattern. `re.compile` raises OverflowError for too large a repetition,
-    and RecursionError for groups that are nested too deeply.
+    Raises re.error for every invalid pattern, even where `re.compile` raises another exception: OverflowError
+    for too large a repetition, and RecursionError for groups that are nested too deeply.
     """
     # A global filter, because `catch_warnings` is not thread-safe.
     warnings.filterwarnings(

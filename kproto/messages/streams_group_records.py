@@ -18,8 +18,8 @@ class StreamsGroupMetadataValue(Message, versions="0", flexible="0+"):
     # The epoch of the topology whose description the broker has stored. It is -1 if there is none, and -2 if
     # an interrupted update left it unknown (KIP-1331).
     stored_description_topology_epoch: Int32 = field(default=-1, tag=2)
-    # The epoch of the topology whose description was rejected for good; -1 if there is none. The coordinator
-    # does not request this description again (KIP-1331).
+    # The epoch of the topology whose description was permanently rejected; -1 if there is none. The
+    # coordinator does not request this description again (KIP-1331).
     failed_description_topology_epoch: Int32 = field(default=-1, tag=3)
 
 

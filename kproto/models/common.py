@@ -169,7 +169,7 @@ class ClusterMetadata:
 def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> MetadataRequest:
     """Build a Metadata request for `topics`.
 
-    None requests all topics. An empty list requests only the brokers.
+    If `topics` is None, the request asks for all topics. If it is empty, the response lists only the brokers.
     """
     requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=requested, allow_auto_topic_creation=create)
@@ -343,7 +343,10 @@ def parse_list_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, Li
 def offset_for_leader_epoch_request(
     epochs: Mapping[TopicPartition, tuple[int, int]],
 ) -> OffsetForLeaderEpochRequest:
-    """Build an OffsetForLeaderEpoch request from a map: partition -> (position's epoch, leader epoch)."""
+    """Build an OffsetForLeaderEpoch request.
+
+    `epochs` maps each partition to a pair: the leader epoch of the position, and the current leader epoch.
+    """
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for (topic, index), (epoch, current) in epochs.items():
         topics.setdefault(topic, []).append(

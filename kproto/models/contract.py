@@ -62,7 +62,7 @@ _ANYTHING: Final[tuple[Callable[[object], bool], str]] = (lambda value: True, ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The options of a model, with the names that the drivers of the original clients use.
+    """The options of a model. Each option has one name, which applies to every model that supports it.
 
     An option that is None has the default of the original client.
     """
@@ -234,7 +234,7 @@ class CloseCalled(msgspec.Struct, frozen=True):
 
 
 class WakeupCalled(msgspec.Struct, frozen=True):
-    """Java's wakeup, from any thread: the waiting call throws, or else the next call that waits."""
+    """Java's wakeup: the blocked call, or else the next blocking call, throws WakeupException."""
 
 
 # -- events: the network and the clock

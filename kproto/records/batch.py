@@ -162,7 +162,7 @@ class Batch:
 
     @property
     def crc_ok(self) -> bool:
-        """Whether the CRC in the header is that of the bytes.
+        """Whether the CRC in the header matches the bytes of the batch.
 
         A batch that was read with `check_crc=False` may have a wrong CRC.
         """
@@ -259,7 +259,7 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
 
 
 def check_count(batch: Batch, size: int) -> None:
-    """Raise RecordError if the count of the header is too large for `size` bytes of records."""
+    """Raise RecordError if the record count in the header is too large for `size` bytes of records."""
     if batch.count > size // SMALLEST_RECORD:
         detail = f"{batch.count} records do not fit into {size} bytes"
         raise RecordError("RecordBatch", 2, "count", batch.start + 57, detail)

@@ -81,7 +81,7 @@ class FetchedPart:
 def wanted_batches(
     part: FetchedPart, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Iterator[Batch]:
-    """Iterate over a part's batches with records to return."""
+    """Iterate over the batches of a part whose records the reader wants."""
     transactions = AbortedTransactions(part.aborted)
     for batch in batches(part.data, check_crc=check_crc, max_decompressed=max_decompressed):
         if not (

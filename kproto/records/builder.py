@@ -365,8 +365,8 @@ def assign_offsets(
     message.timestamp.type is LogAppendTime. The next offset of the log is the last batch's `last_offset` + 1.
     See Java's `LogValidator`.
 
-    Raises `RecordError` if a batch is malformed, truncated, empty or not of magic 2, or has gaps, and
-    `EncodeError` for numbers that do not fit.
+    Raises `RecordError` if a batch is malformed, truncated, empty or not of magic 2, or if its offsets have
+    gaps. Raises `EncodeError` for numbers that do not fit.
     """
     _check("baseOffset", base_offset)
     _check("partitionLeaderEpoch", leader_epoch)

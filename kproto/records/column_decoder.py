@@ -36,8 +36,7 @@ _LANES = 256
 _SHORTEST_RUN = 4
 # The number of records that one search for runs has to cover to be worth its time.
 _WORTH_A_STEP = 500
-# The number of searches for runs that may cover fewer records. After more of them, batches are read in
-# parallel.
+# After this number of searches for runs that each cover fewer records, batches are read in parallel.
 _PATIENCE = 4
 # The least number of records for which record starts are guessed. With fewer records, guessing takes longer
 # than it saves.

@@ -299,7 +299,7 @@ def columns_of(
 def _read_rows(
     parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None, most: int
 ) -> Columns:
-    """Decode row by row, which serves few records, and records that numpy cannot decode."""
+    """Decode row by row, if there are few records, or records that numpy cannot decode."""
     records_read: list[Record] = []
     kinds: list[str] = []
     counts: list[int] = []

@@ -241,7 +241,7 @@ def _raised(
     old_lz4: bool = False,
     start: bytes | None = None,
 ) -> int:
-    """Return `most` as the limit of an output beyond `limit`, if the output starts like records.
+    """Return the limit for an output that has grown beyond `limit`: `most`, if it starts like records.
 
     `start` is the first `LOOK` bytes of output, if the caller has them. Raises `CodecError` if the output
     does not start like records, and for the lz4 frames that Java's consumer rejects.

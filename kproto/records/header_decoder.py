@@ -39,7 +39,7 @@ _MOST_STEPS = 64
 class HeaderColumns:
     """The headers of many records.
 
-    `rows` and `array` decode them, and raise `RecordError` if they are malformed.
+    `rows` and `array` decode the headers, and raise `RecordError` for malformed headers.
     """
 
     __slots__ = ("_first", "_name", "_names", "_raw", "_same", "_value")

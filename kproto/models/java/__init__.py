@@ -1,7 +1,7 @@
 """Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a state machine.
 
-The model also has these defects of the Java consumer. A member that receives FENCED_INSTANCE_ID joins again,
-and so fences the member that replaced it. An exception of the rebalance listener does not undo the new
+The model reproduces these defects of the Java consumer. A member that receives FENCED_INSTANCE_ID joins
+again, and so fences the member that replaced it. An exception of the rebalance listener does not undo the new
 assignment. onPartitionsLost is called only in the poll that follows the loss of the membership.
 `kproto.group.classic.member` follows the same protocol without these defects.
 

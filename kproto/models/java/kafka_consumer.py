@@ -208,7 +208,10 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
 
 
 def _pattern_is_fresh(state: JavaState) -> bool:
-    """Return False while a pattern subscription's join waits for metadata newer than its start (M201)."""
+    """Return whether the join may proceed.
+
+    With a pattern subscription, a join waits for metadata that arrived after the join began (M201).
+    """
     if state.pattern is None or state.join_in_flight or state.join_result is not None:
         return True
     if state.pattern_refresh_since is None:
@@ -503,7 +506,10 @@ def _leave_and_close(state: JavaState, out: Out) -> None:
 
 
 def _continue_close_leave(state: JavaState, out: Out) -> bool:
-    """Finish close() if LeaveGroup was answered, or if the timeout of close() has expired. Return False."""
+    """Finish close() if LeaveGroup was answered, or if the timeout of close() has expired.
+
+    Always returns False, because the thread has nothing more to do in this step.
+    """
     if not _is_leave_open(state) or state.now >= state.close_until:
         _finish_close(state, out)
     return False

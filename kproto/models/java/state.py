@@ -243,7 +243,7 @@ class LegacyPoll:
 
     deadline: int
     timeout_ms: int
-    # Whether the next event of the consumer ends the call, because the timeout of poll has expired.
+    # Whether metadata and positions arrived only after poll's timeout, so that the next event ends the call.
     ends_with_next_event: bool = False
 
 

@@ -32,7 +32,7 @@ Plan = dict[str, list[TopicPartition]]
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Assign the partitions.
+    """Assign the partitions as the cooperative sticky assignor.
 
     A partition that changes its owner is assigned to no member until its old owner has revoked it.
     """
@@ -47,7 +47,7 @@ def assign(
 def assign_eager(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Assign the partitions. Each member's user data lists the partitions that it owned."""
+    """Assign the partitions as the eager sticky assignor, which reads owned partitions from the user data."""
     if _subscriptions_differ(members):
         return sticky.assign(partitions, members, racks)
     owned: dict[str, Sequence[TopicPartition]] = {}

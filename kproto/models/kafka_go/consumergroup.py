@@ -72,7 +72,7 @@ def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) 
 def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
     """Handle FindCoordinator's response; None means that the request failed.
 
-    On success the member joins, or sends the LeaveGroup that the lookup was for.
+    After a successful lookup the member sends JoinGroup, or the LeaveGroup that the lookup was for.
     """
     close_connection(out, state.coordinator)
     if not isinstance(response, FindCoordinatorResponse):
@@ -122,9 +122,9 @@ def _join_group(state: KafkaGoState, out: Out) -> None:
 def on_join_group_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """Handle JoinGroup.
+    """Handle a JoinGroup response.
 
-    On success a leader requests metadata of all members' topics, and a follower sends SyncGroup.
+    After a successful join a leader requests the metadata of all members' topics. A follower sends SyncGroup.
     """
     if not isinstance(response, JoinGroupResponse) or response.error_code:
         state.member_id = ""
@@ -154,8 +154,8 @@ def on_join_group_response(
 def _decode_topics(metadata: bytes) -> tuple[str, ...] | str:
     """Decode a subscription as groupMetadata.readFrom does. Return its topics, or the text of the error.
 
-    The function reads only version 0, and reports bytes after its fields as an error. The text of this error
-    is that of a nil error, as makeMemberProtocolMetadata formats it.
+    The function reads only the fields of version 0. If bytes follow these fields, it returns "%!w(<nil>)", as
+    makeMemberProtocolMetadata does: Go formats a nil error in this way.
     """
     view = memoryview(metadata)[2:]
     try:

@@ -229,7 +229,7 @@ def _on_list_offsets_response(
 def _handle_out_of_range(
     state: KafkaGoState, reader: PartitionReader, end_offset: int, now: int, out: Out
 ) -> None:
-    """Move an offset that is below the log's start to the start; else wait until the log contains it.
+    """Move an offset below the log's start to the start; wait for the log to reach an offset above its end.
 
     Follows reader.run.
     """
@@ -299,10 +299,10 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
 
 
 def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
-    """Queue records at random.
+    """Queue the records of a cancelled reader, but stop at a random record.
 
-    In a cancelled reader, sendMessage's select has two ready cases: to queue a record, or to return. Go picks
-    one of them at random.
+    In a cancelled reader, sendMessage's select has two ready cases: to queue the record, or to return. Go
+    picks one of them at random.
     """
     while (
         reader.pending_records and len(state.message_queue) < state.capacity and state.config.random() < 0.5

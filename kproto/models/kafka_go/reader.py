@@ -211,7 +211,7 @@ def on_commit_response(state: KafkaGoState, response: Message | None, why: str, 
 
 
 def add_deadlines(state: KafkaGoState, deadlines: list[int]) -> None:
-    """Append the deadlines of the commit loop and of the waiting calls to `deadlines`."""
+    """Append the deadlines of the commit loop and of blocked CommitMessages calls to `deadlines`."""
     loop = _commit_loop(state)
     for request in commits_with_deadline(state):
         if request.deadline is not None:

@@ -19,8 +19,8 @@ assignment replaces the application's.
 * M112: The member checks max.poll.interval.ms twice a second.
 * M126: Offsets are first stored, and committed later (`offset_store`).
 * M146: Logical offsets (`constants`): STORED -1000, INVALID -1001, BEGINNING -2, END -1.
-* M165, M194: There are no fetch sessions. One Fetch is in flight per broker. Records that were fetched under
-  an older version of a partition are dropped.
+* M165, M194: There are no fetch sessions. One Fetch is in flight per broker. Each start, stop, seek, pause or
+  resume of a partition gives it a new version. Records that were fetched under an older version are dropped.
 
 A rejected seek or assign is reported as `Notify("error", name)`, with the name "_STATE", "_UNKNOWN_PARTITION"
 or "_INVALID_ARG". The application reads its assignment with `assigned_offsets` and its positions with

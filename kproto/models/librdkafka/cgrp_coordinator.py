@@ -93,8 +93,9 @@ def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
 
 
 def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | None, out: Out) -> None:
-    """Handle an error of FindCoordinator. The lookup is repeated. An error that is not retriable is reported,
-    but not twice in a row.
+    """Handle an error of FindCoordinator, after which the lookup is repeated.
+
+    An error that is not retriable is reported, unless it is the error that was reported last.
     """
     if code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         state.coordinator = None

@@ -1,4 +1,4 @@
-"""The texts of the error codes of brokers in librdkafka (rd_kafka_err2str), as in librdkafka 2.16."""
+"""librdkafka 2.16's texts for the error codes of brokers (rd_kafka_err2str)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def commit_on_timer(state: LibrdkafkaState, out: Out) -> None:
 
 
 def commit_removed(state: LibrdkafkaState, offsets: dict[TopicPartition, FetchPos], out: Out) -> None:
-    """Commit partitions that were just removed (rd_kafka_cgrp_assigned_offsets_commit)."""
+    """Commit the offsets of partitions that leave the assignment (rd_kafka_cgrp_assigned_offsets_commit)."""
     if not state.assignment_lost:
         _send_commit(state, OffsetCommitOp(dict(sorted(offsets.items()))), out)
 
@@ -121,7 +121,10 @@ def _commit_stored(state: LibrdkafkaState, operation: OffsetCommitOp, out: Out) 
 
 
 def _is_newer(stored: FetchPos, committed: FetchPos) -> bool:
-    """Return whether a stored position is newer, by epoch, then by offset (rd_kafka_fetch_pos_cmp)."""
+    """Return whether the stored position is after the committed one (rd_kafka_fetch_pos_cmp).
+
+    Positions are compared by leader epoch, then by offset.
+    """
     if stored.offset == INVALID:
         return False
     return (stored.epoch, stored.offset) > (committed.epoch, committed.offset)

@@ -191,8 +191,8 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# Transitions of a partition whose lookup was ended by a seek or a stop. The lookup's response or its timer
-# follows later, and has these effects.
+# A seek or a stop ends the offset lookup of a partition, but the lookup's response or timer still follows. It
+# causes these transitions.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "an earlier ListOffsets is answered",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
@@ -500,9 +500,10 @@ class LibrdkafkaState:
 
     @property
     def one_event_per_poll(self) -> bool:
-        """Return whether each Poll returns one event, and nil for a rebalance.
+        """Return whether a poll returns after each event.
 
-        The result is true for the binding "go", since confluent-kafka-go's Poll behaves in this way.
+        The result is true for the binding "go": confluent-kafka-go's Poll returns one event, or nil after a
+        rebalance event.
         """
         return self.config.extra.get("binding") == "go"
 

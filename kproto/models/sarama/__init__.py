@@ -2,7 +2,7 @@
 
 The model has ConsumerGroup, Consumer, OffsetManager and Client. Each of sarama's goroutines is a small state
 machine (`routines`). Channels are queues of the original's sizes, and each mutex protects the same data as in
-the original. The modules that mirror sarama's files:
+the original. These modules mirror sarama's files:
 
 * consumer_group.go, consumer_group_cooperative.go: `consumer_group` has Consume and the application's loop
   that calls it. `consumer_group_cooperative` has the rebalance of cooperative strategies.

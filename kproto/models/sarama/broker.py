@@ -150,9 +150,9 @@ class SaramaBroker(Routine):
         self._enqueue(BrokerCall(routine, build, self.client.now, keeps_lock))
 
     def touch_lock(self, routine: Routine) -> None:
-        """Take the lock and release it immediately, as ResponseSize does.
+        """Take the lock and release it immediately, then resume `routine` with "lock_touched".
 
-        ResponseSize counts the requests in flight. `routine` then resumes with "lock_touched".
+        The call stands for ResponseSize, which takes the lock to count the requests in flight.
         """
         self._enqueue(BrokerCall(routine, lambda: None, self.client.now, False, "lock_touched"))
 

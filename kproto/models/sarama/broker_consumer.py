@@ -129,8 +129,8 @@ class BrokerConsumer:
     def queue(self, routine: Routine, subscription: BrokerSubscription) -> None:
         """Queue a subscription (queueSubscription).
 
-        `routine` is woken with "subscription_queued". The payload is True, or False if the broker consumer
-        has stopped.
+        When the subscription manager has taken the subscription, `routine` is woken with
+        "subscription_queued" and True. If the broker consumer has stopped, the payload is False.
         """
         if self.stopped:
             self.client.wake(routine, "subscription_queued", False)

@@ -60,7 +60,8 @@ class PartitionOffset:
     def __init__(self, offset: int, epoch: int, metadata: str) -> None:
         self.offset, self.epoch, self.metadata = offset, epoch, metadata
         self.dirty = False
-        self.done = False  # Whether the partition is closed. It is removed as soon as its offset is clean.
+        # Whether the partition is closed. It is removed as soon as its offset is committed.
+        self.done = False
 
     def mark(self, offset: int, metadata: str = "") -> None:
         """Advance the offset (MarkOffset). A lower offset is ignored."""

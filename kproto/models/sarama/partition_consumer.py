@@ -37,7 +37,7 @@ DEFAULT_REFRESH_MS = 600_000  # The time in ms for which a preferred replica is 
 class MessageReceiver(Routine):
     """The routine that receives the messages of a partition.
 
-    The receiver is woken with "messages_available" and "channels_closed".
+    The partition consumer wakes the receiver with the signals "messages_available" and "channels_closed".
     """
 
     __slots__ = ("child",)

@@ -9,9 +9,8 @@
   members have the same subscription, the order starts with the member that has the most partitions. Otherwise
   it starts with the partition that the fewest members may have.
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check.
-* sarama tries to undo moves that do not improve the balance. The attempt fails: the result
-  of sarama keeps these moves, and drops the members with which no partition could be exchanged. The model
-  does the same.
+* sarama tries to undo moves that do not improve the balance. The attempt fails: sarama's result keeps these
+  moves, and lacks the members with which no partition could be exchanged. The model does the same.
 * Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
   without it.
 

@@ -11,7 +11,7 @@ from typing import Any
 from . import CodecError, Full
 
 _STEP = 1 << 20
-# The size in bytes of the first piece of input for every member except the first.
+# The size in bytes of the first piece of input that a member's decompressor gets, from the second member on.
 _AHEAD = 1 << 10
 # The size in bytes of the smallest member, which has only a header and a trailer.
 _LEAST = 18
@@ -37,11 +37,11 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
 def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
     """Decompress all members of a gzip file in blocks of at most 1 MiB.
 
-    Trailing bytes are ignored, as in Java.
+    Bytes behind the last member are ignored, as in Java's GZIPInputStream.
 
-    The input is passed in pieces. After each step and at the end of a member, a decompressor copies the input
-    that it has not used, and these copies are smaller if the input is a small piece. The first pieces of
-    later members are small, because one megabyte may hold 50,000 empty members. See Java's GZIPInputStream.
+    The decompressor gets the input in pieces. After each step and at the end of a member it copies the input
+    that it has not used, so a small piece costs less. From the second member on, the first piece of a member
+    is small, because one megabyte may hold 50,000 empty members.
     """
     view = memoryview(data)
     package = _inflating()

@@ -115,7 +115,7 @@ def is_linked(data: memoryview, old: bool = False) -> bool:
 
 
 def _open(data: memoryview, old: bool) -> tuple[int, int, int, bool]:
-    """Return the values of `_read_header`. Blocks of a frame of one block do not depend on other blocks."""
+    """Return the values of `_read_header`, with False as the last one if the frame has only one block."""
     head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
     at, largest, extra, linked = _read_header(head, old)
     return at, largest, extra, linked and not _is_one_block(data, at, extra)

@@ -37,7 +37,11 @@ def header_of(data: memoryview) -> tuple[int, int] | None:
 
 
 def _read_header(data: memoryview, at: int) -> tuple[int, int]:
-    """Return the position of the blocks of the frame at `at`, and the width of the size before them."""
+    """Parse the header of the frame at `at`.
+
+    Returns the position of the frame's blocks, and the width in bytes of the decompressed size in the header
+    (0 if the header has no size).
+    """
     flags = data[at + 4]
     single = flags >> 5 & 1
     width = (single, 2, 4, 8)[flags >> 6]
@@ -95,7 +99,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
 
 
 def start_of(data: memoryview, most: int) -> bytes:
-    """Return the first `most` bytes of output, or fewer if the output is smaller or malformed."""
+    """Return the first `most` bytes of output: all of a smaller output, and none of malformed data."""
     out = bytearray(most)
     try:
         return bytes(out[: into(cramjam("zstd").decompress_into, data, memoryview(out))])
