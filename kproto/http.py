@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # The timeout in seconds for connecting and for each read, as in Java's sasl.login.connect.timeout.ms.
 TIMEOUT_S: Final = 10.0
-# The seconds until the whole body must have arrived.
+# The maximum time in seconds for reading the body of a response.
 BODY_TIMEOUT_S: Final = 30.0
 # The default limit of a response in bytes. Tokens and keys have a few KB.
 MAX_BYTES: Final = 1 << 20
@@ -85,7 +85,7 @@ def request(
 
     `feature` names the feature that needs urllib3, for the error if urllib3 is missing. `context` is the TLS
     context; the default trusts the system's certificates. `redirects` is the number of redirects to follow.
-    Raises HttpFailed, MissingExtra.
+    Raises HttpFailed if the request gets no complete response, and MissingExtra if urllib3 is missing.
     """
     try:
         import urllib3
@@ -156,7 +156,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def _pool(url: str, context: ssl.SSLContext | None) -> Any:
-    """Return connections to the address: direct ones, or through the proxy of the environment."""
+    """Return connections to the address: direct ones, or through the proxy from the environment."""
     from urllib.request import getproxies, proxy_bypass
 
     import urllib3

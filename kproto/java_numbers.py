@@ -27,7 +27,7 @@ def trimmed(text: str) -> str:
 
 
 def whole_number(text: str, bits: int = 32) -> int | None:
-    """Parse an integer as Integer.parseInt does, or as Long.parseLong with 64 bits. None if invalid."""
+    """Parse an integer as Integer.parseInt (32 bits) or Long.parseLong (64) does. Return None if invalid."""
     if len(text) > _LONGEST or _WHOLE.fullmatch(text) is None:
         return None
     number = int(text)
@@ -48,7 +48,7 @@ def double_text(number: float) -> str:
 
 
 def double(text: str) -> float | None:
-    """Trim and parse a number as Double.parseDouble does. None if invalid; `NaN` is valid."""
+    """Trim and parse a number as Double.parseDouble does. Return None if invalid; `NaN` is valid."""
     if _WORD.fullmatch(text) is not None:
         return float(text)
     match = _DECIMAL.fullmatch(text)

@@ -128,7 +128,7 @@ def move(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
 
 
 def ensure_state(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
-    """Move the holder to `state`, unless it is in it already."""
+    """Move the holder to `state`, unless that is its state already."""
     if holder.state is not state:
         move(holder, state, edges)
 

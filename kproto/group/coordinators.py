@@ -158,7 +158,10 @@ class GroupCoordinators:
                 return None
 
     def _parts(self, request: Message, name: str, entries: Iterable[tuple[str, object]]) -> list[_Part]:
-        """Divide the array `name` of a request; `entries` has each group id with its entry of the array."""
+        """Divide the groups of a request, which are the array `name`, among the groups' coordinators.
+
+        `entries` has a pair (group id, element of the array) for each group.
+        """
         server = self._first_server(type(request))
         divided: dict[int, tuple[GroupCoordinator, list[object]]] = {}
         for group_id, entry in entries:
@@ -189,6 +192,6 @@ def _step_and_join(event: RequestReceived[Message], parts: list[_Part], now: int
 
 
 def _results(response: Any) -> list[Any]:
-    """Return the array of a response that has one element for each group."""
+    """Return the array with one element for each group from a response."""
     results: list[Any] = response.results if isinstance(response, DeleteGroupsResponse) else response.groups
     return results

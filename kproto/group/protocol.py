@@ -99,12 +99,12 @@ class Unsubscribed(msgspec.Struct, frozen=True):
 class PollEntered(msgspec.Struct, frozen=True):
     """The application entered poll.
 
-    max.poll.interval.ms does not run until `PollLeft`, however long the poll waits.
+    The timer of max.poll.interval.ms stops until `PollLeft`, however long the poll waits.
     """
 
 
 class PollLeft(msgspec.Struct, frozen=True):
-    """The application left poll, or runs a callback inside it. max.poll.interval.ms starts now."""
+    """The application left poll, or runs a callback inside it. The timer of max.poll.interval.ms starts."""
 
 
 class CoordinatorFound(msgspec.Struct, frozen=True):

@@ -8,8 +8,8 @@
                   "owned": {"flights": [0, 1]}, "generation": 3, "user_data_hex": null}]}
 
 `id` and `subscribed` are required for each member. `racks` lists the racks of the replicas of each partition.
-`owned` and `generation` are the member's previous assignment. Its subscription and its user data report them
-in the same form as those of Java's consumer. `user_data_hex` replaces the user data.
+`owned` and `generation` are the member's previous assignment. They are encoded in the member's subscription
+and user data as Java's consumer encodes them. `user_data_hex` replaces the user data.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PartitionOutcome(msgspec.Struct, frozen=True):
 
 
 def parse_input(question: Question) -> AssignorInput:
-    """Return the arguments of the assignor that a JSON object describes. Raises BadQuestion."""
+    """Return the assignor's arguments from a JSON object. Raises BadQuestion if the object is invalid."""
     known_keys(question, ("assignor", "topics", "members"), "")
     name = get_typed(question, "assignor", str)
     if name not in ASSIGNORS:
@@ -306,7 +306,10 @@ def _outcome(
 def _rack_reason(
     group: AssignorInput, partition: TopicPartition, owner: str, previous: str | None
 ) -> str | None:
-    """Return the reason if the owner has a replica in its rack and the previous owner has none, else None."""
+    """Return a text if the owner is preferred because its rack has a replica, else None.
+
+    The rack of the previous owner, if there is one, must have no replica.
+    """
     racks = group.racks.get(partition.topic)
     rack = group.members[owner].rack_id
     if racks is None or rack is None or rack not in racks[partition.partition]:
@@ -322,7 +325,7 @@ def _rack_reason(
 def parse_topic(text: str) -> tuple[str, dict[str, Any]]:
     """Parse NAME:PARTITIONS or NAME:PARTITIONS@RACK,RACK into a topic of the JSON form.
 
-    Partition i has one replica, in rack i modulo the number of racks. Raises ConfigError.
+    Partition i has one replica, in rack i modulo the number of racks. Raises ConfigError for other text.
     """
     name, colon, size_and_racks = text.rpartition(":")
     count, at, racks = size_and_racks.partition("@")
@@ -338,7 +341,7 @@ def parse_member(text: str, topics: list[str]) -> dict[str, Any]:
     """Parse ID[@RACK][=TOPIC:PARTITIONS[;TOPIC:PARTITIONS]] into a member of the JSON form.
 
     The partitions are those that the member owned in generation 1, such as 0-2,5. The member subscribes to
-    all `topics`. Raises ConfigError.
+    all `topics`. Raises ConfigError for other text.
     """
     identity, equals, owned_text = text.partition("=")
     member_id, _, rack = identity.partition("@")

@@ -171,7 +171,8 @@ class Capture:
         if number >= len(section.interfaces):
             return None
         interface = section.interfaces[number]
-        # A Simple Packet Block contains only the original length of the packet, which may have been cut.
+        # A Simple Packet Block has only the packet's original length. The capture may have cut the packet at
+        # the snap length.
         if kind == _SIMPLE_PACKET:
             captured = min(captured, interface.most or captured, len(body) - start)
         elif captured > len(body) - start:
@@ -188,7 +189,8 @@ def _interface(body: bytes, order: str) -> _Interface:
         code, size = struct.unpack_from(f"{order}HH", body, offset)
         value = body[offset + 4 : offset + 4 + size]
         if code == _RESOLUTION and size == 1:
-            # The lower seven bits are an exponent of 10, or of 2 if the highest bit is set.
+            # The clock ticks 10**n times per second, or 2**n times if the highest bit is set. The lower seven
+            # bits are n.
             interface.per_second = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
         elif code == _OFFSET and size == 8:
             (interface.offset,) = struct.unpack(f"{order}q", value)

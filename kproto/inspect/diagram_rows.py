@@ -7,10 +7,10 @@
 
 Rules:
 
-1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. For every other API,
-  a client's first exchange is drawn. Except for Metadata and FindCoordinator, its first exchange after each
-  JoinGroup is drawn, too. An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its
-  response differs from the responses of this API that have been drawn for the client.
+1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. Of every other API, a
+  client's first exchange is drawn, and the first one after each JoinGroup of the client. (For Metadata and
+  FindCoordinator only the first exchange is drawn.) An exchange of Metadata, OffsetFetch or ListOffsets is
+  also drawn if its response differs from the responses of this API that have been drawn for the client.
 2. Successful heartbeats, fetches without records, and the requests that set up a connection are only counted.
   If a client's requests of an API fail repeatedly with the same response, the first two failures are drawn,
   and the others are counted.

@@ -152,9 +152,9 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
 
 
 def split(data: bytes) -> list[bytes]:
-    """Split bytes into requests, if they consist only of requests with their sizes.
+    """Split bytes into requests, if they are a sequence of requests with size prefixes.
 
-    All other bytes are returned as one request.
+    Otherwise the bytes are returned unchanged, as one element.
     """
     frames: list[bytes] = []
     start = 0
@@ -208,7 +208,7 @@ def _response(data: bytes, at: int, api: str, version: int) -> Dissection:
         cls = message_class(f"{api}Response")
     except KeyError:
         raise UnsupportedVersion(f"{api}Response", version, "no API has this name") from None
-    if cls.__api_key__ != API_VERSIONS:  # A response that rejects the version has version 0 (KIP-511).
+    if cls.__api_key__ != API_VERSIONS:  # A broker rejects an unknown version with version 0 (KIP-511).
         check_version(cls, version)
     return _with_body(data, at, ResponseHeader, response_header_version(cls, version), cls, version)
 
@@ -338,7 +338,7 @@ def record_lines(
 
 
 def _internal_lines(topic: str, record: Record) -> list[str]:
-    """Return a line for the message in the key and one for the message in the value, or the error."""
+    """Return lines for the messages in the key and in the value, or a line with the error."""
     from .internal_records import decode_internal
 
     try:

@@ -29,8 +29,9 @@ _OFFSET = re.compile(
 )
 _GROUP = re.compile(r"0x([0-9A-Fa-f]{2})|((?:[0-9A-Fa-f]{2})+)")
 _GAP = re.compile(r"\s{2,}|\t|\s*\||\s")
-# The number of characters of the longest row that may have a column of characters: `xxd -g1 -c 256`, its
-# maximum, has 1,035. The cost of the search for the column grows with more than the square of the length.
+# The maximum length of a row in which a column of characters is searched for, because the cost of the search
+# grows with more than the square of the length. The longest rows of xxd (`xxd -g1 -c 256`) have 1,035
+# characters.
 _LONGEST: Final = 1_100
 _HEADING = [f"{number:02x}" for number in range(256)]
 
@@ -51,7 +52,7 @@ class _Row(NamedTuple):
 class _Wrong(Exception):
     """Raised for a line that breaks a rule.
 
-    If `unmarked` is true, the text may not be a dump at all, but lines of hex digits without offsets.
+    `unmarked` means that it is uncertain whether the text is a dump: it may be hex digits without offsets.
     """
 
     def __init__(self, reason: str, unmarked: bool = False) -> None:

@@ -104,7 +104,7 @@ def _opened(
 
 
 def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], object]) -> object:
-    """Return the field `name` of the same struct or the nearest enclosing one, or None."""
+    """Return the value of the field `name` in the struct of `path` or the nearest enclosing one, or None."""
     for depth in range(len(path) - 1, -1, -1):
         if (*path[:depth], name) in values:
             return values[(*path[:depth], name)]
@@ -113,7 +113,7 @@ def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], objec
 
 def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) -> Iterator[EmbeddedMessage]:
     """Yield the user data, decoded in the first known format that consumes all of its bytes."""
-    # The formats to try: the message, its version, and the number of bytes before it.
+    # The formats to try, as (class of the message, version, number of bytes before the message).
     forms: list[tuple[type[Message], int, int]] = []
     if data[start:].startswith(MAGIC):
         forms = [(InitialCounts, 0, len(MAGIC))]

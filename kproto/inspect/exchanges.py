@@ -136,7 +136,10 @@ class Conversation:
         self._bare = False
 
     def add_request(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
-        """Add a request frame without its size. Return its exchange, and whether it gets no response."""
+        """Add a request frame without its size prefix.
+
+        Returns its exchange, and whether it gets no response, as Produce with acks=0.
+        """
         correlation = int.from_bytes(frame[4:8], "big", signed=True)
         key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
         api = API_NAMES.get(key, f"API {key}")

@@ -213,7 +213,7 @@ def _unescape(body: str, text: str) -> bytes:
 
 
 def _decimal(text: str, is_named: bool) -> bytes | None:
-    """Read decimal numbers, some of which may be hex after 0x.
+    """Read decimal numbers, some of which may be written in hex with 0x.
 
     Numbers that all have two digits are read as hex, not as decimal, unless they are in brackets.
     """
@@ -246,7 +246,7 @@ def _elements(text: str) -> tuple[list[str], str]:
         elements = _split(re.sub(r"^\s*-\s+", "", code, flags=re.MULTILINE))
         return (elements, "") if _are_numbers(elements) else ([], "")
     if re.search(r"(?:\b[0-9A-Fa-f]{2}\s+){4}", _BRACKETS.sub(" ; ", code)):
-        raise _rejected(text, "there are numbers in brackets and others; paste only the bytes")
+        raise _rejected(text, "there are numbers inside and outside of brackets; paste only the bytes")
     longest = max(arrays, key=_length)
     for array in arrays:
         if array is not longest and array[0] != [str(_length(longest))]:  # Not the declared size.

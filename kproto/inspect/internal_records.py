@@ -1,7 +1,8 @@
 """Decode the records of the topics that Kafka itself writes, such as `__consumer_offsets`.
 
-The first two bytes of a key are the record type, and those of a value its version. Topics without keys have
-three unsigned varints before the message of a value: the frame version (1), the record type and the version.
+A key begins with the record type, and a value with the version of its message, each as an int16. In topics
+without keys, a value begins with three unsigned varints: the frame version (1), the record type and the
+version.
 `kproto.messages.index.RECORDS_OF` has the types of each topic.
 """
 

@@ -52,7 +52,7 @@ def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) 
 
 
 def parse_question(line: str | bytes) -> Question:
-    """Return the JSON object in `line`. Raises BadQuestion."""
+    """Return the JSON object in `line`. Raises BadQuestion if the line is not one JSON object."""
     try:
         parsed = _parse(line if isinstance(line, str) else line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -222,7 +222,7 @@ def short_json(value: object) -> str:
 
 
 def get_hex(question: Question, key: str = "hex", where: str = "") -> bytes:
-    """Return the bytes of a key whose value is a string of hex digits. Raises BadQuestion."""
+    """Return the bytes of a key whose value is a string of hex digits. Raises BadQuestion otherwise."""
     text: str = get_typed(question, key, str, where)
     try:
         return bytes.fromhex(text)

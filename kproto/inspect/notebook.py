@@ -37,8 +37,10 @@ _MOST_ROWS: Final = 10
 _MOST_FIELDS: Final = 200
 _MOST_BYTES: Final = 16
 _MOST_CHARACTERS: Final = 60
-_FIRST_BYTES: Final = 64 * 1024  # The number of bytes at the start of a message that are decoded first.
-_MOST_OF_A_REPR: Final = 2000  # The limit of characters for the repr of a message that no version can encode.
+# The number of bytes at the start of a message that are decoded first.
+_FIRST_BYTES: Final = 64 * 1024
+# The maximum number of characters of the repr of a message that no version can encode.
+_MOST_OF_A_REPR: Final = 2000
 
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:

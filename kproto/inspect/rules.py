@@ -113,7 +113,7 @@ def numbers() -> list[str]:
 
 
 def numbers_in(state: str | None, event: str | None) -> list[str]:
-    """Return the numbers of the rules of the cells for this state and this event. None stands for every one.
+    """Return the numbers of the rules of the cells for a state and an event; None selects all of them.
 
     An event such as "JoinGroup" selects the kinds of events whose name or meaning contains the word. Case and
     underscores are ignored.

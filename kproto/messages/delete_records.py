@@ -18,7 +18,7 @@ class DeleteRecordsTopic(Struct):
 
 class DeleteRecordsPartition(Struct):
     partition_index: Int32
-    offset: Int64  # The new start offset of the log; -1 for its high watermark.
+    offset: Int64  # The new start offset of the log; -1 for the high watermark.
 
 
 class DeleteRecordsResponse(Message, api_key=21, versions="0-2", flexible="2+"):

@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): make the preferred or any live replica the leader (KIP-460)."""
+"""ElectLeaders (key 43): elect the preferred replica or any live replica as leader (KIP-460)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from ..wire.types import Int8, Int16, Int32, String
 
 
 class ElectLeadersRequest(Message, api_key=43, versions="0-2", flexible="2+"):
-    # The election type: 0 for the preferred replica, 1 for any live replica (KIP-460).
+    # The election type: 0 elects the preferred replica, 1 (unclean) any live replica if the partition has no
+    # leader (KIP-460).
     election_type: Int8 = field("1+", default=0)
     topic_partitions: list[TopicPartitions] | None
     timeout_ms: Int32 = 60000

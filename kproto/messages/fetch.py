@@ -92,7 +92,7 @@ class PartitionData(Struct):
     snapshot_id: SnapshotId = field("12+", default=FRESH, tag=2)
     # The aborted transactions; null unless read_committed.
     aborted_transactions: list[AbortedTransaction] | None
-    # The replica from which the consumer should fetch next; -1 for the leader (KIP-392).
+    # The replica from which the consumer should fetch next; -1 if the broker suggests none (KIP-392).
     preferred_read_replica: Int32 = field("11+", default=-1)
     records: Records | None
 

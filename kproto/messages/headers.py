@@ -107,7 +107,7 @@ def request_pieces(request: Message, version: int, correlation_id: int, client_i
     header_version = request_header_version(type(request), version)
     try:
         header = _STARTS(api_key, version, correlation_id) + _client(client_id, header_version)
-    except (struct.error, TypeError):  # RequestHeader's encoder reports which field is invalid.
+    except (struct.error, TypeError):  # A field is invalid: RequestHeader's encoder reports which one.
         header = RequestHeader(
             request_api_key=api_key,
             request_api_version=version,
@@ -180,7 +180,7 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
     header_version = response_header_version(type(response), version)
     try:  # A header without tagged fields, whose count is a zero byte.
         header = _PACK_ID(correlation_id) + bytes(header_version)
-    except (struct.error, TypeError):  # ResponseHeader's encoder reports which field is invalid.
+    except (struct.error, TypeError):  # The id is invalid: ResponseHeader's encoder reports it.
         header = ResponseHeader(correlation_id=correlation_id).encode(header_version)
     return b"".join([header, *encode_pieces(response, version)])
 

@@ -151,7 +151,7 @@ class ClientQuotaRecord(Message, versions="0", flexible="0+"):
     entity: list[EntityData]
     key: String
     value: Float64
-    # Whether the quota is removed. Then `value` has no meaning.
+    # Whether the quota is removed. If so, `value` has no meaning.
     remove: Bool
 
 

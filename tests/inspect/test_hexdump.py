@@ -216,7 +216,7 @@ def test_other_text_gives_no_bytes(text: str) -> None:
         ("00000000 00001011 00000000 00001001 00000000 00000000", "bits or hex"),
         ('"\\0\\0\\0\\39"', "decimal or octal"),
         ('"\\0\\8"', "decimal or octal"),
-        ("Label: String <1234>\n00 0b 00 09 00 00", "numbers in brackets and others"),
+        ("Label: String <1234>\n00 0b 00 09 00 00", "numbers inside and outside of brackets"),
         ('"\\x00\\777"', "777 is more than a byte; the largest is .377"),
         ('"\\x00\u00e9"', "the bytes of '\u00e9' depend on an encoding; print hex"),
     ],

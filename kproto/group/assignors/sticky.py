@@ -168,10 +168,10 @@ class _RackDistance:
         self.matter = racks_matter(self.rack_of.values(), list(self.replicas.values()))
 
     def is_near(self, member_id: str, partition: TopicPartition) -> bool:
-        """Return whether the partition needs no nearer owner than this member.
+        """Return whether the member may own the partition as far as racks are concerned.
 
         The result is True if a replica is in the member's rack, if the member has no rack, or if racks do not
-        matter.
+        influence the assignment.
         """
         rack = self.rack_of.get(member_id) if self.matter else None
         return rack is None or rack in self.replicas[partition]
@@ -186,7 +186,7 @@ class _RackDistance:
         return self.is_same(source, partition) - self.is_same(to, partition)
 
     def members_near(self) -> Callable[[TopicPartition], int]:
-        """Return a function that counts the members in the racks of a partition's replicas."""
+        """Return a sort key that puts partitions with few members in the racks of their replicas first."""
         count: dict[str, int] = {}
         for rack in self.rack_of.values():
             count[rack] = count.get(rack, 0) + 1
@@ -232,7 +232,7 @@ class _QuotaAssignment:
         return self.assigned
 
     def _keep_owned(self) -> None:
-        """Let members keep their owned partitions: up to the quota, or one more while `extra` is left."""
+        """Let members keep owned partitions up to the quota, and `extra` members one more."""
         for member_id, held in self.held.items():
             if self.racks.matter:
                 held = [partition for partition in held if self.racks.is_near(member_id, partition)]
@@ -276,7 +276,7 @@ class _QuotaAssignment:
         return remaining
 
     def _next_near(self, partition: TopicPartition, members: list[str], start: int) -> int | None:
-        """Return the index of the next member whose rack has a replica, from `start` on, or None."""
+        """Search `members` from `start` on for one whose rack has a replica; return its index, or None."""
         for step in range(len(members)):
             index = (start + step) % len(members)
             if self.racks.is_same(members[index], partition):

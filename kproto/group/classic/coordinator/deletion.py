@@ -1,8 +1,8 @@
 """OffsetDelete, which deletes single offsets of a group, and DeleteGroups, which deletes groups.
 
-* R126: an OffsetDelete to a group that does not exist, or that must keep its offsets, is answered with one
-  error and no partitions. Otherwise a partition that does not exist has the error code
-  UNKNOWN_TOPIC_OR_PARTITION, as in OffsetCommit.
+* R126: an OffsetDelete is answered with one error code and no partitions if the group does not exist, or if
+  it must keep all its offsets (R127). Otherwise each partition has an error code. A partition that does not
+  exist has UNKNOWN_TOPIC_OR_PARTITION, as in OffsetCommit.
 * R127: an Empty group loses every requested offset. The error code is NONE even if no offset was committed. A
   group of consumers with members keeps the offsets of topics to which a member subscribes. The coordinator
   cannot decode the subscriptions of other protocol types, so such a group keeps all offsets while it has

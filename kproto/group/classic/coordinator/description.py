@@ -28,7 +28,7 @@ from .state import ClassicGroup, ClassicGroupState, GroupContext
 # The operations that a broker without an authorizer reports as authorized: READ, DELETE, DESCRIBE,
 # DESCRIBE_CONFIGS and ALTER_CONFIGS. Bit n stands for the operation with code n in Kafka's AclOperation.
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-# Kafka's value of `authorized_operations` if a request leaves the operations out.
+# Kafka's value of `authorized_operations` in the response to a request that does not ask for them.
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
 _NOT_FOUND_VERSION: Final = 6  # DescribeGroups, KIP-1043
@@ -51,7 +51,7 @@ def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsR
 
 
 def _find_written(context: GroupContext, group_id: str) -> ClassicGroup:
-    """Return the group, or a Dead group if Kafka would have no record of it to show (R176)."""
+    """Return the group, or a Dead group if __consumer_offsets of Kafka would not have it yet (R176)."""
     group = context.coordinator.find(group_id)
     return group if group.written else ClassicGroup(group_id)
 

@@ -96,7 +96,7 @@ def _add_member(
     request = call.request
     if request.member_id and request.group_instance_id is not None:
         # The request has an instance id, and a member id that was issued to a dynamic member. No client sends
-        # such a request. Kafka throws an IllegalStateException.
+        # such a request. Kafka throws an IllegalStateException, which the client sees as this error code.
         send_join_error(context, call, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         return None
     member = ClassicGroupMember(

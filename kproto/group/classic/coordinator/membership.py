@@ -37,7 +37,7 @@ from .state import (
     move,
 )
 
-_BATCH_LEAVE_VERSION: Final = 3  # From this version on, LeaveGroup names several members (KIP-345).
+_BATCH_LEAVE_VERSION: Final = 3  # From this version on, LeaveGroup has a list of members (KIP-345).
 
 
 def refuse_unknown_member(context: GroupContext, group: ClassicGroup, call: RequestReceived[Message]) -> None:
@@ -131,7 +131,7 @@ def _mark_synced(group: ClassicGroup, member: ClassicGroupMember) -> None:
 def _sync_error(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
     """Return the error code with which a SyncGroup is rejected, or NONE (R60).
 
-    A protocol type or name that is missing in the request or unknown in the group is not compared.
+    The protocol type and name are compared only if both the request and the group have them.
     """
     if error := member_error(group, request.member_id, request.group_instance_id):
         return error
@@ -174,7 +174,7 @@ def heartbeat(context: GroupContext, group: ClassicGroup, call: RequestReceived[
 def _answer_heartbeat(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest], code: ErrorCode
 ) -> None:
-    """Answer with `code`, or with an error code if the member or its generation is unknown (R71)."""
+    """Answer with `code`, or with an error code if the member id or the generation is wrong (R71)."""
     request = call.request
     error = member_error(group, request.member_id, request.group_instance_id)
     if not error and request.generation_id != group.generation:

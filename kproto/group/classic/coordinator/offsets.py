@@ -2,9 +2,10 @@
 
 * R85: partitions that do not exist are rejected before the group is validated. Only the existing partitions
   are committed to the group. If no partition exists, the group is neither validated nor created.
-* R86, R88, R89: a commit without a generation is accepted by an Empty group only, and creates a group that
-  does not exist. A member may commit in its generation, even in PreparingRebalance. It may not commit in
-  CompletingRebalance, between the JoinGroup responses and the leader's SyncGroup.
+* R86, R88, R89: a commit without a generation is accepted only if the group is Empty or does not exist; in
+  the second case the commit creates the group. A member may commit in its generation, even in
+  PreparingRebalance. It may not commit in CompletingRebalance, between the JoinGroup responses and the
+  leader's SyncGroup.
 * R110, R111: commits in a transaction are accepted in every state. They are pending until `TransactionEnded`.
 * R97, R101: OffsetFetch does not depend on the group's state. A group that does not exist has no offsets,
   which is not an error.
@@ -66,7 +67,7 @@ _GROUP_ID_NOT_FOUND_VERSION: Final = 9
 _TXN_TOPIC_IDS_VERSION: Final = 6
 # From this version on, OffsetCommit and OffsetFetch have topic ids (KIP-848).
 _TOPIC_IDS_VERSION: Final = 10
-# From this version on, OffsetFetch names several groups (KIP-709).
+# From this version on, OffsetFetch has a list of groups (KIP-709).
 _BATCH_FETCH_VERSION: Final = 8
 
 _CommitPartition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
@@ -160,7 +161,7 @@ def _add_partitions(
 
 
 def topic_error(topics: TopicCatalog | None, name: str, index: int) -> ErrorCode:
-    """Return the error code of a partition that does not exist, or NONE.
+    """Return the error code for a partition, which is NONE if the partition exists.
 
     A coordinator without a topic catalog accepts every partition.
     """
@@ -226,7 +227,7 @@ def commit_in_transaction(context: GroupContext, group: ClassicGroup, attempt: C
 
 
 def _commit_error(group: ClassicGroup, attempt: CommitAttempt) -> ErrorCode:
-    """Return the error code of a commit to a group with members, or NONE.
+    """Return the error code that rejects a commit to a group with members, or NONE to accept it.
 
     The member id is checked before the generation (R16).
     """

@@ -172,7 +172,7 @@ def send_join_response(
 
 
 def cancel_sync(context: GroupContext, member: ClassicGroupMember, code: ErrorCode) -> None:
-    """Answer the member's delayed SyncGroup with an error, if there is one."""
+    """If the member has a delayed SyncGroup, answer it with the error `code`."""
     if member.sync is not None:
         call, member.sync = member.sync, None
         send_error(context, call, code)

@@ -1,8 +1,8 @@
 """Responses of the group coordinator: errors, and results of partitions grouped by topic.
 
 * R1: an error response to JoinGroup or SyncGroup contains no generation, protocol, leader or members.
-* R3: LeaveGroup below v3 has one member and one error code. From v3 on a response with an error of the whole
-  request lists no members.
+* R3: below v3, LeaveGroup names one member, and the response has one error code. From v3 on, each member has
+  an error code. If the whole request is rejected, the response lists no members.
 * R90: OffsetCommit and TxnOffsetCommit have no error code for the whole request, so every partition carries
   the request's error code.
 * Results of partitions are ordered as Kafka orders them (OffsetCommitResponse.Builder). Partitions that do

@@ -26,7 +26,7 @@ from .state import CoordinatorState, GroupContext
 
 # From this version on, OffsetFetch has an error code for the whole request.
 _OFFSET_FETCH_ERROR_VERSION = 2
-# From this version on, OffsetFetch names several groups (KIP-709).
+# From this version on, OffsetFetch has a list of groups (KIP-709).
 _BATCH_FETCH_VERSION = 8
 
 

@@ -361,7 +361,7 @@ class CoordinatorState:
     # The number of commits so far. It is the sequence number of the latest commit.
     commits: int = 0
     cleanup_deadline: int = NEVER
-    # Maps a group id to the `wake` of the group.
+    # Maps a group id to the group's `wake`, a lower bound of its deadlines. Finds the groups that are due.
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, group_id: str) -> ClassicGroup:
@@ -430,7 +430,7 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
             return None
         try:
             # The metadata begins with an int16, the version. The topics are decoded as in version 0, because
-            # all versions begin with its fields.
+            # every later version begins with the fields of version 0.
             topics.update(ConsumerProtocolSubscription.decode(metadata[2:], 0).topics)
         except DecodeError:
             return None

@@ -79,8 +79,8 @@ def assign_group(member: Member, out: Actions) -> None:
     if not member.skips_assignment:
         member.inherits_assignment, member.assignment_metadata = False, member.metadata
     elif member.assignment_metadata is None:
-        # Another process computed the assignment, with unknown metadata. The first metadata of this process
-        # is used in its place.
+        # The former process of this static member computed the assignment from metadata that is unknown here.
+        # Later metadata is compared with the first metadata of this process instead.
         member.inherits_assignment = member.policy.check_inherited_plan
         member.assignment_metadata = member.metadata
     with_racks = member.config.rack_id is not None
@@ -187,8 +187,8 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if initial_counts is not None:
         member.initial_counts = initial_counts
     if member.pattern is not None:
-        # The leader may have assigned topics that match the pattern but are not in this member's metadata yet
-        # (M85).
+        # The leader may have assigned topics that match the pattern but are not in this member's metadata
+        # yet. The member subscribes to them (M85).
         member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation

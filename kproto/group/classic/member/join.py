@@ -95,8 +95,8 @@ def prepare_join(member: Member, out: Actions) -> None:
             topics = {partition.topic for partition in member.owned}
             unsubscribed = {topic for topic in topics if not is_subscribed(member, topic)}
             revoked = tuple(partition for partition in member.owned if partition.topic in unsubscribed)
-        # As in Java, an eager member runs the callback even if it owns no partitions, except before its first
-        # generation.
+        # As in Java, an eager member runs the revoked callback even if it owns no partitions, except before
+        # its first generation.
         if member.generation is not None and (revoked or not member.cooperative):
             revoke(member, revoked, RevokePurpose.JOIN, member.rejoin_reason, out)
             move(member, S.RELEASING)
@@ -189,9 +189,9 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
 def _on_joined(
     member: Member, request: JoinGroupRequest, response: JoinGroupResponse, now: int, out: Actions
 ) -> None:
-    """Adopt the generation and restart the timers (M7, M117).
+    """Adopt the new generation and restart the timers (M7, M117).
 
-    After a join, a leader assigns the partitions, and a follower sends SyncGroup.
+    Then a leader assigns the partitions, and a follower sends SyncGroup.
     """
     names = {assignor.name for assignor in member.assignors}
     protocol_type = response.protocol_type or PROTOCOL_TYPE

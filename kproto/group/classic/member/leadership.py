@@ -193,7 +193,7 @@ def assign(
     initial_counts: Mapping[str, int],
     encode: Callable[[Assignment], bytes] = Assignment.encode,
 ) -> list[SyncGroupRequestAssignment]:
-    """Return the assignments for SyncGroup. An exception of the assignor is passed on.
+    """Return the assignments for SyncGroup. Exceptions of the assignor are not caught.
 
     Raises IllegalState if a cooperative assignor moves a partition that its owner has not revoked.
 

@@ -22,7 +22,7 @@ from .reasons import BEING_CLOSED, LEFT_BY_ITSELF, MAX_REASON, UNSUBSCRIBED
 from .revocation import finish_release, lose, revoke
 from .state import Actions, Member, MemberState, S, move
 
-# From this version on, LeaveGroup names several members, each with its reason (KIP-345, KIP-800).
+# From this version on, LeaveGroup has a list of members, each with its reason (KIP-345, KIP-800).
 LEAVE_GROUP_WITH_MEMBERS = 3
 # From this version on, JoinGroup has the member's group.instance.id (KIP-345).
 STATIC_MEMBERS = 5
@@ -111,7 +111,7 @@ def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Acti
 
 
 def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Drop the subscription that followed the first `Unsubscribed`; the member is still leaving."""
+    """Drop a subscription that was made since `Unsubscribed`: the member leaves, and then stays idle."""
     member.topics, member.pattern = frozenset(), None
 
 

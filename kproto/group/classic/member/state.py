@@ -244,7 +244,7 @@ class Member:
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
-        """The topics whose metadata the member needs: its own, for a leader those of all members (M200)."""
+        """The topics whose metadata the member needs: its own; for a leader those of all members (M200)."""
         return self.topics | self.joined_topics | leadership.topics_of(self.subscriptions)
 
 
@@ -303,7 +303,7 @@ def restart_session(member: Member, now: int) -> None:
 
 
 def restart_poll_interval(member: Member, now: int) -> None:
-    """Restart max.poll.interval.ms. It does not run during poll or without a generation (M108, M112)."""
+    """Restart the timer of max.poll.interval.ms, or stop it in poll or without a generation (M108, M112)."""
     is_timed = member.generation is not None and not member.is_polling
     member.poll_ends_at = now + member.config.rebalance_timeout_ms if is_timed else None
 

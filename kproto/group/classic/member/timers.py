@@ -95,13 +95,13 @@ def _expire(member: Member, out: Actions) -> None:
 
 
 def on_poll_began(member: Member, event: PollEntered, now: int, out: Actions) -> None:
-    """Stop max.poll.interval.ms: it does not run during poll, however long the poll waits (M112)."""
+    """Stop the timer of max.poll.interval.ms until the application leaves poll (M112)."""
     member.is_polling = True
     restart_poll_interval(member, now)
 
 
 def on_poll_ended(member: Member, event: PollLeft, now: int, out: Actions) -> None:
-    """Start max.poll.interval.ms, because the application has left poll."""
+    """Start the timer of max.poll.interval.ms, because the application has left poll."""
     member.is_polling = False
     restart_poll_interval(member, now)
 
