@@ -127,7 +127,7 @@ def _principal(text: str) -> str:
 
 
 def _resource(options: argparse.Namespace) -> tuple[str, str | None]:
-    """Return the type and the name of the resource that the options name, or ("any", None)."""
+    """Return the type and the name of the resource in the options; ("any", None) if they name none."""
     if options.cluster:
         return "cluster", "kafka-cluster"
     for option, kind in _RESOURCES.items():

@@ -118,7 +118,7 @@ def without_secrets(message: str, words: Sequence[str]) -> str:
 
 
 def without_values(words: Sequence[str]) -> str:
-    """Return words that no parser recognizes for an error message, without the values of options.
+    """Return the text of unrecognized arguments for an error message, without the values of options.
 
     The value of an option that does not exist may be a password, as in --user alice:PASSWORD. The words
     between an option and the next one count as its values.

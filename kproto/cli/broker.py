@@ -255,7 +255,7 @@ def _tls(
 
 
 def _check_tokens(settings: dict[str, str], accepts_unsigned: bool) -> None:
-    """Raise ConfigError if the check of OAUTHBEARER tokens is missing, or given twice."""
+    """Raise ConfigError if OAUTHBEARER is enabled without a check of tokens, or with two checks."""
     if accepts_unsigned and settings.get(_JWKS):
         raise ConfigError("--unsecured-tokens", True, f"allowed only without {_JWKS}")
     named = "OAUTHBEARER" in settings.get(_MECHANISMS, "").split(",")

@@ -60,9 +60,9 @@ def _partition(text: str) -> int:
 
 
 def _produce(options: argparse.Namespace) -> int:
-    """Send the records, and report each one that was not written.
+    """Send the lines of stdin as records, and wait until the records are written.
 
-    Every line is sent before an invalid line is reported, so no earlier line is lost.
+    All lines before an invalid line are written before the invalid line is reported.
     """
     from consumer import Producer
 

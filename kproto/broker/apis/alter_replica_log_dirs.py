@@ -42,7 +42,7 @@ def handle_alter_replica_log_dirs(broker: Broker, call: Call) -> Result:
 
 
 def _check(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
-    """Return the error for a partition, in the order of Kafka's ReplicaManager.alterReplicaLogDirs."""
+    """Return the error for a partition; the checks run in the order of ReplicaManager.alterReplicaLogDirs."""
     if len(f"{name}-{index}") > _MAX_NAME:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if path != LOG_DIR:

@@ -82,7 +82,10 @@ def _key(resource: Any) -> tuple[int, str]:
 def _faults_before_controller(
     resources: Sequence[AlterConfigsResource],
 ) -> dict[tuple[int, str], Outcome]:
-    """Return the faults for which the broker itself rejects resources (ConfigAdminManager.preprocess)."""
+    """Return the error of each resource that the broker rejects before the controller checks the others.
+
+    A key is the type and the name of a resource. The checks are those of ConfigAdminManager.preprocess.
+    """
     times = Counter(map(_key, resources))
     faults: dict[tuple[int, str], Outcome] = {}
     for resource in resources:

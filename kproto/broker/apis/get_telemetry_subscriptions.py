@@ -21,9 +21,9 @@ _CODECS: Final = (4, 3, 1, 2)
 
 
 def client_attributes(broker: Broker, call: Call) -> dict[str, str]:
-    """Return the attributes of a client with which the patterns of subscriptions are compared.
+    """Return the attributes of a client, by which subscriptions select clients.
 
-    A connection without a known port has no client_source_port (ClientMetricsInstanceMetadata).
+    If the client's port is unknown, client_source_port is missing (ClientMetricsInstanceMetadata).
     """
     connection = broker.connections[call.conn]
     attributes = {

@@ -37,7 +37,7 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
-# The version of ListOffsets that introduced each special timestamp.
+# Special timestamp -> the version of ListOffsets that introduced it.
 _SINCE: Final = {
     LATEST: 1,
     EARLIEST: 1,
@@ -46,10 +46,10 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-# A broker with this version of ListOffsets rejects a special timestamp that is newer than the version of its
-# request. An older broker, which the server's option `highest` can imitate, ignores the version of the
-# request: it accepts each special timestamp that it knows, and treats any other negative number as a time
-# before 1970. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
+# Brokers that support this version of ListOffsets reject a special timestamp in a request of a version before
+# the one in `_SINCE`. Older brokers, which the server's option `highest` can imitate, ignore the version of
+# the request: they accept each special timestamp that they know, and treat any other negative number as a
+# time before 1970. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
 _CHECKED_SINCE: Final = 9
 # The first version with leader epochs (KIP-320). Responses of earlier versions do not have the field
 # leader_epoch, so it must not be set in them.

@@ -156,7 +156,7 @@ def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicPro
 
 
 def _transactional_producer(records: bytes | None) -> tuple[int, int] | None:
-    """Return the producer id and epoch of a transactional batch, or None."""
+    """Return the producer id and epoch of a transactional batch; None for any other batch."""
     if records is None or not _is_transactional(records):
         return None
     producer_id = int.from_bytes(records[_PRODUCER_AT:_EPOCH_AT], "big", signed=True)

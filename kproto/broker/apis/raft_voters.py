@@ -18,7 +18,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def voter_fault(broker: Broker, request: Any, verb: str) -> Fault | None:
-    """Return the error for a request that names another cluster or no voter; None without such an error.
+    """Return the error for a request that names another cluster or no voter; None for any other request.
 
     `verb` is "Add" or "Remove". The checks are those of Kafka's KafkaRaftClient.
     """

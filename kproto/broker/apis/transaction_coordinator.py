@@ -52,10 +52,11 @@ def verify_partitions(
     adds: bool,
     knows_abortable: bool,
 ) -> dict[TransactionPartition, ErrorCode]:
-    """Return NONE for each partition that the producer may write to in its transaction, else an error.
+    """Verify with the coordinator that the producer's transaction contains the partitions (X6).
 
-    `producer` is the producer's id and epoch. With `adds`, partitions that are not in the transaction are
-    added to it instead of being reported as an error.
+    Returns the error code of each partition, which is NONE if the producer may write to it. `producer` is the
+    producer's id and epoch. With `adds`, partitions that are missing from the transaction are added to it.
+    Without `adds`, they get an error.
     """
     if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
