@@ -225,7 +225,8 @@ def clients() -> Iterator[tuple[str, str]]:
 def _describe(name: str, thing: Any) -> str:
     if not inspect.isclass(thing):
         return f"## {name}\n\n`{name}{_signature(thing)}`\n\n{_prose(thing)}"
-    # The list of options follows, which has a page of its own.
+    # The docstrings of the clients end with a list of options, which has a page of its own and is left out
+    # here.
     prose, *options = re.split("(?m)^(?:Options and their defaults|For TLS and SASL):$", _prose(thing))
     if options:
         prose += "[Options of the clients](client-options.md) lists the options."
@@ -636,7 +637,7 @@ def state_machines() -> str:
     ]
     for name in MACHINES:
         drawing = drawing_of(name)
-        # As an image, because the styles of a drawing inside the page would apply to the whole page.
+        # The drawing is embedded as an image: the styles of inline SVG would apply to the whole page.
         parts += [
             f"## {name.capitalize()}\n",
             image(picture(name, drawing), f"states and transitions of {name}"),

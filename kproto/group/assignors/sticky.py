@@ -442,7 +442,8 @@ class _GreedyAssignment:
         moved_back = self.moves.get((partition.topic, to, source))
         if moved_back and self.load[source] > self.load[to] + 1:
             # Moving back any partition of `moved_back` improves the balance. Prefer a partition that `to`
-            # owned and `source` did not, then a partition that is nearer to `to` than to `source`.
+            # owned and `source` did not, then a partition with a replica in the rack of `to` but not of
+            # `source`.
             partition = min(
                 moved_back,
                 key=lambda candidate: (
