@@ -193,7 +193,7 @@ class PollCalled(msgspec.Struct, frozen=True):
 
 
 class CallbackReturned(msgspec.Struct, frozen=True):
-    """The callback that the last `RunCallback` with `wait` called has returned."""
+    """The callback of the last `RunCallback` with `wait` has returned."""
 
     # (name, text) of the exception that the callback raised. Only the Java models read it.
     error: tuple[str, str] | None = None
@@ -212,7 +212,7 @@ class CommitCalled(msgspec.Struct, frozen=True):
 
 
 class StoreCalled(msgspec.Struct, frozen=True):
-    """librdkafka's offsets_store: offsets for the next commit that names no offsets."""
+    """librdkafka's offsets_store: store offsets for the next commit that is called without offsets."""
 
     offsets: Mapping[TopicPartition, int]
 

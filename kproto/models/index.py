@@ -3,7 +3,7 @@
     load_model("sarama").start(config)
 
 `MODELS` is the only registry of models. `kproto.models` takes its attributes from `MODELS`. The drivers, the
-simulated clusters and the scenarios refer to the models by these names.
+simulated clusters and the scenarios refer to a model by its name in `MODELS`.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ _SIZE = struct.Struct(">i").unpack_from
 
 @dataclass(slots=True)
 class FetchedPart:
-    """The records field of one partition, and the arguments of `rows` that select what to read of it."""
+    """The records field of one partition, and the arguments of `rows` that select records in the field."""
 
     data: Data
     aborted: Sequence[tuple[int, int]] = ()

@@ -32,7 +32,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 # The number of rows per slice: small enough for its arrays to stay in the second-level cache.
 _SLICE = 16384
-# The largest number of headers of one record that numpy reads in steps.
+# Records with more headers than this are decoded one by one, without numpy.
 _MOST_STEPS = 64
 
 
@@ -48,7 +48,7 @@ class HeaderColumns:
     _raw: Any
     # The index of each row's first header, followed by the number of all headers.
     _first: Int64s
-    # The number of headers of every row, or None if rows have different numbers.
+    # The number of headers per row, or None if it differs between rows.
     _same: int | None
     # The different keys.
     _names: list[str]

@@ -119,7 +119,7 @@ def _moments(timestamps: Sequence[int]) -> list[bytes]:
 
 
 def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
-    """Return the varints of the lengths of keys or values, and the keys or values as bytes."""
+    """Return two lists for a column of keys or values: the varints of their lengths, and their bytes."""
     varints, _ = small_varints()
     return (
         [NULL if content is None else varints[length_of_bytes(content)] for content in column],
@@ -147,7 +147,7 @@ def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Se
 
 
 def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes | bytearray], int]:
-    """Encode values of one length without keys, many of them per millisecond.
+    """Encode rows without keys whose values have one length, and of which many share a timestamp.
 
     The result also contains the size (bytes) of the largest record.
 

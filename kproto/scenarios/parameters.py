@@ -168,7 +168,7 @@ GROUP: Final = (*TIMEOUTS, "assignor", "static")
 class Parameters:
     """Parameters of a scenario; None keeps the document's value. Times are in milliseconds.
 
-    `PARAMETERS` describes each of them, except `seed`, which every scenario takes. Raises ConfigError for a
+    `PARAMETERS` describes each parameter, except `seed`, which every scenario takes. Raises ConfigError for a
     value outside the limits.
     """
 

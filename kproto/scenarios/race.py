@@ -24,7 +24,7 @@ class RaceProgram:
     rejoin_ms: int | None = None
     # Whether the program subscribes again for each request of its users, and not only once at its start.
     inside: bool = False
-    # How long the program sleeps in each of these requests between subscribe and seek, without polling.
+    # How long the program sleeps in each request between subscribe and seek, without polling.
     sleep_ms: int = 0
     # How long the program waits before each request.
     waits: tuple[int, ...] = (0,)

@@ -192,8 +192,8 @@ class ScenarioRun:
     def why(self, text: str, *, of_run: bool = False) -> None:
         """Add an explanation of the result. All claims must have been added before.
 
-        The text explains the scenario as written. The report says so if parameters changed the run and a
-        claim does not hold. With `of_run` the text explains the run itself.
+        The text explains the scenario as written. If parameters changed the run and a claim does not hold,
+        the text is marked "(as written)". With `of_run` the text explains the run itself.
         """
         is_other = bool(self.changes) and not self.holds and not of_run
         self.because.append(f"(as written) {text}" if is_other else text)
@@ -340,7 +340,7 @@ def living_members(world: World) -> list[Any]:
 
 
 def is_shared_evenly(world: World) -> bool:
-    """Return whether the living members own all partitions, and their numbers differ by at most one."""
+    """Return whether the living members own all partitions, and no member owns two more than another."""
     counts = [len(member.owned) for member in living_members(world)]
     return sum(counts) == len(world.partitions()) and max(counts) - min(counts) <= 1
 

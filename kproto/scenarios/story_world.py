@@ -48,9 +48,8 @@ class StoryWorld(World):
 
     `members` is the number of members that the scenario starts by name, or None if no other member may join.
     If the parameter `members` is larger, the additional members join with the first member and have its
-    options.
-    `replaced` maps each parameter that was applied to the written values that it replaced. Raises ConfigError
-    for fewer members than the scenario names, and in `join` for a value that the client rejects.
+    options. `replaced` maps each parameter that was applied to the written values that it replaced. Raises
+    ConfigError for fewer members than the scenario names, and in `join` for a value that the client rejects.
     """
 
     def __init__(

@@ -189,7 +189,7 @@ def _check_scopes(scope_claim: object, name: str) -> None:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Parse a JSON object strictly: no duplicate names, no NaN or infinity. Raises ValueError."""
+    """Parse a JSON object. Raises ValueError for other text, and for duplicate names, NaN and infinity."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(parsed := dict(pairs)) < len(pairs):

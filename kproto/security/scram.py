@@ -6,8 +6,8 @@
   server cannot make it hash for minutes. Kafka's brokers store credentials with at most 16384.
 * In names a comma is written as =2C and an equals sign as =3D. Like Kafka, this module does not apply
   SASLprep to names and passwords, so that both hash the same bytes.
-* Proofs are compared in constant time. An unknown user and a wrong proof cannot be told apart: both are
-  rejected in response to the client's last message, with the same text and after the same computation.
+* Proofs are compared in constant time. A client cannot distinguish an unknown user from a wrong proof: both
+  are rejected in response to the client's last message, with the same text and after the same computation.
 """
 
 from __future__ import annotations

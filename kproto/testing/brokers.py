@@ -71,7 +71,7 @@ _FOR_ZOOKEEPER: Final = (
     "-Dzookeeper.jmx.log4j.disable=true",
 )
 
-# The properties of one node, with the shortest group delays that Kafka allows.
+# The properties of one node. Short group delays make tests fast.
 _BROKER: Final = {
     "inter.broker.listener.name": "PLAINTEXT",
     "offsets.topic.replication.factor": "1",

@@ -86,7 +86,7 @@ class Issuer:
     def check(self, now_ms: Callable[[], int]) -> Check:
         """Return the function with which a broker checks tokens.
 
-        It checks each token with the keys that the issuer has at the time of the check.
+        The function checks each token with the keys that the issuer has at the time of the check.
         """
         audience = [] if self.audience is None else [self.audience]
         return lambda token: signed(self.jwks, now_ms, issuer=self.name, audience=audience)(token)

@@ -262,9 +262,7 @@ def _not_read(remaining: Mapping[TopicPartition, int], goals: Mapping[TopicParti
 
 
 def _not_awaited(condition: object) -> ConfigError:
-    """Return the error for a condition that returns an awaitable. The awaitable would never be awaited, and
-    as an object it counts as true.
-    """
+    """Return the error for a condition that returns an awaitable, which is true without being awaited."""
     if inspect.iscoroutine(condition):
         condition.close()
     return ConfigError(

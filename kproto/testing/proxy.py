@@ -39,8 +39,8 @@ _LARGEST: Final = 1 << 31
 _LARGEST_REQUEST: Final = 100 << 20
 # The number of bytes of a frame that are written at a time.
 _PIECE: Final = 1 << 20
-# The first two bytes of a TLS alert: its content type and the first byte of its version. They are read as the
-# start of a frame's size.
+# The first two bytes of a TLS alert: its content type and the first byte of its version. The proxy receives
+# them where a frame begins with its size, if the broker answers in TLS.
 _ALERT: Final = 0x1503
 # The first two bytes of a client's TLS handshake.
 _HELLO: Final = 0x1603

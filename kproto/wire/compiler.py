@@ -61,7 +61,8 @@ from .message import Message, check_version
 def decoder(message: type[Message], version: int) -> Decoder:
     """Compile `decode(buf, p) -> (message, end)` for `version`.
 
-    `decode` raises one of `message.UNREADABLE` on malformed bytes. `decoder` raises UnsupportedVersion.
+    `decode` raises one of `message.UNREADABLE` for malformed bytes. `decoder` raises UnsupportedVersion if
+    the message has no such version.
     """
     check_version(message, version)
     return DecoderSource(message, version).message_decoder()
@@ -79,7 +80,8 @@ def view_decoder(message: type[Message], version: int) -> Decoder:
 def encoder(message: type[Message], version: int) -> Encoder:
     """Compile `encode(message) -> bytes` for `version`.
 
-    `encode` may raise any Exception on values that do not fit. `encoder` raises UnsupportedVersion.
+    `encode` may raise any Exception for values that do not fit. `encoder` raises UnsupportedVersion if the
+    message has no such version.
     """
     check_version(message, version)
     encode: Encoder = EncoderSource(message, version).message_encoder()

@@ -146,11 +146,11 @@ class DecoderSource(FunctionSource):
         return f"{content}.decode()" if content != "b''" else "''"
 
     def numbers(self, kind: Primitive, values: str) -> str:
-        """Return an expression for an array of fixed-size values. `values` is like "a, b, c" or "*all"."""
+        """Return an expression for an array of fixed-size values, such as "a, b, c" or "*all"."""
         return f"[*map(uuid_of, {values[1:]})]" if kind.name == "uuid" and values else f"[{values}]"
 
     def byte_slice(self, kind: Primitive, places: str) -> str:
-        """Return an expression for a slice of the buffer; `places` is its source, such as "p : q"."""
+        """Return an expression for a slice of the buffer; `places` is source text such as "p : q"."""
         return f"buf[{places}]"
 
     def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
@@ -295,8 +295,8 @@ class DecoderSource(FunctionSource):
                 return None
             if code in ("", "16s"):
                 code = ""
-                # A list of structs or UUIDs can be read by layout only if it is null or empty. Nullable lists
-                # usually are.
+                # A list of structs or UUIDs can be read by layout only if it is null or empty. In practice
+                # that is so only for nullable lists.
                 if not nullable:
                     return None
             parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))

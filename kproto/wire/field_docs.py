@@ -37,7 +37,7 @@ class FieldNote:
 
 
 def field_notes(struct: type[Struct]) -> dict[str, FieldNote]:
-    """Return the note of every field in declared order; without a comment its text is empty."""
+    """Map each field, in declared order, to its note. A field without a comment has a note without text."""
     comments = class_comments(struct.__module__).get(struct.__name__, {})
     return {field.name: FieldNote(comments.get(field.name, "")) for field in struct.__fields__}
 

@@ -36,11 +36,11 @@ from .types import Primitive
 
 M = TypeVar("M", bound=Message)
 
-# The largest length, count or tag, because these are Java ints.
+# The largest length, count or tag, because Java reads each of them as an int.
 VARINT_MAX = 0x7FFF_FFFF
 
-# The largest size of a string in bytes, the maximum of an int16. Kafka keeps this limit where the length is a
-# varint.
+# The largest size of a string in bytes, the maximum of an int16. Kafka keeps this limit even where the length
+# is encoded as a varint.
 STRING_MAX = 0x7FFF
 
 

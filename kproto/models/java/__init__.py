@@ -8,7 +8,7 @@ assignment. onPartitionsLost is called only in the poll that follows the loss of
 Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` holds every difference between the two releases.
 In both releases, the sources are KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator,
 ConsumerCoordinator, SubscriptionState, Fetcher and OffsetFetcher, FetchSessionHandler, and Metadata. A module
-that follows one of these classes has its name.
+that follows one of these classes is named after the class.
 
 * There are two threads. The application's thread works only inside a call (`kafka_consumer`). The heartbeat
   thread sends heartbeats, looks up the coordinator and leaves the group (`heartbeat_thread`).

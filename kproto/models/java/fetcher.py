@@ -3,7 +3,7 @@
 Each node gets one request at a time, in a fetch session (KIP-227).
 
 * M156: A partition is fetched if it is assigned, not paused, and has a position and no buffered records.
-* M160: A fetch session has an id and an epoch. A request names only the partitions that changed.
+* M160: A fetch session has an id and an epoch. A request lists only partitions that changed.
 * M173: After most errors of a partition, the consumer requests metadata and repeats the fetch. Authorization
   errors are thrown from poll.
 """

@@ -170,7 +170,7 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
 
 
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
-    """Make the waiting call throw WakeupException. If no call waits, the next call that waits throws it.
+    """Make the blocked call, or else the next blocking call, throw WakeupException.
 
     After a wakeup inside onJoinPrepare the join counts as prepared, although onPartitionsRevoked was not
     called. The result of the commit is ignored, and the next poll continues the join

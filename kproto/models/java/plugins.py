@@ -1,6 +1,6 @@
 """The application's plugins: interceptors and custom assignors.
 
-`ModelConfig.extra` holds the plugins under Java's names, "interceptor.classes" and
+`ModelConfig.extra` contains the plugins, under the names of Java's options "interceptor.classes" and
 "partition.assignment.strategy".
 
 * onConsume runs last in poll, after the positions have advanced. Records that onConsume removes are committed

@@ -51,7 +51,7 @@ RETRY_MIN_MS, RETRY_MAX_MS = 100, 5_000
 def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
     """Return queued records to the poll (FetchMessage, or ReadMessage with a commit interval).
 
-    The caller has just called `refill_queue`, so no goroutine can queue more records until some are taken.
+    The caller has just called `refill_queue`, so no goroutine can queue another record until one is taken.
     """
     if state.open_poll is None:
         return
@@ -95,7 +95,7 @@ def _is_commit_queue_full(state: KafkaGoState) -> bool:
 
 
 def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
-    """Commit the event's offsets, or the last read record of each partition (CommitMessages)."""
+    """Commit the event's offsets, or else the last record read from each partition (CommitMessages)."""
     offsets = dict(state.read_offsets if event.offsets is None else event.offsets)
     if state.closing:
         out.append(FinishCommit(event.token, CLOSED))

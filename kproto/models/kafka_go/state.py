@@ -140,13 +140,13 @@ class PartitionWatcher:
 class ReaderPhase(Enum):
     """What the goroutine of one partition waits for: the response to a request, or a point in time."""
 
-    # Dialer.LookupPartition: Metadata on its own connection.
+    # Dialer.LookupPartition: Metadata is in flight, on its own connection.
     LOOKING_UP = "looking"
-    # ReadOffsets: the start of the log.
+    # ReadOffsets: ListOffsets for the start of the log is in flight.
     FIRST_OFFSET = "first"
-    # ReadOffsets: the end of the log.
+    # ReadOffsets: ListOffsets for the end of the log is in flight.
     LAST_OFFSET = "last"
-    # Conn.Seek: the start of the log again, then the end of the log again.
+    # Conn.Seek: ListOffsets is sent again for the start of the log, then for its end.
     SEEK_FIRST = "seek_first"
     SEEK_LAST = "seek_last"
     # Fetch is in flight.
@@ -157,7 +157,7 @@ class ReaderPhase(Enum):
     RESTART_BACKOFF = "before_start"
     # The reader backs off before the next Fetch.
     READ_BACKOFF = "before_read"
-    # The offset is out of range. ReadOffsets: the start of the log, then the end of the log.
+    # The offset is out of range. ReadOffsets requests the start of the log, then its end.
     RANGE_FIRST = "first_again"
     RANGE_LAST = "last_again"
     ENDED = "ended"

@@ -24,11 +24,11 @@ L = LastState
 
 
 class LastFlush(Routine):
-    """One closing of the manager or of some partitions (Close, removePartitions). It flushes until all
-    offsets are clean, at most Offsets.Retry.Max + 1 times.
+    """One call that closes the manager (Close) or some of its partitions (removePartitions).
 
-    `caller` resumes with "offsets_closed". If `targets` is None, the whole manager is closed with all
-    partitions, and the ticker stops first.
+    The call flushes until all offsets are committed, at most Offsets.Retry.Max + 1 times. Then `caller`
+    resumes with "offsets_closed". If `targets` is None, the whole manager is closed with all partitions, and the
+    ticker stops first.
     """
 
     __slots__ = ("attempts", "caller", "offsets", "targets")

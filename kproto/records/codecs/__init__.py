@@ -2,7 +2,8 @@
 topics contain.
 
 Each codec has `compress(data, level)` and `decompress_into(data, out)`. `decompress_into` fills the start of
-`out` and returns the number of bytes, or raises `Full`. `kproto.records.compression` sets the limits.
+`out` and returns the number of bytes, or raises `Full` if `out` is too small. `kproto.records.compression`
+limits the size of `out`.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ AT_REST: Final[tuple[Invariant, ...]] = (
 def check(world: World, *invariants: Invariant) -> None:
     """Check these invariants, by default all invariants that hold in a settled world (see `settle`).
 
-    Raises `InvariantBroken`. The message contains the last error of each client, which may be the cause.
+    Raises `InvariantBroken` for the first invariant that does not hold. The message contains the last error
+    of each client, because this error may be the cause.
     """
     try:
         for invariant in invariants or (*ALWAYS, *HISTORY, *AT_REST):

@@ -1,4 +1,4 @@
-"""Invariants of a settled world: all faults healed, all applications polling, some time passed."""
+"""Invariants of a settled world: all faults are healed, all applications poll, and some time has passed."""
 
 from __future__ import annotations
 

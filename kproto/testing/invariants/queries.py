@@ -15,7 +15,7 @@ END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
 # The kinds of observations that change a position. Those in END_KINDS end the ownership of partitions.
 POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
 
-# How many ms an operation may exceed its deadline. This allows for a tick and for other events before it.
+# How many ms after its deadline an operation may complete, because a tick and other events may come first.
 GRACE_MS: Final = 1_000
 
 

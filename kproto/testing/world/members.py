@@ -99,7 +99,8 @@ class ModelClient(Client):
     def leaving(self) -> frozenset[TopicPartition]:
         """The owned partitions on which the model no longer works (sarama-cluster, a fenced librdkafka).
 
-        The model calls no callback when it stops working on them, so they still count as owned.
+        The model calls no callback when it stops working on a partition, so the partition still counts as
+        owned.
         """
         works_on: frozenset[TopicPartition] | None = getattr(self.state, "works_on", None)
         return frozenset() if works_on is None else frozenset(self.owned - works_on)
@@ -396,7 +397,7 @@ class ModelClient(Client):
 
     @journaled
     def wakeup(self) -> None:
-        """Interrupt the waiting call, or the next call if none is waiting, as Java's `wakeup` does."""
+        """Interrupt the blocked call, or else the next blocking call, as Java's `wakeup` does."""
         self.do(contract.WakeupCalled())
 
     @checked(reason=TEXT)

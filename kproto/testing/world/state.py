@@ -115,7 +115,7 @@ class WorldState:
 
     @property
     def is_outside_run(self) -> bool:
-        """Whether no run and no journaled call is in progress. If so, calls have to be journaled."""
+        """Whether no run and no journaled call is in progress, so that a new call has to be journaled."""
         return self._depth == 0
 
     @contextlib.contextmanager
