@@ -27,8 +27,8 @@ class LastFlush(Routine):
     """One call that closes the manager (Close) or some of its partitions (removePartitions).
 
     The call flushes until all offsets are committed, at most Offsets.Retry.Max + 1 times. Then `caller`
-    resumes with "offsets_closed". If `targets` is None, the whole manager is closed with all partitions, and the
-    ticker stops first.
+    resumes with "offsets_closed". If `targets` is None, the whole manager is closed with all partitions, and
+    the ticker stops first.
     """
 
     __slots__ = ("attempts", "caller", "offsets", "targets")
