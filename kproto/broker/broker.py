@@ -206,10 +206,10 @@ class Broker:
         self.actions.append(SendFrame(conn, frame))
 
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
-        """Return a copy of the call with another function, `amend`, that changes the response.
+        """Return a copy of the call whose response `amend` changes before it is sent.
 
-        `amend` is called before the functions that the call already has. The returned call becomes the
-        current call of its connection.
+        `amend` runs before the functions that already change the call's response. The returned call becomes
+        the current call of its connection.
         """
         earlier = call.amend_response
 

@@ -99,7 +99,10 @@ class ClientMetricsResources:
         return dict(self._configs.get(name, {}))
 
     def set(self, name: str, configs: Mapping[str, str]) -> None:
-        """Replace a resource, or remove it if no config is left; `check_client_metrics` must accept it."""
+        """Replace the configs of a resource; without configs, remove the resource.
+
+        `check_client_metrics` must accept the configs.
+        """
         self.version += 1
         if configs:
             self._configs[name] = dict(configs)
@@ -109,7 +112,7 @@ class ClientMetricsResources:
             self._subscriptions.pop(name, None)
 
     def merged(self, attributes: Mapping[str, str]) -> tuple[tuple[str, ...], int]:
-        """Return the prefixes and the interval in ms of all subscriptions that match a client."""
+        """Return the metric prefixes and the push interval (ms) of all subscriptions that match a client."""
         matching = [each for each in self._subscriptions.values() if each.matches(attributes)]
         metrics = {metric for subscription in matching for metric in subscription.metrics}
         interval_ms = min([DEFAULT_INTERVAL_MS, *(each.interval_ms for each in matching)])
@@ -132,7 +135,11 @@ class ClientMetricsInstance:
     last_error: ErrorCode = ErrorCode.NONE
 
     def accepts_get(self, now: int) -> bool:
-        """Return whether the client may request its subscription at this time."""
+        """Return whether the client may request its subscription at time `now` (ms).
+
+        If the push interval has passed, the request is recorded. After UNKNOWN_SUBSCRIPTION_ID or
+        UNSUPPORTED_COMPRESSION_TYPE, the client need not wait for the interval.
+        """
         last = max((at for at in (self.last_get, self.last_push) if at is not None), default=None)
         if last is None or now - last >= self.push_interval_ms:
             self.last_get = now
@@ -143,7 +150,7 @@ class ClientMetricsInstance:
         )
 
     def accepts_push(self, now: int) -> bool:
-        """Return whether the client may push at this time."""
+        """Return whether the client may push now; if so, record the time of the push."""
         if self.last_push is None or now - self.last_push >= self.push_interval_ms:
             self.last_push = now
             return True

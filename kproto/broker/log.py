@@ -177,12 +177,15 @@ class Log:
         return [(len(self._batches[index]), self._timestamps[index]) for index in range(first, stop)]
 
     def base_after(self, offset: int, count: int) -> int:
-        """Return the base offset of the batch that is `count` batches after the one with `offset`."""
+        """Return the base offset of the batch that is `count` batches after the one with `offset`.
+
+        If the log ends before this batch, the end offset is returned.
+        """
         index = bisect_right(self._next_offsets, offset) + count
         return self._bases[index] if index < len(self._bases) else self.end_offset
 
     def first_at(self, timestamp: int) -> TimestampOffset | None:
-        """Return the first record with this timestamp or a later one, or None.
+        """Return the first record with this timestamp or a later one; None if all records are older.
 
         Raises RecordError or MissingExtra if the batch of the record cannot be decoded.
         """
@@ -194,7 +197,7 @@ class Log:
         return None
 
     def latest_timestamp(self) -> TimestampOffset | None:
-        """Return the first record with the maximum timestamp, or None if there never was a record.
+        """Return the first record with the maximum timestamp, or None if no segment has a record.
 
         As in Kafka, the record may be before the log start offset, if its segment still exists.
         """

@@ -118,7 +118,7 @@ class PartitionProducers:
         *,
         starts_transaction: bool = False,
     ) -> ErrorCode | StoredBatch:
-        """Check a batch; return NONE if it may be stored, an error, or the batch that it duplicates.
+        """Return NONE for a batch to store, an error for one to reject, or the batch that it duplicates.
 
         The batch has `count` records. If the result is NONE, the caller stores the batch and calls
         `on_batch_appended`. `starts_transaction` means that the batch is the first batch of a transaction in

@@ -114,8 +114,8 @@ class Server:
       are checked with the keys of sasl.oauthbearer.jwks.endpoint.url.
     * `tls` is the SSL context of listeners with SSL in their protocol.
     * With `telemetry`, clients may push their metrics to the broker (KIP-714), and the property `telemetry`
-      returns the metrics. As in Kafka, a broker without a receiver for metrics does not serve the APIs that
-      clients use for it.
+      returns the metrics. As in Kafka, a broker without a receiver for metrics does not serve the APIs with
+      which clients push metrics.
 
     Raises ConfigError for settings that are not allowed. Use the server in `async with`, or call `start` and
     `stop`. A stopped server can be started again, and keeps its records, offsets and groups.
@@ -178,7 +178,7 @@ class Server:
 
     @property
     def places(self) -> dict[str, str]:
-        """HOST:PORT of each listener, by its protocol; `bootstrap` is the first one."""
+        """The protocol of each listener, mapped to its HOST:PORT; the first one is `bootstrap`."""
         if self._broker is None:
             raise IllegalState("the broker has no address yet; start it first")
         addresses = zip(self._listeners, self._hosts, self._ports, strict=True)
@@ -193,8 +193,9 @@ class Server:
     def telemetry(self) -> list[PushedMetrics]:
         """The metrics that clients pushed, the oldest first; bounded in number and size.
 
-        Clients push metrics only if a client metrics resource requests them. An Admin creates it with
-        `incremental_alter_configs`, or `kproto configs alter client-metrics NAME --set "metrics=*"`.
+        Clients push metrics only if a client metrics resource requests them. To create such a resource, call
+        `Admin.incremental_alter_configs`, or run
+        `kproto configs alter client-metrics NAME --set "metrics=*"`.
         """
         return self.broker.client_metrics.pushes
 
@@ -349,7 +350,7 @@ class Server:
     def grow_topic(self, name: str, partitions: int) -> None:
         """Increase the partition count of a topic to `partitions`.
 
-        Raises ConfigError if the topic has more partitions.
+        Raises ConfigError if the topic does not exist, or already has more partitions.
         """
         self._operate(lambda shell: shell.step(GrowTopic(name, partitions)))
 
@@ -535,9 +536,10 @@ def running(
 ) -> Generator[Server]:
     """Run a server in its own thread and event loop, for blocking code.
 
-    The server stops at the end of the `with` block. The arguments are those of `Server`, but the default of
-    group.initial.rebalance.delay.ms is 0, so that a new group does not wait three seconds for more members.
-    Besides the errors of `Server`, ConfigError is raised if an address is in use.
+    The server stops at the end of the `with` block. The arguments are those of `Server` except
+    `advertised_host`. The default of group.initial.rebalance.delay.ms is 0, so that a new group does not wait
+    three seconds for more members. Besides the errors of `Server`, ConfigError is raised if an address is in
+    use.
     """
     server = Server(
         topics,

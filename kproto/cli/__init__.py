@@ -132,9 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_secrets(error: ConfigError) -> ConfigError:
-    """Return the error with its value hidden if the value is a secret, or with the login in an address
-    masked.
-    """
+    """Return the error without secrets: a secret value is hidden, and a login in an address is masked."""
     from consumer.security.secret import HIDDEN, is_secret_value, mask_login
 
     if not isinstance(error.value, str) or not error.value:

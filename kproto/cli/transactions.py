@@ -190,7 +190,7 @@ def _find_hanging(options: argparse.Namespace) -> int:
 def _open_since(
     producers: Mapping[TopicPartition, Sequence[ProducerState]], before: int
 ) -> list[tuple[TopicPartition, ProducerState]]:
-    """Return the producers with an open transaction whose last record was written before a time in ms."""
+    """Return the producers with an open transaction whose last record was written before `before` (ms)."""
     return [
         (partition, state)
         for partition, states in sorted(producers.items())
@@ -204,7 +204,10 @@ def _hanging_rows(
     known: Mapping[int, frozenset[TopicPartition]],
     now: int,
 ) -> list[tuple[object, ...]]:
-    """Return a row for each transaction in a partition that its coordinator does not know."""
+    """Return a row for each suspect whose transaction, as its coordinator knows it, lacks the partition.
+
+    `known` maps producer ids to the partitions of their transactions, as coordinators describe them.
+    """
     return [
         (
             partition.topic,

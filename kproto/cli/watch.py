@@ -367,7 +367,7 @@ class ExchangePrinter:
             self._print_generation(group, generation, self.began)
 
     def _print_generation(self, group: str, event: GroupEvent, began: int) -> None:
-        """Print a group's new generation with its cause, unless a filter excludes JoinGroup requests."""
+        """Print a group's new generation and its cause, unless --client, --group or --api excludes it."""
         from ..inspect.exchange_json import generation_json
         from ..inspect.exchange_lines import generation_line
         from ..messages.json_form import one_line
@@ -404,7 +404,7 @@ class ExchangePrinter:
         return options.group is None or options.group in groups_of(exchange)
 
     def print_summary(self) -> None:
-        """Print counts and times of each API, the results of transactions, and the history of groups."""
+        """Print the times of each API, the results of transactions and the groups' history; write --html."""
         from statistics import median
 
         from ..printable import escape_unprintable
