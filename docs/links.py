@@ -3,8 +3,8 @@
     python docs/links.py build/site README.md CONTRIBUTING.md ...
 
 Each relative link must lead to an existing page and heading. The pages must not load anything from other
-sites; links to other sites are not checked. The program prints the broken links. Its exit code is 1 if there
-are any, and 2 if a folder or file does not exist.
+sites; links to other sites are not checked. The program prints the broken links. Its exit code is 1 if it
+found any, and 2 if a folder or file does not exist.
 """
 
 from __future__ import annotations
