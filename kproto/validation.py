@@ -46,7 +46,7 @@ def encodable_text(name: str, text: str) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise UnencodableText(name, text, f"a text that has a UTF-8 form: {error.reason}") from None
+        raise UnencodableText(name, text, f"a text that can be encoded as UTF-8: {error.reason}") from None
     if size > MAX_TEXT_BYTES:
         raise UnencodableText(name, text, f"a text of at most {MAX_TEXT_BYTES} bytes; this one has {size}")
     return text

@@ -324,7 +324,7 @@ def _utf8(name: str, where: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise BadQuestion(f"{where}headers: {name!r} has no UTF-8 form: {error.reason}") from None
+        raise BadQuestion(f"{where}headers: {name!r} cannot be encoded as UTF-8: {error.reason}") from None
     return name
 
 

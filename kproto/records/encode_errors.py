@@ -49,7 +49,7 @@ def _wrong(record: object) -> Iterator[tuple[str, object, str]]:
         if not isinstance(pair, _LISTS) or len(pair) != 2:
             yield path, pair, "a pair of a key and a value"
         elif not isinstance(pair[0], str) or any("\ud800" <= character <= "\udfff" for character in pair[0]):
-            yield f"{path}.key", pair[0], "a str that has a UTF-8 form"
+            yield f"{path}.key", pair[0], "a str that can be encoded as UTF-8"
         elif not isinstance(pair[1], _BYTES):
             yield f"{path}.value", pair[1], "bytes"
 

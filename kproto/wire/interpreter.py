@@ -287,7 +287,9 @@ class _Writer:
                 self.field(f, item)
             self.path.pop()
         if not hasattr(value, "_tags"):
-            raise self.error(f"{short_repr(value)} is not a {cls.__name__}: it has no unknown tags")
+            raise self.error(
+                f"{short_repr(value)} is not a {cls.__name__}: it lacks the dict of unknown tagged fields"
+            )
         if self.flexible:
             self.tags(cls, value)
         elif value._tags:
@@ -323,7 +325,7 @@ class _Writer:
             try:
                 content = value.encode()
             except UnicodeEncodeError as error:
-                raise self.error(f"{short_repr(value)} has no UTF-8 form: {error.reason}") from None
+                raise self.error(f"{short_repr(value)} cannot be encoded as UTF-8: {error.reason}") from None
         else:
             content = self.content(value)
         self.length(code, flexible, len(content))

@@ -161,7 +161,7 @@ def test_a_duration_that_is_too_large_is_rejected(name: str, text: str) -> None:
 
 
 UNENCODABLE = [
-    ("a\ud800", "a text that has a UTF-8 form"),
+    ("a\ud800", "a text that can be encoded as UTF-8"),
     ("é" * 20_000, "at most 32767 bytes; this one has 40000"),
 ]
 
