@@ -1,4 +1,4 @@
-"""Retention and compaction of all logs of a cluster, at their intervals.
+"""Retention and compaction of all logs of a cluster, each at its configured interval.
 
 Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
 

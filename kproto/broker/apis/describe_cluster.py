@@ -60,7 +60,7 @@ def handle_describe_cluster(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: DescribeClusterRequest) -> Authorized:
-    """Authorize every caller; one without DESCRIBE gets an empty bit field of authorized operations."""
+    """Authorize every caller; without DESCRIBE, the bit field of authorized operations is empty."""
     return access.narrow(lambda response: restrict_cluster_operations(access, response))
 
 
