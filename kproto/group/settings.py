@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, fields
 from ..errors import ConfigError
 from ..java_numbers import trimmed, whole_number
 
-# The session timeout of a member that waits for its first generation. Such a member cannot send heartbeats,
-# because it does not know its member id yet. Kafka:
-# GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS.
+# The session timeout of a member that waits for its first generation. Such a member sends no heartbeats
+# while its JoinGroup waits. Kafka: GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 # The maximum size in bytes of the metadata of all members of a classic group together. Kafka has no such

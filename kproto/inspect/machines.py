@@ -2,7 +2,7 @@
 
 `TABLES` has the machines that are tables: a cell has the handler for a kind of event in a state.
 `kproto.cli.machines` lists all machines. `text` prints every transition and every cell. `picture` draws the
-states and the transitions; the causes of a transition are listed below it, by number.
+states and the transitions. Each transition has a number, under which its causes are listed below the drawing.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _distribute_assignments(
 def sync_while_stable(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
 ) -> None:
-    """Answer with the member's assignment. Assignments in a leader's SyncGroup are ignored in this state."""
+    """Answer with the member's assignment. If the leader sends assignments in Stable, they are ignored."""
     if error := _sync_error(group, call.request):
         send_error(context, call, error)
         return

@@ -250,7 +250,7 @@ def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) ->
     """Return whether `group.max.size` permits this member in the group (R21).
 
     In PreparingRebalance only the members that have joined are counted, in CompletingRebalance and Stable all
-    members.
+    members. A member that has joined, or that rejoins in the last two states, is not rejected.
     """
     max_size = context.coordinator.settings.group_max_size
     member = group.members.get(member_id)

@@ -46,7 +46,7 @@ JOIN_GROUP_TIMEOUT_LAPSE_MS = 5_000
 
 
 def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Look up an unknown coordinator; otherwise prepare the join if the backoff has ended (M21)."""
+    """Look up the coordinator if it is unknown; otherwise prepare the join after the backoff (M21)."""
     if member.coordinator is None:
         find_coordinator(member, event, now, out)
     elif member.join_at is None or now >= member.join_at:

@@ -106,7 +106,7 @@ def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: 
 def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: MetadataUpdated) -> bool:
     """Return whether exactly the existing partitions of `topics` are assigned.
 
-    If the response has no assignments, for example because of an error, the result is False.
+    If the DescribeGroups response has no assignments, for example because of an error, the result is False.
     """
     try:
         assigned = {partition for _, owned in _owners(described) for partition in owned}
@@ -122,7 +122,7 @@ def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topic
 
     The empty assignment is wrong if the coordinator knows another assignment of the member, or if no member
     owns any partition of `topics`. In the second case the leader does not know that it is the leader, and has
-    sent no assignment. The result is False if the response does not describe a stable group with this member.
+    sent no assignment. The result is False if `response` does not describe a stable group with this member.
     """
     if not any(group.group_state == "Stable" for group in described.groups):
         return False

@@ -51,8 +51,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 JAVA = Policy()
 # The policy that `policy="java"` of the consumer selects.
 AS_JAVA = Policy(fenced_join_again=True)
-# The consumer's default policy. It prevents two members from delivering the same record, and gives every
-# partition an owner.
+# The consumer's default policy. Its choices prevent that two members read a partition at the same time, and
+# that a partition stays without an owner.
 KPROTO = Policy(
     lose_on_session_timeout=True,
     finish_revocations=True,

@@ -51,7 +51,7 @@ def finish_release(member: Member) -> None:
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
     """Remove the released partitions from the owned partitions.
 
-    The state changes only at the application's next event.
+    The member has left or failed. It joins again at the application's next poll, if at all.
     """
     finish_release(member)
 
