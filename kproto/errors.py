@@ -147,8 +147,8 @@ class RecordError(DecodeError):
             f"{self.topic}-{self.partition}: the record batch at offset {self.first_offset} cannot be read"
         )
         reason = f"{self.field or 'batch'} at byte {self.offset}: {self.detail or 'the bytes end too early'}"
-        behind = self.next_offset if self.next_offset is not None else f"an offset above {self.first_offset}"
-        return f"{where} ({reason}); seek to {behind} to continue behind it"
+        after = self.next_offset if self.next_offset is not None else f"an offset above {self.first_offset}"
+        return f"{where} ({reason}); seek to {after} to continue after the batch"
 
 
 class DeserializationError(KprotoError):
@@ -341,7 +341,7 @@ class AuthenticationFailed(KprotoError, PermissionError):
         self.detail = detail
 
     def text(self) -> str:
-        return f"no way into the broker at {self.address}: {self.detail}"
+        return f"authentication with the broker at {self.address} failed: {self.detail}"
 
 
 class RequestTimedOut(KprotoError, TimeoutError):

@@ -425,7 +425,7 @@ class ExchangePrinter:
         self.print_message("\n" + "\n".join(map(escape_unprintable, rows)))
         if self.options.html is not None:
             write("--html", self.options.html, self._page())
-            self.print_message(f"the groups' life, and who asked what: {self.options.html}")
+            self.print_message(f"the timeline of the groups and their requests: {self.options.html}")
 
     def _page(self) -> str:
         from ..inspect.diagram_rows import Note

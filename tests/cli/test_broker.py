@@ -154,7 +154,7 @@ def test_a_broker_with_trace_prints_a_summary_when_it_ends(
     first, _, summary, *page = stopped_at("listening", f"--trace --html {tmp_path / 'p.html'}", monkeypatch)
     assert re.fullmatch(r"listening on 127\.0\.0\.1:\d+; press Ctrl-C to stop", first)
     assert summary == "no requests"
-    assert page == [f"the groups' life, and who asked what: {tmp_path / 'p.html'}"]
+    assert page == [f"the timeline of the groups and their requests: {tmp_path / 'p.html'}"]
 
 
 def test_with_json_the_address_is_printed_to_stderr(

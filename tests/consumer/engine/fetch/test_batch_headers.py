@@ -21,4 +21,4 @@ def test_without_a_readable_header_the_offset_behind_the_batch_is_unknown() -> N
     error = locate_error(RecordError("RecordBatch", 7, "magic", 16, "?"), tp("t", 0), 5, bytes(data))
     assert isinstance(error, RecordError)
     assert (error.first_offset, error.next_offset) == (5, None)
-    assert str(error).endswith("; seek to an offset above 5 to continue behind it")
+    assert str(error).endswith("; seek to an offset above 5 to continue after the batch")

@@ -507,7 +507,7 @@ def test_an_error_names_the_partition_and_the_offsets_of_the_batch() -> None:
     assert isinstance(error, RecordError)
     assert (error.topic, error.partition, error.first_offset, error.next_offset) == ("t", 0, 4, 8)
     assert str(error).startswith("t-0: the record batch at offset 4 cannot be read (crc at byte ")
-    assert str(error).endswith("; seek to 8 to continue behind it")
+    assert str(error).endswith("; seek to 8 to continue after the batch")
     assert pickle.loads(pickle.dumps(error)).next_offset == 8
     assert error.next_offset is not None
     reader.seek(tp("t", 0), error.next_offset)
