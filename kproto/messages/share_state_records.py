@@ -17,7 +17,7 @@ class ShareSnapshotKey(Message, versions="0"):
 
 
 class ShareSnapshotValue(Message, versions="0", flexible="0+"):
-    # The number of this snapshot. A ShareUpdate carries the number of the snapshot that it extends.
+    # The epoch of this snapshot. A ShareUpdate carries the epoch of the snapshot that it extends.
     snapshot_epoch: Int32
     # The epoch of the state. It increases when the start offset is reset.
     state_epoch: Int32

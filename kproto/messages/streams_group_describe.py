@@ -33,7 +33,7 @@ class DescribedGroup(Struct):
     topology_description: TopologyDescription | None = field("1+", default=None)
     # The status of the description: 0 not requested, 1 not stored, 2 failed, 3 available.
     topology_description_status: Int8 = field("1+", default=0)
-    # The assignor that computes the next assignment. The current one may come from another assignor
+    # The assignor that computes the next assignment. The current assignment may come from another assignor
     # (KIP-1357).
     assignor_name: String | None = field("1+", default=None, ignorable=True)
 

@@ -329,7 +329,7 @@ class ModelRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class FinishPoll(msgspec.Struct, frozen=True):
-    """End the poll with these records, or with the exception that poll raises (name, text)."""
+    """End the poll with these records, or with the (name, text) of the exception that poll raises."""
 
     records: tuple[ModelRecord, ...] = ()
     error: tuple[str, str] | None = None

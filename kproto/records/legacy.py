@@ -154,7 +154,7 @@ def begins_messages(start: memoryview) -> bool:
 
 
 class Wrapper:
-    """The messages of one wrapper. They are decoded in lists, while they are decompressed.
+    """The messages of one wrapper, which are decompressed and decoded list by list.
 
     A wrapper of a few hundred kilobytes may have millions of messages. `lists` needs the memory of one block
     and one list.
@@ -303,7 +303,7 @@ def wrapper_of(batch: Batch) -> Wrapper | None:
 
 
 class _Part(NamedTuple):
-    """Some complete messages of a wrapper.
+    """Consecutive complete messages of a wrapper.
 
     `last` is the position of the last message in `data`, and `before` the position of `data` in the
     decompressed bytes.

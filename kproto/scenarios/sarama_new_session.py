@@ -47,7 +47,7 @@ def _assigned(world: World, since: int) -> int:
 
 
 def ids_of(world: World, member: ModelClient) -> list[str]:
-    """Return the member id of each JoinGroup of a client: "none", or "id" and a number."""
+    """Return the member id of each JoinGroup of a client: "none", or "id 1", "id 2", ... by first use."""
     letters: dict[str, str] = {"": "none"}
     return [
         letters.setdefault(request.member_id, f"id {len(letters)}")

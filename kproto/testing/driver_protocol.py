@@ -32,7 +32,7 @@ class Commands:
         self.wake: Callable[[], None] = lambda: None
         self.ended = False  # Whether the command `close` was read. No command follows `close`.
         stream_object: object = stream
-        # Escape input bytes that cannot be decoded, in the same way as the output.
+        # Input bytes that cannot be decoded become backslash escapes.
         if isinstance(stream_object, TextIOWrapper):
             stream_object.reconfigure(errors="backslashreplace")
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()

@@ -146,7 +146,7 @@ def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], b
 
 
 def check_bytes(value: Any) -> bytes:
-    """Return `value` as bytes, or a view of bytes as it is, because it is copied when the pieces are joined.
+    """Convert `value` to bytes. A view of bytes is returned unchanged, because joining the pieces copies it.
 
     Raises TypeError for a value that is not bytes-like, such as an int.
     """

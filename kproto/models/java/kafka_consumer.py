@@ -490,7 +490,7 @@ def _continue_close_commit(state: JavaState, out: Out) -> bool:
 
 
 def _finish_close_commit(state: JavaState, out: Out) -> None:
-    """Continue close() after its commit: call the listener and leave the group, or keep the membership."""
+    """Continue close() after its commit: call the listener and leave, unless `stay_in_group` is set."""
     state.thread.move(NOTHING)
     if state.stay_in_group:
         _finish_close(state, out)

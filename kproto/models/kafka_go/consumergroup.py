@@ -269,7 +269,7 @@ def end_generation(state: KafkaGoState, out: Out) -> None:
 
 
 def complete_generation(state: KafkaGoState, now: int, out: Out) -> None:
-    """When all goroutines have ended, begin the next generation, or leave the group.
+    """When all goroutines have ended, begin the next generation, or leave the group to close.
 
     Follows Generation.close.
     """

@@ -99,7 +99,7 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
 def cancel(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
     """Stop the reader at the end of its generation.
 
-    A reader with a request in flight stops when the response arrives.
+    A reader with a request in flight stops when the response arrives, except during the lookup of the leader.
     """
     reader.cancelled = True
     if reader.open is None or reader.state is W.LOOKING_UP:

@@ -11,8 +11,8 @@ _assignment_done.
 * Any assign() while the group waits for an answer counts as that answer. At other times an assign() replaces
   the assignment, until the next assign().
 * While an event waits, all assigned partitions are paused.
-* An EAGER event is answered by assign or unassign, a COOPERATIVE event by incremental calls. A call that does
-  not fit the protocol of the event fails with _STATE.
+* An EAGER event is answered by assign or unassign. A COOPERATIVE event is answered by incremental calls. A
+  call that does not fit the protocol of the event fails with _STATE.
 * After a revoke the partitions are stopped and their stored offsets are committed. Then the member rejoins,
   or leaves.
 """
@@ -77,7 +77,7 @@ def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> 
 def handle_assign_op(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
-    """Apply the application's assign. Return the error of a rejected call, or None.
+    """Apply a call of assign, unassign or an incremental form. Return the error of a rejected call, or None.
 
     Follows rd_kafka_cgrp_handle_assign_op.
 

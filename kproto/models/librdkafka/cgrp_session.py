@@ -1,8 +1,8 @@
 """The handling of heartbeat responses, the session timeout and max.poll.interval.ms (rdkafka_cgrp.c).
 
-* Heartbeat responses that arrive during a join are dropped.
-* M111: Without a successful response for session.timeout.ms the member loses its whole assignment. The member
-  measures the timeout by its own clock, and checks it only in STEADY.
+* Errors in heartbeat responses that arrive during a join are ignored.
+* M111: A member that gets neither NONE nor REBALANCE_IN_PROGRESS for session.timeout.ms loses its whole
+  assignment. The member measures the timeout by its own clock, and checks it only in STEADY.
 * M112: max.poll.interval.ms is checked twice a second. When it has expired, the member reports an error,
   leaves (unless it is static) and loses its whole assignment. It joins again only after the next poll.
 """
@@ -68,7 +68,7 @@ def check_session_timeout(state: LibrdkafkaState, out: Out) -> None:
 
 
 def check_max_poll_interval(state: LibrdkafkaState, out: Out) -> None:
-    """Leave the group if max.poll.interval.ms has passed since the last poll.
+    """Leave the group and lose the assignment if max.poll.interval.ms has passed since the last poll.
 
     Follows rd_kafka_cgrp_max_poll_interval_check_tmr_cb.
     """

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from ...errors import ConfigError
 from ..contract import ModelConfig
 
-# The allowed contexts of the property "debug". librdkafka 2.5 added telemetry.
+# The allowed contexts of the property "debug". librdkafka 2.5 added the context "telemetry".
 DEBUG: Final = (
     "generic",
     "broker",

@@ -1,8 +1,8 @@
 """The state machine of librdkafka: it applies an event, then runs the main thread (rd_kafka_cgrp_serve).
 
-`LibrdkafkaHandlers` handles the events, `RESPONSES` the responses of brokers. As in librdkafka, every event
-except polls and Fetch responses wakes the main thread. The main thread sends heartbeats and JoinGroups only
-while it is awake, so their times are irregular.
+`LibrdkafkaHandlers` handles the events, and `RESPONSES` has the handlers of the brokers' responses. As in
+librdkafka, every event except polls and Fetch responses wakes the main thread. The main thread sends
+heartbeats and JoinGroups only while it is awake, so their times are irregular.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _run_timers(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
-    """Serve the group and its join state until neither changes (rd_kafka_cgrp_serve)."""
+    """Serve the group and its join state, a second time if either has changed (rd_kafka_cgrp_serve)."""
     rdkafka.try_terminate(state, out)
     if state.closed or not state.bootstrap:
         return

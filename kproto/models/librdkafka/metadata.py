@@ -83,7 +83,7 @@ def on_metadata_response(
 
 
 def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
-    """Validate the positions of partitions whose broker's connection was lost."""
+    """If a broker's connection was lost, validate the positions of all active partitions."""
     if not state.broken_brokers:
         return
     state.broken_brokers.clear()

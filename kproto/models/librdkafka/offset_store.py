@@ -10,8 +10,8 @@ the delivery of a record stores the offset. Without it, a call of the applicatio
   newer than the committed ones (`assignment`).
 * The offsets of a lost assignment are not committed: a manual commit fails with _ASSIGNMENT_LOST.
 * A commit fails with _NO_OFFSET if it has no offsets, or only logical ones.
-* Without a coordinator, and after NOT_COORDINATOR, a commit waits once for a coordinator, up to
-  session.timeout.ms.
+* Without a coordinator, a commit waits once for a coordinator, up to session.timeout.ms. It does the same
+  after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and lost connections.
 * UNKNOWN_MEMBER_ID makes the member lose its whole assignment. So does ILLEGAL_GENERATION outside a
   rebalance. During a rebalance only the commit fails, because it was sent with the previous generation.
 """
@@ -133,7 +133,7 @@ def _is_newer(stored: FetchPos, committed: FetchPos) -> bool:
 def _send_commit(
     state: LibrdkafkaState, operation: OffsetCommitOp, out: Out, *, is_retry: bool = False
 ) -> None:
-    """Send a commit, defer it, or fail it (rd_kafka_cgrp_offsets_commit)."""
+    """Send a commit; without a coordinator, defer it once, then fail it (rd_kafka_cgrp_offsets_commit)."""
     if not is_retry:
         state.wait_commits += 1
     offsets = {tp: position for tp, position in operation.offsets.items() if not is_logical(position.offset)}

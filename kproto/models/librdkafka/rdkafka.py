@@ -178,7 +178,7 @@ def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
 
 
 def position(state: LibrdkafkaState, tp: TopicPartition) -> int:
-    """Return the last delivered offset plus one, or INVALID (-1001) before the first delivery.
+    """Return the last delivered offset plus one; INVALID (-1001) if nothing was delivered since a seek.
 
     Follows rd_kafka_position.
     """

@@ -123,8 +123,9 @@ def _stop_offset_timer(toppar: Toppar) -> None:
 
 
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
-    """Pause fetching, and drop queued records. After a delivery, the fetch position is set back to the offset
-    after the last delivered record.
+    """Pause fetching, and drop queued records.
+
+    If records were delivered, the fetch position is set back to the offset after the last delivered one.
 
     Follows rd_kafka_toppar_pause_resume.
     """

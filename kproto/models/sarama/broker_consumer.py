@@ -15,9 +15,10 @@ All consumed partitions of the broker share the loop.
   no longer waits for this partition (M188).
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
   dispatched again: its leader is looked up, and the partition subscribes at the leader (M178). The errors of
-  partitions are handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE ends the partition
-  consumer (M155). After an error that means that the leader has changed, the partition is dispatched again
-  without a report. Any other error is reported, and then the partition is dispatched again.
+  partitions are handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE from the leader ends
+  the partition consumer (M155). After OFFSET_OUT_OF_RANGE from a read replica, and after an error that means
+  that the leader has changed, the partition is dispatched again without a report. Any other error is
+  reported, and then the partition is dispatched again.
 * A broker consumer ends when its last partition has been released.
 """
 

@@ -152,7 +152,7 @@ def _on_setup_returned(group: SaramaGroup, payload: object) -> None:
 
 
 def _check_session(group: SaramaGroup, payload: object) -> None:
-    """Release a session that has ended, or start a cooperative rebalance."""
+    """Release the session if it has ended; rejoin if a cooperative rebalance is due."""
     session = group.session
     assert session is not None
     if group.closed or session.cause is not None:

@@ -7,10 +7,9 @@
 * Heartbeats start with the session, before offsets are fetched and Setup is called. They continue until
   Cleanup and the last commit are done (M113). A rebalance does not stop them: further REBALANCE_IN_PROGRESS
   responses have no effect (M58).
-* UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, COORDINATOR_LOAD_IN_PROGRESS and unknown errors
-  stop the heartbeats and end the session (M59). After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the
-  heartbeat loop looks the coordinator up, waits, and continues in the same generation, up to
-  Metadata.Retry.Max consecutive times (M57).
+* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the heartbeat loop looks the coordinator up, waits, and
+  continues in the same generation, up to Metadata.Retry.Max consecutive times (M57). Every other error code,
+  such as UNKNOWN_MEMBER_ID or COORDINATOR_LOAD_IN_PROGRESS, stops the heartbeats and ends the session (M59).
 * A broken connection is closed and the heartbeat is repeated immediately, also up to Metadata.Retry.Max
   consecutive times.
 * While a cooperative member joins, no heartbeat is sent. The join waits for a heartbeat in flight.

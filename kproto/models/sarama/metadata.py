@@ -221,7 +221,7 @@ R = RefreshState
 
 
 class Refresh(Routine):
-    """One refresh, repeated until a broker responds without errors (tryRefreshMetadata)."""
+    """One refresh: requests until one succeeds or no retry is left (tryRefreshMetadata)."""
 
     __slots__ = ("attempts", "brokers", "error", "failures", "metadata", "topics")
     TABLE: ClassVar[Table]

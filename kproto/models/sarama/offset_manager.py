@@ -15,8 +15,9 @@
   broker's retention.
 * With auto commit a ticker flushes every AutoCommit.Interval (M127). The last flush is in
   `offset_manager_close`.
-* Commit errors are reported on the Errors channel, one for each partition (M61). Only FENCED_INSTANCE_ID ends
-  the session.
+* Commit errors are reported on the Errors channel, one for each partition (M61). NOT_COORDINATOR,
+  COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS and errors of leaders are not reported: the next
+  flush commits the offsets again. Only FENCED_INSTANCE_ID ends the session.
 * While a cooperative member joins, commits wait. They are then sent with the new generation (M64).
 """
 
@@ -303,7 +304,7 @@ OffsetManager.TABLE = {"coordinator_found": row(OffsetManagerState, FINDING_COOR
 
 
 class FlushState(States):
-    LOCKED_OUT = "locked_out"  # The flush waits for the next generation.
+    LOCKED_OUT = "locked_out"  # The flush waits while the generation is changing.
     FINDING_COORDINATOR = "finding_coordinator"
     SENDING = "sending"
     DONE = "done"

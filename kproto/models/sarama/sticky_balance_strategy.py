@@ -262,7 +262,10 @@ class _StickyPlan:
 def _read_claims(
     members: Mapping[str, Subscription], cooperative: bool
 ) -> tuple[MemberPartitions, dict[TopicPartition, str]]:
-    """Return the owners with the newest claims, and the previous owners with the second newest."""
+    """Map each member to the partitions of which it has the newest claim, and partitions to previous owners.
+
+    The previous owner of a partition is the member with the second newest claim, if there is one.
+    """
     by_generation: dict[TopicPartition, dict[int, str]] = {}
     for member_id in sorted(members):
         subscription = members[member_id]

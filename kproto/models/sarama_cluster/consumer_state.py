@@ -135,7 +135,7 @@ class CycleLoop(Routine):
         consumer.client.sleep(self, self.ticker.at)
 
     def stop(self) -> None:
-        """Stop the loop: immediately, or when its current request is complete."""
+        """Stop the loop: immediately if it waits for a tick, else when its request is complete."""
         self.stopping = True
         if self.state is L.WAITING:
             self.end()
