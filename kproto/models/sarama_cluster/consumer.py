@@ -253,7 +253,7 @@ def _start_consuming(consumer: ClusterConsumer) -> None:
 
 
 def _check_loops(consumer: ClusterConsumer, payload: object) -> None:
-    """End the cycle if one of its loops or partitions has ended while the cycle was being started."""
+    """End the cycle if the Consumer is closing, or if the heartbeat loop or a partition has ended."""
     heartbeats = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
     closed = any(partition.is_closed for partition in consumer.partitions.values())
     if consumer.dying or not heartbeats or closed:
