@@ -196,6 +196,6 @@ def is_abort_marker(batch: Batch) -> bool:
         return False
     key = records[0].key
     if key is None or len(key) < 4 or key[0] > 127:
-        detail = f"a control record's is int16 version, int16 type, and not {key!r}"
+        detail = f"the key of a control record is an int16 version and an int16 type, not {key!r}"
         raise RecordError("RecordBatch", 2, "records.key", batch.start + HEADER_SIZE, detail)
     return key[2:4] == b"\x00\x00"
