@@ -110,7 +110,7 @@ def encode_batch(
         for record in records:
             delta = record.offset - base_offset
             if not -_INT32_MAX <= delta <= _INT32_MAX:
-                detail = f"{delta} from the first offset is too far"
+                detail = f"{record.offset} is too far from the first offset: at most {_INT32_MAX}"
                 raise EncodeError("RecordBatch", 2, "records.offset", detail)
             if before is not None and delta <= before:
                 detail = f"{record.offset} comes after {base_offset + before}; offsets must be ascending"
@@ -381,7 +381,7 @@ def assign_offsets(
                 "RecordBatch", batch.magic, "magic", at + 16, "produced batches must have magic 2"
             )
         if batch.count != batch.last_offset - batch.base_offset + 1:
-            detail = f"{batch.count} records for {batch.last_offset - batch.base_offset + 1} offsets"
+            detail = f"{batch.count} records, but {batch.last_offset - batch.base_offset + 1} offsets"
             raise RecordError("RecordBatch", 2, "count", at + 57, detail)
         # Only the header is copied here, because a batch may have many megabytes.
         header, body = bytearray(view[at : at + HEADER_SIZE]), view[at + HEADER_SIZE : batch.end]

@@ -112,7 +112,7 @@ class _Run(msgspec.Struct):
         first = self.first
         for record, following in pairwise(self.records):
             if following.offset <= record.offset:
-                detail = f"{following.offset} comes after {record.offset}"
+                detail = f"{following.offset} comes after {record.offset}; offsets must be ascending"
                 raise RecordError("RecordBatch", first.magic, "records.offset", first.start, detail)
         append_time = first.timestamp_type == "LogAppendTime"
         timestamp_type = "LogAppendTime" if append_time else "CreateTime"

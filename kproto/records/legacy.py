@@ -208,7 +208,7 @@ class Wrapper:
         if self._magic and self._record.offset:
             self._shift = self._record.offset - last_offset
         if self._shift < 0:
-            detail = "the wrapper's offset is below that of its last"
+            detail = "the offset of the wrapper is below the inner offset of its last message"
             raise RecordError(_MESSAGE, self._magic, "offset", self._at, detail)
         return self._message(first_part, 0, 0), total
 
