@@ -16,12 +16,12 @@ Case = TypeVar("Case")
 
 
 def bundles(cases: Sequence[Any], count: int = 12) -> list[Any]:
-    """Divide cases into `count` parameters of a test, which the workers of pytest-xdist can share."""
+    """Divide cases into `count` parameters of a test, which pytest-xdist distributes among its workers."""
     return [pytest.param(cases[n::count], id=f"{n + 1} of {count}") for n in range(count)]
 
 
 def rotated(cases: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Return each case with each value as parameters. The quick tests use one value per case, in turn."""
+    """Return parameters for all pairs of a case and a value. The quick tests run one pair of each case."""
     return [
         pytest.param(case, value, marks=[] if n % len(values) == place else pytest.mark.thorough)
         for n, case in enumerate(cases)

@@ -1,4 +1,4 @@
-"""The tables of docs/coming-from/, whose first column has names of another library or tool."""
+"""Read the tables of docs/coming-from/, whose first column has names of another library or tool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "coming-from"
 def rows(page: str, heading: str = "") -> Iterator[list[str]]:
     """Yield the cells of each row of the page's tables, without the title rows.
 
-    With `heading`, a regular expression, only the tables below the headings that it matches.
+    `heading` is a regular expression. Only tables below the headings that it matches are read.
     """
     text = re.sub(r"(?ms)^```.*?^```$", "", (FOLDER / f"{page}.md").read_text(encoding="utf-8"))
     for section in re.split(r"(?m)^#+ ", text)[1:]:

@@ -77,7 +77,7 @@ NEWEST: dict[int, int] = {22: 5}
 
 
 class Stage:
-    """A broker with its clients, and a clock that advances only when a test says so."""
+    """A broker with its clients, in virtual time: only the test advances the clock."""
 
     def __init__(
         self,

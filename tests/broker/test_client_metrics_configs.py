@@ -1,4 +1,4 @@
-"""Configs of client metrics resources; all answers are those of a real Kafka 4.4.0."""
+"""Configs of client metrics resources are accepted and rejected as by a real Kafka 4.4.0."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_subscription_is_parsed() -> None:
 
 
 def test_an_interval_is_parsed_without_the_characters_that_java_trims() -> None:
-    """Python's `int` does not accept the control characters that String.trim removes."""
+    """Java's String.trim removes control characters. Python's `int` would reject them."""
     configs = {"interval.ms": "\x01500\0"}
     assert check_client_metrics("one", configs) is None
     assert parse_subscription(configs).interval_ms == 500

@@ -1,6 +1,6 @@
-"""Each broker of a cluster serves the partitions and groups that it leads or coordinates.
+"""Each broker serves the partitions that it leads and the groups that it coordinates.
 
-Brokers that do not have these roles return errors.
+For other partitions and groups it returns an error.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ FIRSTS, SECONDS = "f", "g"
 
 
 def create_groups(two_brokers: TwoBrokers) -> None:
-    """Create both groups by committing an offset."""
+    """Create the groups FIRSTS and SECONDS, each with a committed offset on its coordinator."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
     for node, name in ((1, FIRSTS), (2, SECONDS)):

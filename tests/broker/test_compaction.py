@@ -116,7 +116,7 @@ def test_the_dirty_ratio_is_checked_at_every_backoff(stage: Stage, client: Clien
         write(client, ("a", value))
     stage.now += 15_000
     stage.client()
-    # The last record is in the active segment.
+    # The last record remains, because the active segment is not compacted.
     assert records_of(stage) == [(3, "a", "4"), (4, "a", "5")]
     # One of the two inactive segments is clean, so the dirty ratio does not exceed 0.5.
     write(client, ("a", "6"))

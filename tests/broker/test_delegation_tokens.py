@@ -1,4 +1,4 @@
-"""Only the owner and the renewers change a token, and it expires by the shorter lifetime."""
+"""Only its owner and renewers may change a delegation token. The shorter of two lifetimes applies."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_producer_expiration_is_dynamic(stage: Stage, client: Client) -> None:
 
 
 def test_the_documentation_says_whether_a_config_has_an_effect(client: Client) -> None:
-    """The documentation in DescribeConfigs says "has no effect" for a config without an effect."""
+    """DescribeConfigs documents a config that the embedded broker only stores with "has no effect"."""
     for kind, name in ((2, "t"), (4, "1")):
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_documentation=True)

@@ -47,7 +47,7 @@ def running_broker(
 
 
 class StoppedAt(io.StringIO):
-    """A stream at which the user presses Ctrl-C when a command has written a line with `text`."""
+    """A stream that raises KeyboardInterrupt, as Ctrl-C does, after a line that contains `text`."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -65,7 +65,8 @@ class StoppedAt(io.StringIO):
 class StubAdmin:
     """Replaces the admin client of one command, for results that the embedded broker does not return.
 
-    `answers` maps each method to what it returns or raises. `calls` are the arguments of each call.
+    `answers` maps the name of a method to its result, to the error that it raises, or to a function that
+    returns the result. `calls` has the method name and the arguments of each call.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType, **answers: Any) -> None:
@@ -109,7 +110,7 @@ class Shell:
         printed = self.capsys.readouterr()
         self.errors = printed.err
         assert result == code, printed
-        # An error names the option before its value, so none has the form NAME='--option'.
+        # An error begins with the option, and its value follows. NAME='--option' would confuse the two.
         assert not re.match(r"kproto [\w-]+: [^=]*='--[a-z]", printed.err), printed.err
         return printed.out.splitlines()
 

@@ -180,7 +180,7 @@ def test_words_that_no_parser_recognizes_are_shown_without_values(words: list[st
 @pytest.mark.parametrize(
     ("words", "message", "shown"),
     [
-        # A password that is part of the mask is masked once.
+        # The password is a word of the mask "[hidden]", and is not masked again inside the mask.
         (["--password", "hidden"], "'hidden' is invalid", "'[hidden]' is invalid"),
         (["--password", "x", "x"], "x is invalid", "[hidden] is invalid"),
         (["--password", ""], "'' is invalid", "'' is invalid"),

@@ -21,7 +21,7 @@ def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def record(**fields: Any) -> dict[str, Any]:
-    """Return a record type with these fields: types, or pairs of a type and a default."""
+    """Return a record type. Each argument is a field's type, or a pair of a type and a default."""
     return {
         "type": "record",
         "name": "R",

@@ -44,10 +44,7 @@ def test_the_printed_python_call_connects(tmp_path: Path, protocol: str, words: 
 
 
 def test_unsigned_tokens_are_accepted_only_if_the_option_says_so(tmp_path: Path) -> None:
-    """The broker accepts unsigned tokens only with --unsecured-tokens.
-
-    Any client can write such a token for any user.
-    """
+    """Unsigned tokens need --unsecured-tokens, because any client can forge a token for any user."""
 
     def topics_seen_by_token(lines: list[str]) -> dict[str, int]:
         place = re.search(r"SASL_SSL://(localhost:\d+)", lines[0])

@@ -71,7 +71,8 @@ def test_a_broker_is_unregistered_only_with_execute(shell: Shell) -> None:
     assert shell("cluster unregister 7") == ["unregister broker 7"]
     assert shell.errors == "no broker was unregistered; add --execute to do it\n"
     shell("cluster unregister 7 --execute", code=1)
-    assert "UnregisterBroker" in shell.errors  # The request was sent. Broker 7 is unknown.
+    # The command sent the request. The broker rejected it, because broker 7 is unknown.
+    assert "UnregisterBroker" in shell.errors
 
 
 def test_an_unregistered_broker_is_reported(

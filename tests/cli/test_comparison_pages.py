@@ -15,10 +15,7 @@ PAGES = ("kafka-tools", "kcat")
 
 
 def sections(page: str) -> list[str]:
-    """Return a regular expression for the heading of each section. The page about kcat is one section.
-
-    A section has only options of the commands that it names.
-    """
+    """Return a regular expression for the heading of each section. The page about kcat is one section."""
     text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
     return (
         [""] if page == "kcat" else [f"^{re.escape(title)}$" for title in re.findall("(?m)^## (.+)$", text)]

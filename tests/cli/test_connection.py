@@ -1,4 +1,4 @@
-"""All commands for clusters print changes as JSON lines, accept client options, and report errors alike."""
+"""Commands that connect to a cluster share client options, JSON lines of changes, and error formats."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_an_offset_before_the_start_of_the_log_begins_at_its_start(shell: Shell)
 
 
 def test_an_open_transaction_ends_a_read_committed_consume(shell: Shell) -> None:
-    """The end is the last stable offset, so the command does not wait for the end of the transaction."""
+    """A read_committed consume ends at the last stable offset, before the ongoing transaction."""
     shell("topics create pending")
     with Producer(shell.bootstrap, transactional_id="consume-pending") as producer:
         with producer.transaction():

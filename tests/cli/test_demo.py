@@ -50,7 +50,8 @@ def test_a_demo_without_arguments_has_the_documented_defaults(
     monkeypatch.chdir(tmp_path)
     main(["demo"])
     assert plans == [DEFAULTS]
-    assert Path("kproto-demo.html").read_bytes() == b""  # A demo that runs would write the picture.
+    # Before the demo starts, the command creates the file of the picture. The faked demo does not write it.
+    assert Path("kproto-demo.html").read_bytes() == b""
 
 
 def test_the_arguments_are_the_plan_of_the_demo(plans: list[dict[str, Any]], tmp_path: Path) -> None:

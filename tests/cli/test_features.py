@@ -77,7 +77,7 @@ def test_a_release_has_a_level_of_each_feature(shell: Shell) -> None:
         "streams.version": 0,
     }
     shell("cluster upgrade --release-version 4.0", code=1)
-    # The embedded broker has only one of these features. Its error is about all updates, and printed once.
+    # The embedded broker rejects all updates with one error, which the command prints once.
     assert shell.errors.count("Invalid update version 25 for feature metadata.version") == 1
     assert len(shell.errors.splitlines()) == 1
     for words, allowed in {

@@ -11,7 +11,7 @@ from kproto.cli import build_parser
 from kproto.cli.arguments import Parser
 
 WIDE = 1_000
-# An argument of `kproto decode` in lower case. The errors also use its name for the bytes of a file.
+# Arguments whose names are in lower case. Errors of `kproto decode` call the bytes of a file "data", too.
 LOWER_CASE = ("data",)
 
 
@@ -55,7 +55,7 @@ def test_an_option_and_its_value_are_on_one_line_of_the_usage(monkeypatch: pytes
 
 
 def test_each_command_and_option_is_described() -> None:
-    """Positional arguments may be described by their names."""
+    """A positional argument needs no description if its name describes it."""
     parser, _ = build_parser()
     for each in parsers(parser):
         for action in each._actions:

@@ -1,4 +1,4 @@
-"""`main` ends a command with an exit code and one line, whatever happens to its streams."""
+"""`main` ends a failed command with an exit code and one line, even if a stream is full or closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about kcat has the command of kproto for each usual call, and each flag, of kcat."""
+"""docs/coming-from/kcat.md lists all flags of kcat, and working kproto commands for its usual calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ ROWS = [
     (kcat, re.findall("`(kproto .*?)`", ours))
     for kcat, ours in re.findall(r"^\| `(kcat .*?)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
 ]
-# The lines that the call prints for the ten records. The other commands of the table only have to succeed.
+# A kcat call of the page -> the lines that kproto's command prints for the ten records. The commands of other
+# calls only have to succeed.
 PRINTED = {
     "kcat -C -t flights -e": [f"v{n}" for n in range(10)],
     "kcat -C -t flights -o -5 -e": [f"v{n}" for n in range(5, 10)],
@@ -94,6 +95,6 @@ def test_the_command_does_what_the_call_of_kcat_does(
 
 
 def test_the_page_has_every_flag() -> None:
-    """`tests/conformance/test_coming_from_kcat.py` compares the flags with those of the installed kcat."""
+    """tests/conformance/test_coming_from_kcat.py compares FLAGS with the flags of the installed kcat."""
     named = {part.split()[0].lstrip("-") for row in rows("kcat", "^(Modes|Flags)") for part in code(row[0])}
     assert named == set(FLAGS)

@@ -79,7 +79,7 @@ def test_controllers_are_added_and_removed_only_with_execute(shell: Shell) -> No
     assert shell(removing) == [f"Remove KRaft controller 4 with directory id {ID}"]
     for words, api in ((adding, "AddRaftVoter"), (removing, "RemoveRaftVoter")):
         shell(f"{words} --execute", code=1)
-        assert api in shell.errors  # The request was sent, and the broker rejected it.
+        assert api in shell.errors  # The broker received the request and rejected it.
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_a_topic_is_created_described_grown_and_deleted(shell: Shell) -> None:
 
 
 def test_a_partition_count_behind_a_colon_is_rejected_with_the_option(shell: Shell) -> None:
-    """`kproto broker --topic` has the form TOPIC:PARTITIONS."""
+    """`kproto broker --topic` has the form TOPIC:PARTITIONS, but `kproto topics create` has --partitions."""
     shell("topics create flights:3", code=2)
     assert "TOPIC='flights:3' is not allowed" in shell.errors
     assert "call `kproto topics ... flights --partitions 3`" in shell.errors
@@ -54,7 +54,7 @@ def test_a_topic_that_exists_is_an_error_unless_it_is_allowed(shell: Shell) -> N
 
 
 def test_found_topics_are_described_and_missing_ones_are_errors(shell: Shell) -> None:
-    """A failure of one item does not hide the results of the others."""
+    """`topics describe` prints the topics that exist, even if another topic is missing."""
     shell("topics create there")
     [topic] = shell.json("topics describe there nowhere", code=1)
     assert topic["topic"] == "there"

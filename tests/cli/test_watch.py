@@ -312,7 +312,7 @@ def test_tls_to_the_cluster_checks_its_certificate_and_host_name(tmp_path: Path)
 def test_the_client_configuration_decides_whether_the_connection_to_the_cluster_uses_tls(
     tmp_path: Path,
 ) -> None:
-    """The proxy ignores the SASL settings: clients authenticate themselves through it."""
+    """`kproto watch` ignores the SASL settings: its clients authenticate through the proxy."""
     assert context() is None
     sasl = 'sasl.mechanism=PLAIN\nsasl.jaas.config=x.PlainLoginModule required username="u" password="p";\n'
     config = tmp_path / "client.properties"

@@ -235,10 +235,10 @@ BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authori
 
 
 def codes(message: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
-    """Yield each error code and each set of authorized operations, with its place.
+    """Yield each error code and each set of authorized operations of a response, with its path.
 
-    Each yielded tuple ends with the value. Before it stand the names of the structs and resources that
-    contain it.
+    Each yielded tuple is the path, the names of the structs and resources that contain the value, followed by
+    the value.
     """
     name = type(message).__name__
     place = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))

@@ -39,7 +39,7 @@ class Stage:
 
     bootstrap: str
     admin: Admin
-    user: Admin  # Has authenticated, as requests for delegation tokens require.
+    user: Admin  # A client that has authenticated, as requests for delegation tokens require.
     node: int
     is_kafka: bool
 
@@ -72,7 +72,10 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
 
 
 def fails(call: Callable[[], object], *failed: object, words: str = "") -> PartialFailure:
-    """Check that the call fails for exactly these items. UnsupportedVersion is raised again."""
+    """Check that the call raises PartialFailure for exactly the items `failed`, and return the error.
+
+    If the broker does not support the request, the error is raised again.
+    """
     with pytest.raises(PartialFailure) as caught:
         call()
     failure = caught.value

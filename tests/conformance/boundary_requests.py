@@ -320,8 +320,8 @@ _SPARSE: Final = {
 _ALONE: Final = {"transactions", "protocols"}
 
 
-# Kafka 4.3.1 sends no response for null records. A quota of a null entity applies to the clients of all
-# tests.
+# Fields that are never null. Kafka 4.3.1 sends no response to a Produce with null records. A quota of a null
+# entity would apply to the clients of all tests.
 _NEVER_NULL: Final = {"records", "entity_name"}
 
 
@@ -351,7 +351,7 @@ class Drawing:
             if self._version in field.versions
         }
         if values.get("assignments") and kind.__name__ == "CreatableTopic" and not self._is_odd():
-            # With explicit assignments, brokers accept only -1 for these two numbers.
+            # With explicit assignments, brokers accept only -1 for both counts.
             values |= {"num_partitions": -1, "replication_factor": -1}
         return kind(**values)
 

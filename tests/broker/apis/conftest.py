@@ -1,4 +1,4 @@
-"""Fixtures that several APIs share."""
+"""Fixtures that the tests of several APIs use."""
 
 from __future__ import annotations
 

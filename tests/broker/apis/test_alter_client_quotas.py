@@ -1,6 +1,8 @@
 """AlterClientQuotas (KIP-546): quotas are set and removed, and invalid changes are rejected.
 
-tests/conformance compares more responses with Kafka's."""
+tests/conformance/test_boundary_requests_like_kafka.py compares the responses to random AlterClientQuotas
+requests with those of a real Kafka.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""AlterPartitionReassignments (KIP-455): the leader after a move of replicas, and moves that are rejected.
+"""AlterPartitionReassignments (KIP-455): the leader after a reassignment, and rejected reassignments.
 
-tests/conformance compares more responses with Kafka's.
+tests/conformance/test_boundary_requests_like_kafka.py compares the responses to random
+AlterPartitionReassignments requests with those of a real Kafka.
 """
 
 from __future__ import annotations

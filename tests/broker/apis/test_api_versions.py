@@ -1,4 +1,4 @@
-"""ApiVersions lists the versions that the broker serves, also to a client with an unknown version."""
+"""ApiVersions lists the served versions. An unsupported version gets the versions of ApiVersions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authorization of requests: the broker serves the permitted part and rejects the other parts."""
+"""Authorization of requests: the broker serves the permitted resources, and rejects or omits the others."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_validate_only_creates_no_topic(stage: Stage, client: Client) -> None:
         ({"name": "one.two_three"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"count": 0}, ErrorCode.INVALID_PARTITIONS),
         ({"count": -2}, ErrorCode.INVALID_PARTITIONS),
-        # The limit is 10,000 records: one for the topic and one for each partition and config.
+        # A topic may need at most 10,000 metadata records: one, and one per partition and config.
         ({"count": 10_000}, ErrorCode.POLICY_VIOLATION),
         ({"count": 9_999, "configs": {"retention.ms": "5"}}, ErrorCode.POLICY_VIOLATION),
         ({"count": 2**31 - 1}, ErrorCode.POLICY_VIOLATION),
@@ -101,8 +101,9 @@ def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: 
         topic_to_create("..", count=5_000),
         topic_to_create("two", count=1),
     ]
-    # A name that appears twice does not count towards the limit. If the limit is exceeded, each of the two
-    # entries gets a result. Otherwise they share one INVALID_REQUEST.
+    # A topic that the request contains twice does not count towards the limit of metadata records. If the
+    # other topics exceed the limit, each of the two entries gets a result. If they do not, both entries
+    # share one result, INVALID_REQUEST.
     twice = [topic_to_create("twice", count=9_000)] * 2
     response = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
     assert [result.error_code for result in response.topics] == [ErrorCode.POLICY_VIOLATION] * 5

@@ -1,4 +1,4 @@
-"""DeleteRecords: the log start offset moves forward."""
+"""DeleteRecords advances the log start offset of a partition."""
 
 from __future__ import annotations
 

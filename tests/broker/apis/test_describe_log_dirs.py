@@ -1,4 +1,4 @@
-"""DescribeLogDirs returns the sizes of the segments that a broker has."""
+"""DescribeLogDirs returns the size of each partition's log on a broker."""
 
 from __future__ import annotations
 

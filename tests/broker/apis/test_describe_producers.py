@@ -1,4 +1,4 @@
-"""DescribeProducers returns idempotent producers with their ongoing transactions."""
+"""DescribeProducers returns a partition's producers, each with its ongoing transaction."""
 
 from __future__ import annotations
 

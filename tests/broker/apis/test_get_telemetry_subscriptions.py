@@ -31,7 +31,7 @@ def test_without_a_resource_no_metrics_are_requested_for_five_minutes(client: Cl
 
 
 def test_a_subscription_id_is_that_of_kafka() -> None:
-    """A real Kafka 4.4.0 returned this id to a client without a subscription."""
+    """The expected subscription id is that of a real Kafka 4.4.0 that has no subscriptions."""
     assert subscription_id((), 300_000, CLIENT_INSTANCE) == 93577865
 
 
@@ -44,7 +44,7 @@ def test_the_subscriptions_that_match_a_client_are_merged(stage: Stage, client: 
 
 
 def test_an_interval_above_five_minutes_has_no_effect(stage: Stage, client: Client) -> None:
-    """Kafka takes the minimum of the default and the intervals of all subscriptions."""
+    """As in Kafka, the push interval is the minimum of the default (five minutes) and all subscriptions."""
     request_metrics(stage, "one", {"metrics": "*", "interval.ms": "3600000"})
     assert subscribe(client).push_interval_ms == 300_000
 
@@ -108,7 +108,7 @@ def test_an_instance_ends_with_its_connection(stage: Stage) -> None:
 
 
 def test_an_instance_expires_after_three_intervals(stage: Stage, client: Client) -> None:
-    """Every request of an instance, even one that is throttled, postpones the expiry."""
+    """Every request of a client instance, even a throttled one, postpones the expiry of the instance."""
     subscribe(client, CLIENT_INSTANCE)
     stage.wait(299_999)
     assert subscribe(client, CLIENT_INSTANCE).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED

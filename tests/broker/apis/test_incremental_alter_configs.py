@@ -50,7 +50,8 @@ def test_append_and_subtract_change_lists(stage: Stage, client: Client) -> None:
 @pytest.mark.parametrize(
     ("before", "operation", "value", "after"),
     [
-        ("", APPEND, "compact", "compact"),  # The value is appended to the empty value, not to the default.
+        # APPEND applies to the empty value and not to the default.
+        ("", APPEND, "compact", "compact"),
         ("", APPEND, "", ""),
         ("", APPEND, ",", ""),
         ("", APPEND, "compact,,", "compact"),
@@ -119,6 +120,6 @@ def test_client_metrics_exist_while_a_config_is_set(stage: Stage, client: Client
 
 
 def test_append_does_not_apply_to_client_metrics(client: Client) -> None:
-    """A real Kafka 4.4.0 rejects the operation with these words."""
+    """The error message is that of a real Kafka 4.4.0."""
     message = "Can't APPEND to key metrics because its type is not LIST."
     assert alter_client_metrics(client, "one", APPEND, "metrics", "a") == (ErrorCode.INVALID_CONFIG, message)

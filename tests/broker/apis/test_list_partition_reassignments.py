@@ -1,4 +1,4 @@
-"""ListPartitionReassignments lists nothing, because moves complete at once."""
+"""ListPartitionReassignments lists nothing, because the broker completes reassignments at once."""
 
 from __future__ import annotations
 

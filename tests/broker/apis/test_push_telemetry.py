@@ -87,7 +87,7 @@ def test_a_reserved_instance_id_is_invalid(client: Client, subscription_id: int,
 
 
 def test_an_instance_may_push_to_a_broker_that_does_not_know_it(client: Client, subscription_id: int) -> None:
-    """The subscription id is the same on all brokers of a cluster."""
+    """A subscription id from another broker is accepted, because all brokers compute the same id."""
     client.leave()
     assert push(client.stage.client(), subscription_id) == 0
 

@@ -1,4 +1,4 @@
-"""Each repetition of a name in a request gets a result. If results are large, a name gets only one."""
+"""If a request repeats a name, the response repeats its result, unless the response would be too large."""
 
 from __future__ import annotations
 

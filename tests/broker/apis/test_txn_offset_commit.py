@@ -1,4 +1,4 @@
-"""TxnOffsetCommit from v6 on has topics by id (KIP-1319). Kafka 4.4.0 gives the same responses."""
+"""TxnOffsetCommit refers to topics by id from version 6 on (KIP-1319), with Kafka 4.4.0's responses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """UpdateFeatures (KIP-584): levels are raised and lowered, and invalid updates are rejected.
 
-tests/conformance compares more responses with Kafka's.
+tests/conformance/test_cluster_apis_like_kafka.py compares the responses to UpdateFeatures with those of a
+real Kafka.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The requests of test_permissions.py, and `answer`, which writes a response.
-
-`answer` uses the notation of that module's table.
-"""
+"""The requests of test_permissions.py, and `answer`, which formats a response for its table."""
 
 from __future__ import annotations
 
@@ -23,7 +20,9 @@ KEYS: Final = {name: key for key, name in API_NAMES.items()}
 
 
 class Request(NamedTuple):
-    """A request of the table. `title` begins with the API's name. The request is sent in each of `versions`.
+    """A request of the table in test_permissions.py, which is sent in each of `versions`.
+
+    `title` begins with the API's name.
 
     `instead` is a type of resource. A permission on a resource of this type can replace a permission that the
     table lists for the request, such as CREATE on the cluster for CREATE on a topic. `also` is an operation
@@ -61,7 +60,7 @@ _PARTS_WITHOUT_ANSWER: Final = {"brokers", "configs", "credential_infos", "endpo
 
 
 def answer(response: Message | None) -> str:
-    """Return the error codes of a response, each after the names of its topic, group and so on.
+    """Return the error codes of a response, each after the name of its topic, group or other resource.
 
     A name without a code belongs to an element that has no error code, such as a group in a ListGroups
     response. `TOPIC_FAILED` is short for TOPIC_AUTHORIZATION_FAILED. "t (by id)" is a topic whose name is
@@ -95,12 +94,12 @@ def _lines(struct: Struct, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _topics(*names: str, **fields: Any) -> list[dict[str, Any]]:
-    """Return the topics of a request, by name and, in versions that have it, by id."""
+    """Return topics for a request: `build` omits the name or the id if the version does not have it."""
     return [{"name": name, "topic_id": IDS.get(name, NO_ID), **fields} for name in names]
 
 
 def _named(*names: str, **fields: Any) -> list[dict[str, Any]]:
-    """Return the topics of a request, by name only."""
+    """Return topics for a request whose topics have no ids."""
     return [{"name": name, **fields} for name in names]
 
 

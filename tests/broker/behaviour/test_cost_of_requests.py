@@ -43,11 +43,12 @@ MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
 # request describes all configs of a topic.
 CALLS_OF_A_REQUEST = 20_000
 # IncrementalAlterConfigs needs the most calls per byte: 17, with 13,395 equal configs of 7 bytes in one
-# resource. The elements of an array inside an array are skipped four times before they are decoded.
+# resource. The decoder skips the elements of a nested array four times before it decodes them.
 CALLS_PER_BYTE = 20
-# The maximum number of calls in one step. A step serves one piece of a request that can be divided (at most
-# PIECE elements), or a whole request that cannot (at most MAX_ELEMENTS elements). Metadata with 3,000
-# elements in one frame needed 81,000 calls. AlterUserScramCredentials needs 20 calls for each element.
+# The maximum number of calls in one step. If a request can be divided, a step serves one piece of it (at most
+# PIECE elements). Otherwise a step serves the whole request (at most MAX_ELEMENTS elements). A piece of a
+# Metadata request, of 3,000 elements, needed 81,000 calls. AlterUserScramCredentials, which cannot be
+# divided, needs 20 calls for each element.
 CALLS_OF_A_PIECE = 150_000
 CALLS_OF_A_STEP = 500_000
 # A response may have this number of bytes, plus SIZE_PER_BYTE for each byte of the request. The number is

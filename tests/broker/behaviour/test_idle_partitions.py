@@ -1,4 +1,4 @@
-"""Fetch sessions skip idle partitions, which changes no response."""
+"""Fetch sessions skip idle partitions without an effect on responses."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def responses_of(seed: int) -> list[bytes]:
 
 
 def stay_awake(*_: Any) -> None:
-    """Replace `on_read_to_end`, so that no partition becomes idle."""
+    """Replace `on_read_to_end` by a method that does nothing, so that no partition becomes idle."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A large request or response occupies memory of the order of its size, also on its way to the socket."""
+"""The broker copies a large request or response only once, and needs no further memory to send it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_produce_request_is_copied_only_into_the_log_and_a_fetch_only_into_its
 
 
 def begin_to_read(client: Socket) -> int:
-    """Send a Fetch request, and return the size of its response, of which no byte is read yet."""
+    """Send a Fetch request, read only the size prefix of the response, and return the size."""
     client.send(FETCH, 12)
     (size,) = struct.unpack(">i", client.receive(4))
     assert size > SIZE

@@ -1,4 +1,4 @@
-"""A broker with `highest` serves older versions only, as an older Kafka does."""
+"""The argument `highest` limits the versions that a broker serves to those of an older Kafka."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_client_library_works_with_older_versions() -> None:
     assert sorted(int(value or b"-1") for value in values) == list(range(20))
 
 
-# A broker without a receiver for metrics does not serve these APIs, see `served_versions`.
+# The telemetry APIs, which a broker without a receiver for client metrics does not serve (`served_versions`).
 TELEMETRY = (71, 72)
 
 

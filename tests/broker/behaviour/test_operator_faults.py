@@ -1,4 +1,4 @@
-"""Faults that an operator injects have the expected effects: errors, delays, other addresses, restarts."""
+"""The effects of faults that a test injects: errors, delays, changed addresses and restarts."""
 
 from __future__ import annotations
 
@@ -221,10 +221,7 @@ def test_a_restarted_broker_keeps_its_records() -> None:
 
 @rule("R175")
 def test_a_restarted_broker_restarts_the_sessions_of_members() -> None:
-    """A restarted broker restarts the sessions of all members when it loads their groups.
-
-    How long the broker was down does not matter.
-    """
+    """A broker that loads its groups restarts all members' sessions, however long it was down."""
     settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
     with running({"t": 1}, settings=settings) as server:
         with connected(server.bootstrap) as client:

@@ -1,10 +1,10 @@
 """Each request needs exactly the permissions that a table lists. If one is missing, the response is that of
 the table.
 
-The table has an entry for each request. Its first line is the answer to a caller with all permissions. Each
-further line is a needed permission (operation, resource, name), and the answer to a caller who has all
-permissions of the request except this one. tests/conformance/test_acls_like_kafka.py and
-test_rules_like_kafka.py compare such answers with Kafka's.
+`TABLE` has an entry for each request. After the title, an entry has the response to a caller with all
+permissions. Each further line is a needed permission (operation, resource, name), and the response to a
+caller that lacks only this permission. tests/conformance/test_acls_like_kafka.py and
+test_rules_like_kafka.py compare such responses with Kafka's.
 """
 
 from __future__ import annotations
@@ -385,7 +385,7 @@ IMPLIED_BY = {
 
 
 class Need(NamedTuple):
-    """A permission that a request needs, and the answer without it."""
+    """A permission that a request needs, and the response to a caller without it."""
 
     operation: Operation
     resource: Resource
@@ -393,12 +393,12 @@ class Need(NamedTuple):
     denied: str
 
     def allow(self, operation: Operation | None = None) -> Acl:
-        """Return the ACL that allows bob `operation` on the resource, by default `self.operation`."""
+        """Return the ACL that allows bob `operation`, or else the needed operation, on the resource."""
         return allow(operation or self.operation, self.resource, self.name)
 
 
 class Row(NamedTuple):
-    """The answer to a caller with all permissions, and the permissions that the request needs."""
+    """The response to a caller with all permissions, and the permissions that the request needs."""
 
     permitted: str
     needs: list[Need]
@@ -543,7 +543,8 @@ def test_each_listed_permission_is_needed(request_: Request, version: int) -> No
         if need.name != "*":
             denied["another name"] = [allow(Operation.ALL, need.resource, need.name + "-2")]
         # Operations that do not suffice are tried only in the newest version, because all versions share the
-        # check. The quick tests try every fourth of them, and start at another one for each permission.
+        # check. The quick tests try every fourth of these operations. The first one that they try differs
+        # from permission to permission.
         others = [operation for operation in OPERATIONS if operation not in sufficient]
         tried = others[number % SHARE :: SHARE] if version == request_.versions[-1] else []
         denied |= {operation: [need.allow(operation)] for operation in tried}

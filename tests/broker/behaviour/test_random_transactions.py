@@ -1,4 +1,4 @@
-"""Random producers, correct and faulty ones, against the invariants of transactions.
+"""The invariants of transactions hold for random producers, both correct and faulty ones.
 
 Hypothesis draws the steps of three producers: they fence each other, write, commit offsets, end transactions,
 retry, write late and let time pass. The model knows only the responses. Each mutant at the end of this module
@@ -321,7 +321,7 @@ def test_transaction_invariants_hold_for_random_producers() -> None:
     examples = min(60, 4 * settings().max_examples)
     with checked_cells() as entered:
         explore(examples)
-        for _ in range(5):  # Explore again if the random examples missed a wanted cell.
+        for _ in range(5):  # Draw more examples until all wanted cells were entered.
             if not wanted <= entered:
                 explore(60)
     assert wanted <= entered
@@ -453,5 +453,5 @@ def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         # mutants fail in the first examples.
         explore(1500, mutant=True)
     several = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else (raised.value,)
-    # Any other error means that the mutant itself is broken.
+    # An error other than AssertionError means that the mutant itself is broken.
     assert all(isinstance(error, AssertionError) for error in several), several

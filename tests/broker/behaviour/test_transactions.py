@@ -66,7 +66,7 @@ def test_an_ongoing_transaction_is_visible_to_read_uncommitted_only(
     data = read_partition(client, 1)
     assert (data.error_code, data.high_watermark, data.last_stable_offset, data.records) == (0, 4, 1, b"")
     assert [latest(client, isolation=level) for level in (0, 1)] == [4, 1]
-    # A read_committed lookup does not return the record, although it exists.
+    # A read_committed lookup by timestamp does not find a record of the ongoing transaction.
     assert latest(client, isolation=1, timestamp=1001) == -1
     assert latest(client, isolation=0, timestamp=1001) == 2
 
@@ -239,17 +239,16 @@ def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer)
 def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """The broker remembers attempts to write the first batch of a transaction.
-
-    For such attempts the broker remembers the lowest sequence number, and whether the batch must start at
-    sequence number 0, as in a KIP-890 transaction (Kafka's VerificationStateEntry).
+    """The broker remembers rejected attempts to write the first batch of a transaction: the lowest sequence
+    number of these attempts, and whether the batch must start at sequence number 0, as in a KIP-890
+    transaction (Kafka's VerificationStateEntry).
     """
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)
     assert producer.write(b"a", base_sequence=2, version=9).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(1)
     refused = producer.write(b"b", partition=1, base_sequence=5, version=9, is_transactional=False)
-    assert refused.error_code == 0  # A non-transactional batch need not be the first.
+    assert refused.error_code == 0  # A non-transactional batch need not start at 0.
     assert producer.write(b"a", base_sequence=0).error_code == 0
 
 

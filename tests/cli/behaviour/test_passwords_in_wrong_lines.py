@@ -1,9 +1,9 @@
-"""The errors of wrong command lines do not show a password that the command line can recognize by its place.
+"""Errors about invalid command lines hide each word that is recognizable as a password by its position.
 
-The test combines commands, names of options that do not exist or take other values, and the ways to write a
-value.
+Each tested line is a command followed by words that make it invalid, such as an unknown option or an invalid
+value. These words contain a password.
 
-The command line cannot know that these words are passwords, and shows them:
+Some passwords are not recognizable, so the errors show them:
 
 * a word of its own that does not follow an option (`kproto topics list PASSWORD`)
 * a password directly after the name of an option (`--passwordPASSWORD`), which is the name of the option
