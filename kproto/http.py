@@ -27,7 +27,8 @@ from .errors import KprotoError, MissingExtra
 if TYPE_CHECKING:
     import ssl
 
-# The timeout in seconds for connecting and for each read, as in Java's sasl.login.connect.timeout.ms.
+# The timeout in seconds for connecting and for each read (Java: sasl.login.connect.timeout.ms and
+# sasl.login.read.timeout.ms).
 TIMEOUT_S: Final = 10.0
 # The maximum time in seconds for reading the body of a response.
 BODY_TIMEOUT_S: Final = 30.0
@@ -60,7 +61,7 @@ class Response:
     body: bytes
 
     def json_object(self) -> dict[str, Any]:
-        """Return the body as a JSON object. Raises ValueError without showing the body."""
+        """Return the body as a JSON object. Raises ValueError for another body, without showing it."""
         try:
             parsed: object = json.loads(self.body)
         except (ValueError, RecursionError):

@@ -92,7 +92,7 @@ def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> Attrib
 def call_by_name(function: str, value: object) -> Any:
     """Call a function of a higher layer with `value`. `function` is a module and its function, as in "a.b:f".
 
-    The function is imported by name when it is called.
+    The module is imported at the call, so the layer of the caller does not depend on it.
     """
     module, _, name = function.partition(":")
     return getattr(import_module(module), name)(value)
@@ -101,7 +101,7 @@ def call_by_name(function: str, value: object) -> Any:
 def render_html(function: str, value: object) -> str:
     """Return `value` as HTML for a notebook. `function` is named as in `call_by_name`.
 
-    The functions that render objects are in higher layers than the objects.
+    The functions that render objects are in higher layers than the objects, so they are called by name.
     """
     html: str = call_by_name(function, value)
     return html

@@ -176,7 +176,7 @@ class GroupCoordinators:
 
 
 def _step_and_join(event: RequestReceived[Message], parts: list[_Part], now: int) -> list[CoordinatorAction]:
-    """Pass each part of a request to its coordinator, and join the responses to one."""
+    """Pass each part of a request to its coordinator, and join the responses into one."""
     actions: list[CoordinatorAction] = []
     results: list[Any] | None = None
     for coordinator, request in parts:
@@ -192,6 +192,6 @@ def _step_and_join(event: RequestReceived[Message], parts: list[_Part], now: int
 
 
 def _results(response: Any) -> list[Any]:
-    """Return the array with one element for each group from a response."""
+    """Return the results of a response: a list with one element for each group."""
     results: list[Any] = response.results if isinstance(response, DeleteGroupsResponse) else response.groups
     return results

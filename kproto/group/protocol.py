@@ -14,7 +14,7 @@ first subscription, and sends nothing before `CoordinatorFound`.
 
 The broker's interface: the embedded broker drives a `GroupCoordinator`. The broker passes requests to `step`
 and sends the responses that `step` returns. `kproto.group.coordinators` registers a coordinator for each type
-of group, and combines them to one. `kproto.group.classic.coordinator.ClassicCoordinator` is the coordinator
+of group, and combines them into one. `kproto.group.classic.coordinator.ClassicCoordinator` is the coordinator
 of the type "classic".
 
 All times are milliseconds.
@@ -236,7 +236,7 @@ class Purpose(Enum):
     HEARTBEAT = "heartbeat"
     OTHER = "other"
 
-    # An Enum's own __hash__ is slow: it is written in Python.
+    # This is faster than Enum's own __hash__, which is written in Python.
     __hash__ = object.__hash__
 
 
@@ -478,7 +478,7 @@ class ClientMember(Protocol):
         ...
 
     def retried_error(self, response: Message) -> int | None:
-        """Return the error code of `response` if the member just retries the request, otherwise 0.
+        """Return the error code of `response` if the member only retries the request, otherwise 0.
 
         The result is None for a response to a request whose retries are not reported.
         """

@@ -85,7 +85,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes, instance_id: str | None = None) -> Subscription:
-        """Decode JoinGroup's `metadata`. Raise only DecodeError."""
+        """Decode JoinGroup's `metadata`. Invalid bytes raise DecodeError, and no other error."""
         version = _version("ConsumerProtocolSubscription", data)
         body = ConsumerProtocolSubscription.decode(memoryview(data)[2:], version)
         return cls(
@@ -121,7 +121,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Assignment:
-        """Decode SyncGroup's `assignment`. Raise only DecodeError."""
+        """Decode SyncGroup's `assignment`. Invalid bytes raise DecodeError, and no other error."""
         if not data:
             return cls()
         version = _version("ConsumerProtocolAssignment", data)
@@ -225,7 +225,7 @@ def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
 
 
 def read_sticky_user_data(data: bytes | None) -> ReportedOwnership:
-    """Decode the sticky assignor's user data in any client's format; return NO_CLAIM if that fails."""
+    """Decode the sticky assignor's user data in any client's format; return NO_CLAIM if no format fits."""
     if not data:
         return NO_CLAIM
     for offset, version in ((0, 1), (0, 0), (2, 1), (2, 0)):

@@ -292,7 +292,7 @@ def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | 
 def _segments(
     packets: Iterable[Packet], unsupported: Counter[int]
 ) -> Iterator[tuple[float, _Address, _Address, int, bool, bytes]]:
-    """Yield every TCP segment: time, source, target, sequence number, whether it is a SYN, and its bytes.
+    """Yield every TCP segment as (time, source, target, sequence number, whether it is a SYN, bytes).
 
     `unsupported` counts the packets of link types that are not supported.
     """
@@ -305,7 +305,8 @@ def _segments(
         return dpkt.ip6.IP6(data) if data[:1] and data[0] >> 4 == 6 else dpkt.ip.IP(data)
 
     def loopback(data: bytes) -> Any:
-        # The first four bytes are the address family, whose values differ between operating systems.
+        # The first four bytes are the address family. Its values differ between operating systems, so `ip`
+        # reads the version from the IP header instead.
         return ip(data[4:])
 
     links: dict[int, Callable[[bytes], Any]] = {

@@ -29,7 +29,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 from ..errors import ConfigError
 
 GZIP: Final = b"\x1f\x8b"
-# Maps the magic number of a pcap file to byte order, fractions per second, and size of a packet's header.
+# Maps the magic number of a pcap file to (byte order, clock ticks per second, size of a packet's header).
 _PCAP: Final = {
     b"\xd4\xc3\xb2\xa1": ("<", 10**6, 16),
     b"\xa1\xb2\xc3\xd4": (">", 10**6, 16),

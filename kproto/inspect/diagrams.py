@@ -107,8 +107,8 @@ def section(events: Sequence[GroupEvent], began: int | None = None, heading: str
 def legend(events: Sequence[GroupEvent]) -> str:
     """Return the legend of a timeline: a paragraph that shows the colour of each partition.
 
-    The squares are characters, because notebooks remove style sheets from the outputs of a notebook that was
-    not run by its reader.
+    The coloured squares are characters, because a notebook removes style sheets from its outputs until the
+    reader runs it.
     """
     drawing = _Drawing(events, NARROW)
     entries = [
@@ -279,7 +279,7 @@ class _Drawing:
 
 
 def table(events: Sequence[GroupEvent]) -> str:
-    """Return an HTML table with a row per generation: its cause, and how long each partition stood still."""
+    """Return an HTML table with a row per generation: its cause, and how long each partition was not read."""
     partitions = sorted({partition for event in events for partition in event.partitions})
     still: dict[int, list[Standstill]] = {}
     for standstill in standstills(events):

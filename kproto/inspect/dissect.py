@@ -74,7 +74,7 @@ class Dissection:
         return self.error is not None or any(True for _ in self.faults())
 
     def faults(self) -> Iterator[str]:
-        """Yield the faults of a frame whose messages could be decoded to their ends."""
+        """Yield what is wrong in a frame that could be decoded to its end: sizes, bytes fields, records."""
         if self.error is not None:
             return
         if self.start and int.from_bytes(self.data[:4], "big", signed=True) != len(self.data) - 4:
@@ -208,7 +208,7 @@ def _response(data: bytes, at: int, api: str, version: int) -> Dissection:
         cls = message_class(f"{api}Response")
     except KeyError:
         raise UnsupportedVersion(f"{api}Response", version, "no API has this name") from None
-    if cls.__api_key__ != API_VERSIONS:  # A broker rejects an unknown version with version 0 (KIP-511).
+    if cls.__api_key__ != API_VERSIONS:  # The response to an unknown version is v0 (KIP-511).
         check_version(cls, version)
     return _with_body(data, at, ResponseHeader, response_header_version(cls, version), cls, version)
 

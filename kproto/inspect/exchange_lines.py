@@ -159,7 +159,7 @@ def _place(part: Any, above: str) -> str:
 
 
 def _plain(message: Any) -> str:
-    """List the fields that are numbers or strings, and the lengths of the lists."""
+    """Describe a message without a formatter: its numbers and strings, and the lengths of its lists."""
     words: list[str] = []
     for field in message.__fields__:
         value = getattr(message, field.name)

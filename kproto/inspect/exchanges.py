@@ -46,7 +46,7 @@ from ..wire.message import Message
 
 Address = tuple[str, int]
 
-# Maps a response to its lists whose entries have a host and a port.
+# Maps a response to the fields that are lists of brokers with host and port.
 _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
     MetadataResponse: ("brokers",),
     FindCoordinatorResponse: ("coordinators",),
@@ -83,9 +83,9 @@ class Exchange:
     """One request, with its response if one arrived.
 
     `asked_at` and `answered_at` are in milliseconds of the caller's clock. A `request` that could not be
-    decoded is None, and so is a `response` that could not be decoded or did not arrive. `trouble` says why.
-    `size` is the number of bytes of both frames. `names` maps topic ids to the topic names that this client
-    has received. `broker` names the broker. `principal` is the user that SASL authenticated on this
+    decoded is None, and so is a `response` that could not be decoded or did not arrive. `trouble` has the
+    reason. `size` is the number of bytes of both frames. `names` maps topic ids to the topic names that this
+    client has received. `broker` names the broker. `principal` is the user that SASL authenticated on this
     connection, or empty.
     """
 
@@ -164,7 +164,7 @@ class Conversation:
         return exchange, False
 
     def add_response(self, frame: bytes, now: int) -> Exchange | None:
-        """Add a response frame without its size.
+        """Add a response frame without its size prefix.
 
         Returns the exchange that the response completes, or None if no open request has the response's
         correlation id.
@@ -264,7 +264,7 @@ def replace_addresses(frame: bytes, exchange: Exchange, replacements: Mapping[Ad
 
 
 def _addressed_parts(response: Any) -> Iterator[Any]:
-    """Yield each part of a response that consists of or contains the host and port of a broker."""
+    """Yield each struct with the host and port of a broker, which may be the response itself."""
     for name in _ADDRESSES.get(cast("type[Message]", type(response)), ()):
         yield from (place for place in getattr(response, name) if place.host)
     if isinstance(response, FindCoordinatorResponse) and response.host:

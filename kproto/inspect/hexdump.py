@@ -157,7 +157,7 @@ def _dump(text: str, is_named: bool) -> bytes | None:
 
 
 def _string(text: str, is_named: bool) -> bytes | None:
-    """Read literals with escapes. Adjacent literals are joined."""
+    """Read string literals with escapes, as in C, Python or Rust. Adjacent literals are joined."""
     text = text.strip()
     if re.fullmatch(r"['\"]?\\x(?:[0-9A-Fa-f]{2}){2,}['\"]?", text):
         return None  # The text is hex: PostgreSQL prints \x once, before all digits.
@@ -333,7 +333,7 @@ def _base64(text: str, is_named: bool) -> bytes | None:
         return None
 
 
-# The forms in the order of their detection.
+# The supported forms, in the order in which they are tried.
 FORMS = {
     "dump": TextForm(
         "rows with offsets, as of xxd, hexdump -C, od -tx1, tcpdump -X, gdb x/16xb or Wireshark", _dump

@@ -2,8 +2,7 @@
 
 A key begins with the record type, and a value with the version of its message, each as an int16. In topics
 without keys, a value begins with three unsigned varints: the frame version (1), the record type and the
-version.
-`kproto.messages.index.RECORDS_OF` has the types of each topic.
+version. `kproto.messages.index.RECORDS_OF` has the types of each topic.
 """
 
 from __future__ import annotations

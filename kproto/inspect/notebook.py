@@ -109,7 +109,7 @@ def _encodings(value: Message) -> Iterator[tuple[int, bytes]]:
 
 
 def columns(value: Columns) -> str:
-    """Render the first rows of columns, and the number of all rows."""
+    """Render the first rows of columns of records, and the total number of rows."""
     rows = [
         (int(offset), _moment(int(timestamp)), _content(key), _content(content))
         for offset, timestamp, key, content in zip(

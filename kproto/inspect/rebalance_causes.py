@@ -71,7 +71,7 @@ class SeenGeneration:
     instances: dict[str, str] = field(default_factory=dict[str, str])
     # The member ids whose SyncGroup succeeded.
     synced: set[str] = field(default_factory=set[str])
-    # The reasons that the coordinator itself reported. They replace the evidence.
+    # The reasons that the coordinator itself reported. If there are any, the evidence is ignored.
     reported: tuple[str, ...] = ()
     is_explained: bool = False
 
@@ -92,7 +92,7 @@ class RebalanceCauses:
         self._departures: list[tuple[int, str]] = []
         # The member ids that were issued to members that have not joined yet.
         self._issued_ids: set[str] = set()
-        # The partition counts at the last call of `explain`. A later difference is a cause.
+        # The partition counts at the last call of `explain`. A later change is a cause of a rebalance.
         self._counts_before: dict[str, int] = {}
 
     def add_issued_id(self, member_id: str) -> None:

@@ -280,9 +280,9 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
 
 
 def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
-    """Return the standstills that ended without a new generation.
+    """Return the standstills that ended without a new generation, because one member replaced another.
 
-    The standstills are grouped by generation, end, and description of the replacement.
+    A key is (generation, time at which the standstills ended, description of the replacement).
     """
     departures = sorted((event.at, event.member, event.kind) for event in events if event.kind in _ENDS)
     descriptions = {

@@ -82,7 +82,7 @@ def _ended(counts: _Counts, exchange: Exchange) -> None:
 
 
 def aborts(exchange: Exchange) -> bool:
-    """Return whether the exchange aborts a transaction."""
+    """Return whether the exchange is an EndTxn that aborts the transaction."""
     request: Any = exchange.request
     return exchange.api == "EndTxn" and request is not None and not request.committed
 

@@ -35,7 +35,7 @@ Assigned = dict[str, list[TopicPartition]]
 
 
 class StickyAssignment(NamedTuple):
-    """A new assignment, and each partition's previous owner according to the members' reports (R194)."""
+    """A new assignment, and the previous owner of each partition that a member reports as owned (R194)."""
 
     assigned: Assigned
     owners: dict[TopicPartition, str]
@@ -198,7 +198,7 @@ def _by_index(partition: TopicPartition) -> tuple[int, str]:
 
 
 class _QuotaAssignment:
-    """The first algorithm: all members subscribe to the same topics, and each has a quota of partitions."""
+    """The algorithm for members that subscribe to the same topics: each member has a quota of partitions."""
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ class _QuotaAssignment:
 
 
 class _GreedyAssignment:
-    """The second algorithm, for members with different topics: moves partitions to balance the loads."""
+    """The algorithm for members that subscribe to different topics: moves partitions to balance the loads."""
 
     def __init__(
         self,
@@ -463,7 +463,7 @@ class _GreedyAssignment:
         return self.claims.owners.get(partition) == member_id
 
     def _forget_move(self, partition: TopicPartition) -> str:
-        """Delete the partition from `moved_from` and `moves`; return its owner before its first move."""
+        """Forget that the partition was moved; return its owner before its first move."""
         owner = self.owners[partition]
         origin = self.moved_from.pop(partition, None)
         if origin is None:

@@ -51,7 +51,7 @@ def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsR
 
 
 def _find_written(context: GroupContext, group_id: str) -> ClassicGroup:
-    """Return the group, or a Dead group if __consumer_offsets of Kafka would not have it yet (R176)."""
+    """Return the group, or a Dead group if Kafka would not have written the group to its log yet (R176)."""
     group = context.coordinator.find(group_id)
     return group if group.written else ClassicGroup(group_id)
 
@@ -82,7 +82,10 @@ def _describe(group: ClassicGroup, version: int, operations: int) -> DescribedGr
 
 
 def list_groups(context: GroupContext, call: RequestReceived[ListGroupsRequest]) -> None:
-    """Answer with the groups that match both filters; an empty filter matches all (R118, R119, R122)."""
+    """Answer with the groups that match the filters of state and type (R118, R119, R122).
+
+    An empty filter matches every group.
+    """
     states = {state.strip().lower() for state in call.request.states_filter}
     types = {group_type.strip().lower() for group_type in call.request.types_filter}
     context.reply(

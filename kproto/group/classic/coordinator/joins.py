@@ -66,7 +66,7 @@ def refuse_protocols(
 def issue_member_id(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Answer MEMBER_ID_REQUIRED with a new member id, which expires after a session timeout."""
+    """Answer MEMBER_ID_REQUIRED with a new member id, which is valid for one session timeout."""
     member_id = _new_member_id(call)
     group.pending[member_id] = context.wake_at(group, context.now + call.request.session_timeout_ms)
     send_join_error(context, call, ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -209,7 +209,7 @@ def _replace(
 def rejoin_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Hold the JoinGroup until the next generation begins."""
+    """Delay the response until the next generation begins."""
     if (member := _find_member(context, group, call)) is not None:
         _hold(context, group, member, call)
     complete_join_if_all_joined(context, group)

@@ -86,7 +86,7 @@ class CommitAttempt:
     group_instance_id: str | None
     # The error code of each partition, in the order of the request.
     codes: list[int] = field(default_factory=list[int])
-    # Each partition that exists: its position in `codes`, its topic name, and its entry of the request.
+    # For each partition that exists: (position in `codes`, topic name, entry in the request).
     existing: list[tuple[int, str, _CommitPartition]] = field(
         default_factory=list["tuple[int, str, _CommitPartition]"]
     )
@@ -114,7 +114,7 @@ class CommitAttempt:
 
 
 def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> CommitAttempt:
-    """Return the requested commit, with an error code for each partition that does not exist (R85, R96)."""
+    """Return the commit of an OffsetCommit, with an error code for each unknown partition (R85, R96)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -129,7 +129,7 @@ def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest
 
 
 def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
-    """Return the requested commit, with an error code for each partition that does not exist (R106)."""
+    """Return the commit of a TxnOffsetCommit, with an error code for each unknown partition (R106)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -237,7 +237,7 @@ def _commit_error(group: ClassicGroup, attempt: CommitAttempt) -> ErrorCode:
 
 
 def _store(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Store the offsets, except those whose metadata is too long, and answer (R91, R92, R111)."""
+    """Store the offsets, except those whose metadata is too long, and respond (R91, R92, R111)."""
     coordinator = context.coordinator
     max_length = coordinator.settings.offset_metadata_max_bytes
     request = attempt.call.request
@@ -278,9 +278,9 @@ def _java_length(text: str) -> int:
 
 
 def end_transaction(context: GroupContext, producer_id: int, committed: bool) -> None:
-    """Store or drop the pending offsets of a producer (R111).
+    """Store the pending offsets of a transaction that was committed, or drop those of an aborted one (R111).
 
-    The offset of an OffsetCommit that arrived after the TxnOffsetCommit for the same partition is kept.
+    A pending offset does not overwrite an offset that an OffsetCommit has stored in the meantime.
     """
     for group_id in context.coordinator.pending_groups.pop(producer_id, ()):
         group = context.coordinator.groups.get(group_id)

@@ -70,7 +70,7 @@ def complete_join_if_all_joined(context: GroupContext, group: ClassicGroup) -> N
 
 
 def on_join_deadline(context: GroupContext, group: ClassicGroup, _: str) -> None:
-    """Complete the join phase, or extend the initial delay if members joined in it (R142, R143, R145)."""
+    """Complete the join phase, or extend an initial delay during which members joined (R142, R143, R145)."""
     remaining_ms = group.initial_delay_left
     if remaining_ms and group.new_member_added:
         group.new_member_added = False
@@ -82,7 +82,7 @@ def on_join_deadline(context: GroupContext, group: ClassicGroup, _: str) -> None
 
 
 def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
-    """Remove the members that have not joined, and start the next generation (R52, R53, R54, R140, R167)."""
+    """Remove absent dynamic members, and start the next generation (R52, R53, R54, R140, R167)."""
     waited_ms = group.max_rebalance_timeout()
     for member in [member for member in group.members.values() if member.join is None]:
         if member.group_instance_id is None:

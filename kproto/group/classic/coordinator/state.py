@@ -44,7 +44,7 @@ class ClassicGroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
 
-    __hash__ = object.__hash__  # Enum's own __hash__ is written in Python, which is slow.
+    __hash__ = object.__hash__  # This is faster than Enum's own __hash__, which is written in Python.
 
 
 EDGES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
@@ -64,7 +64,7 @@ EDGES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
 
 
 class RebalanceStarted(GroupNotice, frozen=True):
-    """A rebalance started after `generation`. `reason` is a sentence for logs and observers."""
+    """A rebalance started, which ends `generation`. `reason` is a sentence for logs and observers."""
 
     generation: int
     reason: str
@@ -92,7 +92,7 @@ class MemberRemoved(GroupNotice, frozen=True):
 
 
 class GroupEmptied(GroupNotice, frozen=True):
-    """A rebalance ended without members. `reason` is why the rebalance started."""
+    """A rebalance ended without members: the group is Empty. `reason` is why the rebalance started."""
 
     generation: int
     reason: str
@@ -126,7 +126,7 @@ class ClassicGroupMember:
 
     @property
     def label(self) -> str:
-        """The member's name in a rebalance reason: the member id, after the instance id if it has one."""
+        """The member's name in a reason: its member id, preceded by the instance id of a static member."""
         return (
             self.member_id
             if self.group_instance_id is None
@@ -167,7 +167,7 @@ class StoredOffset:
     metadata: str
     committed_at: int
     expires_at: int | None
-    # The position of the commit in the order of all commits to this coordinator.
+    # The sequence number of the commit. A transaction that ends does not overwrite a later commit.
     order: int
 
 
@@ -418,7 +418,7 @@ def is_subscribed(group: ClassicGroup, topic: str) -> bool:
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """Return all topics of this generation's subscriptions (R128).
+    """Return the topics to which members subscribed when this generation began (R128).
 
     The result is None before the first generation, and if the metadata of a member cannot be decoded.
     """

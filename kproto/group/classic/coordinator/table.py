@@ -94,7 +94,7 @@ class GroupEventKind(Enum):
     SESSION_DEADLINE = "the session timeout of a member has passed"
     PENDING_DEADLINE = "a pending member id was not used within the session timeout"
 
-    __hash__ = object.__hash__  # Enum's own __hash__ is written in Python, which is slow.
+    __hash__ = object.__hash__  # This is faster than Enum's own __hash__, which is written in Python.
 
 
 EVENTS: Final = (RequestReceived, Tick, TopicsDeleted, TransactionEnded)
@@ -224,7 +224,7 @@ def _join(context: GroupContext, group: ClassicGroup, call: RequestReceived[Join
 def _kind_of_join(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> GroupEventKind:
-    """Return the row of the table that a JoinGroup belongs to.
+    """Return the kind of a JoinGroup, which selects the row of the table.
 
     The size of the group (R21) is checked first, then the protocols (R24), then the member id.
     """
@@ -249,8 +249,8 @@ def _kind_of_join(
 def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
     """Return whether `group.max.size` permits this member in the group (R21).
 
-    In PreparingRebalance only the members that have joined are counted, in CompletingRebalance and Stable all
-    members. A member that has joined, or that rejoins in the last two states, is not rejected.
+    In PreparingRebalance only the members that have joined are counted, and these members may join again. In
+    CompletingRebalance and Stable all members are counted, and every member may rejoin.
     """
     max_size = context.coordinator.settings.group_max_size
     member = group.members.get(member_id)
@@ -305,7 +305,7 @@ def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest
 
 
 def _on_heartbeat(context: GroupContext, call: RequestReceived[HeartbeatRequest]) -> None:
-    """Reject an empty group id (R14)."""
+    """Reject an empty group id (R14), and otherwise dispatch to the table."""
     if not call.request.group_id:
         send_error(context, call, E.INVALID_GROUP_ID)
         return
@@ -314,7 +314,7 @@ def _on_heartbeat(context: GroupContext, call: RequestReceived[HeartbeatRequest]
 
 
 def _on_leave_group(context: GroupContext, call: RequestReceived[LeaveGroupRequest]) -> None:
-    """Reject an empty group id (R14)."""
+    """Reject an empty group id (R14), and otherwise dispatch to the table."""
     if not call.request.group_id:
         send_error(context, call, E.INVALID_GROUP_ID)
         return
@@ -327,7 +327,7 @@ def _on_offset_commit(context: GroupContext, call: RequestReceived[OffsetCommitR
 
 
 def _on_txn_offset_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> None:
-    """Reject an empty group id (R106)."""
+    """Reject an empty group id (R106), and otherwise dispatch to the table."""
     attempt = offsets.read_txn_commit(context, call)
     if attempt.existing and not call.request.group_id:
         attempt.refuse(context, E.INVALID_GROUP_ID)
@@ -346,7 +346,7 @@ def _commit(
 
 
 def _on_offset_delete(context: GroupContext, call: RequestReceived[OffsetDeleteRequest]) -> None:
-    """Reject an empty group id (R14, R126)."""
+    """Reject an empty group id (R14, R126), and otherwise dispatch to the table."""
     if not call.request.group_id:
         send_error(context, call, E.INVALID_GROUP_ID)
         return

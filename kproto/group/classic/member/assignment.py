@@ -59,7 +59,7 @@ def on_metadata(member: Member, event: MetadataUpdated, now: int, out: Actions) 
 
 
 def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
-    """Store the metadata, and assign if it covers the topics of all members (M80)."""
+    """Store the metadata, and run the assignor if it covers the topics of all members (M80)."""
     on_metadata(member, event, now, out)
     topics = leadership.topics_of(member.subscriptions)
     if event.requested is None or topics <= event.requested or topics <= member.metadata.partitions.keys():

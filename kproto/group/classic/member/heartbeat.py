@@ -90,7 +90,7 @@ def on_session_timeout(member: Member, now: int, out: Actions) -> None:
 
 
 def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Actions) -> None:
-    """React to an error code of OffsetCommit as to the same error code of Heartbeat (M61)."""
+    """Look up the coordinator, rejoin or reset the membership after an error of OffsetCommit (M61)."""
     code = event.error_code
     if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT):
         lose_coordinator(member, now)
@@ -109,10 +109,10 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
 
 
 def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Rejoin unless DescribeGroups shows that the inherited assignment covers all partitions.
+    """Compare an inherited or empty assignment with DescribeGroups, and rejoin if it is wrong.
 
-    A follower with an empty assignment rejoins if `leadership.is_empty_by_mistake` finds the assignment
-    wrong.
+    A restarted static leader rejoins unless every partition is assigned. A follower with an empty assignment
+    rejoins if `leadership.is_empty_by_mistake` is true.
     """
     assert isinstance(event.response, DescribeGroupsResponse)
     if member.checks_empty:

@@ -179,8 +179,8 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
     elif code == ErrorCode.REBALANCE_IN_PROGRESS:
         join_later(member, java_name(code), now, 0)
     else:
-        # In Java ILLEGAL_GENERATION is an unexpected error of JoinGroup, so the reason names KafkaException
-        # (M39).
+        # In Java ILLEGAL_GENERATION is an unexpected error of JoinGroup, so the reason in the next JoinGroup
+        # names KafkaException (M39).
         name = JAVA_OTHER if code == ErrorCode.ILLEGAL_GENERATION else java_name(code)
         fail(member, broker_error(code, "JoinGroup", member), name, out)
     back_off_from_repeated_joins(member, now)

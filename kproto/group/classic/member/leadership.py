@@ -34,7 +34,7 @@ from ...subscription import Assignment, Subscription, TopicPartition, read_subsc
 # The first bytes of kproto's user data: kproto's name and the version of the format.
 MAGIC = b"kproto\0\1"
 
-# Maps a topic to its number of partitions, or to the racks of each partition if the member has a rack.
+# Maps a topic to its number of partitions, or, if the member has a rack, to the racks of each partition.
 Snapshot = dict[str, int | tuple[frozenset[str], ...]]
 
 
@@ -90,9 +90,9 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
 
 
 def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
-    """Return each topic's partition count, or its racks if `with_racks`, to compare with later metadata.
+    """Return each topic's partition count, or, if `with_racks`, its replicas' racks, as a snapshot.
 
-    Topics that do not exist are left out.
+    The snapshot is compared with later metadata. Topics that do not exist are left out.
     """
     snapshot: Snapshot = {}
     for topic in topics:
@@ -104,7 +104,7 @@ def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: 
 
 
 def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: MetadataUpdated) -> bool:
-    """Return whether exactly the existing partitions of `topics` are assigned.
+    """Return whether all existing partitions of `topics` are assigned, and no others.
 
     If the DescribeGroups response has no assignments, for example because of an error, the result is False.
     """
@@ -122,7 +122,7 @@ def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topic
 
     The empty assignment is wrong if the coordinator knows another assignment of the member, or if no member
     owns any partition of `topics`. In the second case the leader does not know that it is the leader, and has
-    sent no assignment. The result is False if `response` does not describe a stable group with this member.
+    sent no assignment. The result is False if `described` has no stable group with this member.
     """
     if not any(group.group_state == "Stable" for group in described.groups):
         return False

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The choices of a classic member. The defaults are those of Java's consumer (`JAVA`)."""
+    """The choices of a classic member. The defaults are Java's, except for `fenced_join_again`."""
 
     # Lose all partitions after session.timeout.ms without a response, as librdkafka does. The member id is
     # kept, because a coordinator that was only unreachable still knows it. Java keeps the partitions until

@@ -61,7 +61,7 @@ class MemberState(Enum):
     LEAVING = "leaving"
     CLOSED = "closed"
 
-    # An Enum's own __hash__ is slow: it is written in Python.
+    # This is faster than Enum's own __hash__, which is written in Python.
     __hash__ = object.__hash__
 
 
@@ -91,7 +91,7 @@ EDGES: Final[machine.Edges[MemberState]] = {
     S.CLOSED: frozenset(),
 }
 
-# The states from which a member rejoins.
+# The states in which the backoff of `back_off_from_repeated_joins` delays a rejoin.
 _BEFORE_REJOIN = {S.UNJOINED, S.RELEASING, S.STABLE, S.FAILED}
 # The states in which a member with a generation sends heartbeats.
 HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
@@ -104,8 +104,8 @@ TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
 # The number of JoinGroup requests that follow each other without a backoff, as all of them do in Java.
-# Further JoinGroup requests back off until an assignment is final. Five are enough for a cooperative
-# rebalance, which needs several joins.
+# Further JoinGroup requests back off until an assignment requires no rejoin. Five are enough for a
+# cooperative rebalance, which needs several joins.
 JOINS_WITHOUT_BACKOFF = 5
 
 
@@ -175,14 +175,13 @@ class Member:
         self.is_finding_coordinator = False
         self.failed_lookups = 0
         self.failed_heartbeats = 0
-        # The number of JoinGroup requests since the last assignment after which the member did not have to
-        # rejoin.
+        # The number of JoinGroup requests since the last assignment that required no rejoin.
         self.joins = 0
 
         # Times in milliseconds; None while the timer is stopped.
         self.heartbeat_at: int | None = None
         self.session_ends_at: int | None = None
-        # The time at which max.poll.interval.ms has passed; None while the application is in poll.
+        # The time at which max.poll.interval.ms has passed; None in poll and without a generation.
         self.poll_ends_at: int | None = None
         self.join_at: int | None = None
         self.lookup_at: int | None = None
@@ -244,7 +243,7 @@ class Member:
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
-        """The topics whose metadata the member needs: its own; for a leader those of all members (M200)."""
+        """The topics whose metadata the member needs: its own, or all members' if it is the leader (M200)."""
         return self.topics | self.joined_topics | leadership.topics_of(self.subscriptions)
 
 
@@ -282,8 +281,8 @@ def is_subscribed(member: Member, topic: str) -> bool:
 def sends_heartbeats(member: Member) -> bool:
     """Return whether the member sends heartbeats.
 
-    Java sends no heartbeats while JoinGroup is in flight (M6). A member that keeps partitions during the join
-    also sends them during this time.
+    Java sends no heartbeats while JoinGroup is in flight (M6). Here a member that keeps partitions during the
+    join sends heartbeats then, too.
     """
     if member.generation is None:
         return False

@@ -106,7 +106,7 @@ class MemberEventKind(Enum):
     # The row PROCEED runs after every event: the member takes the next step that its state allows.
     PROCEED = "what the event has made possible"
 
-    # An Enum's own __hash__ is slow: it is written in Python.
+    # This is faster than Enum's own __hash__, which is written in Python.
     __hash__ = object.__hash__
 
 
@@ -150,7 +150,7 @@ def step(member: Member, event: MemberEvent, now: int) -> list[MemberAction]:
 
 
 def kind_of(event: MemberEvent) -> MemberEventKind:
-    """Return the row of an event. A subscription without topics and without a pattern unsubscribes (M100)."""
+    """Return the kind of an event. A subscription without topics and pattern unsubscribes (M100)."""
     kind = KINDS.get(type(event))
     if kind is None and isinstance(event, Received):
         kind = RESPONSE_KINDS.get(type(event.request))
@@ -159,7 +159,7 @@ def kind_of(event: MemberEvent) -> MemberEventKind:
         raise TypeError(f"event={event!r} is not an event of a member; the events are {kinds}")
     if isinstance(event, SubscriptionChanged):
         topics: object = event.topics
-        if isinstance(topics, str):  # Iteration would take each character as a topic.
+        if isinstance(topics, str):  # Its characters would be taken as topics.
             raise TypeError(f"topics={topics!r} is not a set of topics; use frozenset({{{topics!r}}})")
         if not event.topics and event.pattern is None:
             return K.UNSUBSCRIBE

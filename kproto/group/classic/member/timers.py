@@ -58,7 +58,7 @@ def session_end(member: Member, heartbeats: bool) -> int | None:
 
 
 def _is_poll_timed(member: Member) -> bool:
-    """Return whether max.poll.interval.ms runs in this state."""
+    """Return whether max.poll.interval.ms applies in the member's state."""
     while_joining = member.policy.lose_on_session_timeout and member.state in TIMED_WHILE_JOINING
     return while_joining or member.state in POLL_TIMED
 
