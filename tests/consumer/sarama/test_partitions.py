@@ -323,3 +323,170 @@ def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCap
         # Both errors are reported for each partition.
         assert len([text for text in map(str, reported) if denied in text]) == 2
         assert len([line for line in caplog.messages if denied in line]) == 1
+
+
+def test_partitions_that_are_out_of_range_together_report_one_error_each(server: Server) -> None:
+    """Each of two partitions reports the error of its own position, and a third one continues."""
+
+    async def main() -> None:
+        async with AsyncPartitionConsumers(server.bootstrap, **FAST) as consumers:
+            first, second, third = [
+                await consumers.consume_partition(topic, number, start)
+                for topic, number, start in (("t", 0, NEWEST), ("t", 1, NEWEST), ("u", 0, OLDEST))
+            ]
+            for lost in (first, second):
+                consumers.consumer.seek(lost.topic_partition, 50)
+            for lost in (first, second):
+                assert [record async for record in lost] == []
+                (error,) = [error async for error in lost.errors()]
+                assert isinstance(error, OffsetOutOfRange)
+                assert f"{lost.topic_partition} has no offset 50" in str(error)
+            assert (await anext(third)).offset == 0
+            again = await consumers.consume_partition("t", 0, OLDEST)
+            assert (await anext(again)).offset == 0
+
+    server.create_topic("u")
+    fill(server, 1)
+    with Producer(server.bootstrap) as producer:
+        producer.send("u", b"")
+    asyncio.run(main())
+
+
+def test_the_ends_of_a_shortened_log_are_allowed_and_offsets_outside_are_not(server: Server) -> None:
+    fill(server, 5)
+    with PartitionConsumers(server.bootstrap, **FAST) as consumers, Admin(server.bootstrap) as cluster:
+        for start in (0, 5):
+            partition_consumer = consumers.consume_partition("t", 0, start)
+            assert partition_consumer.initial_offset == start
+            partition_consumer.close()
+        cluster.delete_records({T0: 3})
+        for start, initial in ((3, 3), (OLDEST, 3), (NEWEST, 5)):
+            partition_consumer = consumers.consume_partition("t", 0, start)
+            assert (partition_consumer.initial_offset, partition_consumer.high_water_mark_offset) == (
+                initial,
+                5,
+            )
+            partition_consumer.close()
+        with pytest.raises(OffsetOutOfRange, match="t-0 has offsets from 3 to 5, not 2"):
+            consumers.consume_partition("t", 0, 2)
+        # The rejected call does not occupy the partition.
+        assert [record.offset for record in islice(consumers.consume_partition("t", 0, OLDEST), 2)] == [3, 4]
+
+
+def test_a_second_close_does_not_close_the_next_consumer_of_the_partition(server: Server) -> None:
+    fill(server, 3)
+    with PartitionConsumers(server.bootstrap, **FAST) as consumers:
+        first = consumers.consume_partition("t", 0, OLDEST)
+        first.close()
+        second = consumers.consume_partition("t", 0, 1)
+        first.close()
+        first.async_close()
+        assert [record.offset for record in islice(second, 2)] == [1, 2]
+        with pytest.raises(IllegalState, match="t-0 is being consumed already"):
+            consumers.consume_partition("t", 0)
+
+
+def test_a_partition_consumer_has_the_names_of_sarama(server: Server) -> None:
+    fill(server, 3, partition=1)
+    with PartitionConsumers(server.bootstrap, **FAST) as consumers:
+        partition_consumer = consumers.consume_partition("t", 1, OLDEST)
+        assert (partition_consumer.topic, partition_consumer.partition) == ("t", 1)
+        assert [record.offset for record in islice(partition_consumer.messages(), 3)] == [0, 1, 2]
+        partition_consumer.pause()
+        assert partition_consumer.is_paused
+        partition_consumer.resume()
+        assert not partition_consumer.is_paused
+        fill(server, 1, partition=1)
+        assert next(partition_consumer.messages()).offset == 3
+        assert repr(partition_consumer) == "<AsyncPartitionConsumer t-1>"
+    assert repr(partition_consumer) == "<AsyncPartitionConsumer t-1 (ended)>"
+    partition_consumer.async_close()
+    partition_consumer.close()
+    assert list(partition_consumer.errors()) == []
+
+
+def test_close_rejects_a_timeout_that_is_not_a_time(server: Server) -> None:
+    with PartitionConsumers(server.bootstrap, **FAST) as consumers:
+        with pytest.raises(ConfigError, match=r"^timeout="):
+            consumers.close(-1)
+        assert consumers.partitions("t") == [0, 1]
+
+    async def main() -> None:
+        async with AsyncPartitionConsumers(server.bootstrap, **FAST) as consumers:
+            with pytest.raises(ConfigError, match=r"^timeout="):
+                await consumers.close(-1)
+            assert await consumers.partitions("t") == [0, 1]
+            with pytest.raises(UnknownTopic):
+                await consumers.partitions("nowhere")
+
+    asyncio.run(main())
+
+
+def test_asyncio_partition_consumers_are_not_used_after_close(server: Server) -> None:
+    """Closed consumers reject a new partition, even if its call began before `close`."""
+    fill(server, 1)
+
+    async def main() -> None:
+        consumers = AsyncPartitionConsumers(server.bootstrap, **FAST)
+        reading = await consumers.consume_partition("t", 0, OLDEST)
+        resolve_offset = consumers._resolve_offset
+        resolved, closed = asyncio.Event(), asyncio.Event()
+
+        async def resolve_before_close(partition: TopicPartition, offset: Any) -> Any:
+            start = await resolve_offset(partition, offset)
+            resolved.set()
+            await closed.wait()
+            return start
+
+        consumers._resolve_offset = resolve_before_close  # type: ignore[method-assign]
+        opening = asyncio.ensure_future(consumers.consume_partition("t", 1))
+        await resolved.wait()
+        await consumers.close()
+        closed.set()
+        for call in (opening, consumers.consume_partition("t", 1)):
+            with pytest.raises(IllegalState, match="these partition consumers are closed; make new ones"):
+                await call
+        await reading.close()
+        assert consumers.high_water_marks() == {}
+
+    asyncio.run(main())
+
+
+def test_an_unexpected_error_of_the_client_ends_all_partitions(server: Server) -> None:
+    async def main() -> None:
+        async with AsyncPartitionConsumers(server.bootstrap, **FAST) as consumers:
+
+            async def poll(timeout: float) -> Any:
+                await asyncio.sleep(0)
+                raise failure
+
+            failure = MemoryError("no more memory")
+            consumers.consumer.poll = poll  # type: ignore[method-assign]
+            partition_consumers = [await consumers.consume_partition("t", number) for number in (0, 1)]
+            for partition_consumer in partition_consumers:
+                assert [record async for record in partition_consumer] == []
+                assert [error async for error in partition_consumer.errors()] == [failure]
+            assert consumers.high_water_marks() == {}
+            (task,) = {consumers._poll_task}
+            assert task is not None
+            with pytest.raises(MemoryError):
+                await task
+
+    asyncio.run(main())
+
+
+def test_records_of_a_closed_partition_are_dropped(server: Server) -> None:
+    """Records that a poll returns for a partition that was closed meanwhile are dropped."""
+    fill(server, 1)
+
+    async def main() -> None:
+        async with AsyncPartitionConsumers(server.bootstrap, **FAST) as consumers:
+            first, second = [await consumers.consume_partition("t", number, OLDEST) for number in (0, 1)]
+            record = await anext(first)
+            await first.close()
+            consumers._distribute([record])
+            assert [record async for record in first] == []
+            await asyncio.to_thread(fill, server, 1, partition=1)
+            assert (await anext(second)).offset == 0
+
+    asyncio.run(main())

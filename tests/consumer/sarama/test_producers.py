@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,15 +14,17 @@ import pytest
 from consumer import (
     AsyncQueueProducer,
     AsyncSyncProducer,
+    Consumer,
     ProducerErrors,
     ProducerMessage,
     QueueProducer,
     SyncProducer,
 )
 from consumer.interceptors import ProducerInterceptor
-from consumer.sarama import messages, producers, producers_threads
+from consumer.sarama import producers, producers_threads
 from kproto.broker.server import Server, running
-from kproto.errors import ConfigError, IllegalState, RequestTimedOut, UnknownTopic
+from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut, UnknownTopic
+from kproto.group.subscription import TopicPartition
 
 SHORT: dict[str, Any] = {"max_block_ms": 500, "allow_auto_create_topics": False}
 
@@ -326,6 +329,174 @@ def test_in_asyncio_input_times_out_with_a_hint_if_successes_are_not_read(
     asyncio.run(main())
 
 
-def test_an_error_names_the_topic_and_the_reason() -> None:
-    error = messages.ProducerError(message(), UnknownTopic(3, "Metadata", "t"))
-    assert str(error).startswith("a message to t was not sent: ")
+def test_results_that_are_not_returned_cannot_be_read_in_asyncio(server: Server) -> None:
+    async def main() -> None:
+        async with AsyncQueueProducer(server.bootstrap, return_errors=False) as producer:
+            with pytest.raises(ConfigError, match="return_successes=False is not allowed; True, to read"):
+                producer.successes()
+            with pytest.raises(ConfigError, match="return_errors=False is not allowed; True, to read"):
+                producer.errors()
+
+    asyncio.run(main())
+
+
+def test_in_asyncio_async_close_ends_the_readers_after_all_messages(server: Server) -> None:
+    async def main() -> None:
+        producer = AsyncQueueProducer(server.bootstrap, return_successes=True, linger_ms=100)
+        for _ in range(10):
+            await producer.input(message(metadata="mine"))
+        producer.async_close()
+        producer.async_close()
+        successes = [success async for success in producer.successes()]
+        assert [success.metadata for success in successes] == ["mine"] * 10
+        assert {success.offset for success in successes} == set(range(10))
+        assert [error async for error in producer.errors()] == []
+        await producer.close()
+        with pytest.raises(IllegalState, match="this producer is closed; make a new one"):
+            await producer.input(message())
+
+    asyncio.run(main())
+
+
+# ---- all producers
+
+
+class EachKind:
+    """A producer for threads or for asyncio, whose methods are called in the same way."""
+
+    def __init__(self, kind: Any, *arguments: Any, **config: Any) -> None:
+        self._runner = asyncio.Runner()
+
+        async def make() -> Any:
+            return kind(*arguments, **config)
+
+        self.producer = self._runner.run(make())
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a method of the producer, and return its result, or the list of an iterator's items."""
+        return self.wait(lambda: getattr(self.producer, name)(*arguments))
+
+    def wait(self, function: Callable[[], Any]) -> Any:
+        """Call a function, and return its result, or the list of an iterator's items."""
+
+        async def work() -> Any:
+            result = function()
+            if isinstance(result, AsyncIterator):
+                return [item async for item in result]
+            if isinstance(result, Awaitable):
+                return await result
+            return list(result) if isinstance(result, Iterator) else result
+
+        return self._runner.run(work())
+
+    def __enter__(self) -> EachKind:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.call("close")
+        self._runner.close()
+
+
+SYNC, QUEUES = [SyncProducer, AsyncSyncProducer], [QueueProducer, AsyncQueueProducer]
+TOO_LARGE = b"v" * 2_000
+
+
+@pytest.mark.parametrize("kind", SYNC)
+def test_a_sync_producer_does_not_linger_by_default(kind: Any, server: Server) -> None:
+    for config, linger_ms in (({}, 0), ({"linger_ms": 7}, 7)):
+        with EachKind(kind, server.bootstrap, **config) as each:
+            assert each.producer._producer.options.linger_ms == linger_ms
+
+
+@pytest.mark.parametrize("kind", SYNC)
+def test_a_sent_message_has_its_place(kind: Any, server: Server) -> None:
+    with EachKind(kind, server.bootstrap) as each:
+        sent = message(partition=1, timestamp=1_700_000_000_123, headers=(("h", b"1"),))
+        assert each.call("send_message", sent) == (1, 0)
+        assert (sent.partition, sent.offset, sent.timestamp) == (1, 0, 1_700_000_000_123)
+        each.call("send_messages", [sent, sent])
+        assert sent.offset == 2
+    with EachKind(kind, server.bootstrap, acks=0) as each:
+        assert each.call("send_message", message(partition=2)) == (2, None)
+    with Consumer(server.bootstrap, auto_offset_reset="earliest") as reader:
+        reader.assign([TopicPartition("t", 1)])
+        first = reader.poll(10)[0]
+    assert (first.key, first.value, first.timestamp) == (b"k1", b"v", 1_700_000_000_123)
+    assert first.headers == (("h", b"1"),)
+
+
+@pytest.mark.parametrize("kind", SYNC)
+def test_messages_that_the_broker_rejects_are_reported_together(kind: Any, server: Server) -> None:
+    batch = [message(value=TOO_LARGE), message(), message(value=TOO_LARGE)]
+    with EachKind(kind, server.bootstrap) as each:
+        with pytest.raises(ProducerErrors, match="2 messages were not sent") as raised:
+            each.call("send_messages", batch)
+        assert [error.message for error in raised.value.errors] == [batch[0], batch[2]]
+        assert [sent.offset for sent in batch] == [None, 0, None]
+        with pytest.raises(KprotoError, match="MESSAGE_TOO_LARGE"):
+            each.call("send_message", batch[0])
+
+
+@pytest.mark.parametrize("kind", [*SYNC, *QUEUES])
+def test_a_closed_producer_accepts_no_message(kind: Any, server: Server) -> None:
+    send = "send_message" if kind in SYNC else "input"
+    with EachKind(kind, server.bootstrap) as each:
+        with pytest.raises(ConfigError, match=r"^timeout="):
+            each.call("close", -1)
+        each.call(send, message())
+        with pytest.raises(ConfigError, match=r"^message="):
+            each.call(send, "text")
+        with pytest.raises(ConfigError, match=r"^value="):
+            each.call(send, message(value="text"))
+        each.call("close", 10)
+        with pytest.raises(IllegalState, match="closed"):
+            each.call(send, message())
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_errors_that_are_not_returned_are_logged(
+    kind: Any, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"return_errors": False, "client_id": "me"}
+    with caplog.at_level(logging.ERROR), EachKind(kind, server.bootstrap, **options) as each:
+        each.call("input", message(value=TOO_LARGE))
+    (line,) = caplog.messages
+    assert line.startswith("me: a message to t was not sent: ")
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_close_does_not_raise_errors_that_errors_returns(kind: Any, server: Server) -> None:
+    with EachKind(kind, server.bootstrap) as each:
+        each.call("input", lost := message(value=TOO_LARGE))
+        errors = each.producer.errors()
+        each.call("close")
+        (error,) = each.wait(lambda: errors)
+        assert error.message is lost
+        assert "MESSAGE_TOO_LARGE" in str(error.error)
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_an_error_that_was_not_requested_is_raised_by_the_first_close(kind: Any, server: Server) -> None:
+    with EachKind(kind, server.bootstrap, return_successes=True) as each:
+        each.call("input", lost := message(value=TOO_LARGE))
+        each.call("input", message(metadata=1))
+        with pytest.raises(ProducerErrors, match="1 messages were not sent") as raised:
+            each.call("close")
+        assert [error.message for error in raised.value.errors] == [lost]
+        each.call("close")
+        assert [success.metadata for success in each.call("successes")] == [1]
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_unread_errors_delay_input_too(kind: Any, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (producers, producers_threads):
+        monkeypatch.setattr(module, "MAX_UNREAD", 1)
+    with EachKind(kind, server.bootstrap, max_block_ms=200) as each:
+        each.call("input", message(value=TOO_LARGE))
+        each.wait(lambda: each.producer._producer.flush())
+        unread = each.producer._errors
+        wait_until(lambda: len(getattr(unread, "items", unread)) == 1)
+        with pytest.raises(RequestTimedOut, match=r"input: no answer within 200 ms \(1 results are unread"):
+            each.call("input", message())
+        each.call("async_close")
+        assert len(each.call("errors")) == 1
