@@ -323,8 +323,8 @@ class AsyncConsumerGroup(AsyncBlock):
                 # `start` is None if the claim has not begun and no record was fetched for it.
                 if start is not None:
                     self.consumer.seek(partition, start)
-                if partition not in self._paused:
-                    self.consumer.resume(partition)
+                # The claim of the next session pauses its partition again, unless `resume` was called before.
+                self.consumer.resume(partition)
         if not self._auto_commit:
             self._marks.remove(session.by_partition)
         session.ended = True

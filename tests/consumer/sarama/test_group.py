@@ -355,3 +355,20 @@ def test_a_pause_of_other_partitions_is_ignored(server: Server) -> None:
 
     fill(server, 1)
     with_group(server, work)
+
+
+def test_a_pause_or_resume_between_two_sessions_affects_the_next_one(server: Server) -> None:
+    async def work(group: AsyncConsumerGroup) -> None:
+        await group.consume("t", FirstRecordCoroutine())
+        group.pause(T0)
+        handler = FirstRecordCoroutine()
+        await asyncio.to_thread(fill, server, 1, partition=1)
+        await group.consume("t", handler)
+        assert [(record.partition, record.offset) for record in handler.records] == [(1, 0)]
+        group.resume(T0)
+        handler = FirstRecordCoroutine()
+        await group.consume("t", handler)
+        assert [(record.partition, record.offset) for record in handler.records] == [(0, 1)]
+
+    fill(server, 2)
+    with_group(server, work, **COOPERATIVE)
