@@ -314,7 +314,7 @@ def every_future_ends(world: World) -> None:
         for token, until in consumer.deadlines.items():
             late = world.now - until - consumer.slept_ms
             if token not in consumer.done and consumer.name not in killed and late > GRACE_MS:
-                raise violation(world, consumer.name, f"{token} should have been done {late} ms ago")
+                raise violation(world, consumer.name, f"{token!r} should have completed {late} ms ago")
 
 
 def close_ends_in_time(world: World) -> None:

@@ -48,7 +48,7 @@ class Operator(NetworkExchange):
     def grow(self, name: str, partitions: int) -> None:
         """Increase the number of partitions of a topic to `partitions`.
 
-        Raises ConfigError if the topic has more partitions.
+        Raises ConfigError if the topic does not exist, or already has more partitions.
         """
         before = {tp for tp in self.partitions() if tp.topic == name}
         self.step(self._first_broker_up(), machine.GrowTopic(name, partitions))
