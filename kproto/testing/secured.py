@@ -243,8 +243,9 @@ def secured(
 
 
 class On(TypedDict, total=False):
-    """The resource of a rule: a topic, a group, a transactional id or the cluster. With `prefixed`, the rule
-    applies to all resources whose names begin with the given name.
+    """The resources of rules: a topic, a group, a transactional id or the cluster, or several of them.
+
+    With `prefixed`, the rules apply to all resources whose names begin with the given name.
     """
 
     topic: str
@@ -294,7 +295,7 @@ def _rules(permission: Permission, user: str, operations: tuple[str, ...], on: O
     named.append((Resource.CLUSTER, CLUSTER_NAME if on.get("cluster") else None))
     resources = [(kind, name) for kind, name in named if name is not None]
     if not resources:
-        raise ConfigError("topic", None, "one of topic, group, transactional_id and cluster must be given")
+        raise ConfigError("topic", None, "give at least one of topic, group, transactional_id and cluster")
     operations_known = [
         operation_known.name for operation_known in Operation if operation_known is not Operation.ANY
     ]
