@@ -173,7 +173,7 @@ def client_resources(fleet: Fleet) -> set[str]:
 
 
 def new_resources(fleet: Fleet, before: set[str]) -> set[str]:
-    """Return the threads and sockets that are not in `before`. Those of a Proxy get two seconds to close.
+    """Return the threads and sockets that are not in `before`. A resource of a Proxy may take 2 s to close.
 
     Threads and sockets of earlier tests may disappear between the two measurements, so only new ones are
     reported.

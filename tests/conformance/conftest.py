@@ -73,7 +73,7 @@ def proxied_kafka() -> Iterator[RecordingProxy]:
 
 @pytest.fixture(scope="module")
 def operators(proxied_kafka: RecordingProxy) -> Iterator[tuple[Admin, Producer]]:
-    """An admin client and a producer behind the same proxy."""
+    """An admin client and a producer that connect to `proxied_kafka` through its proxy."""
     bootstrap = f"127.0.0.1:{proxied_kafka.port}"
     with Admin(bootstrap) as cluster, Producer(bootstrap) as producer:
         cluster.create_topics({"warm": 1})

@@ -98,7 +98,7 @@ def commits_after_a_fenced_heartbeat(stage: Stage) -> None:
 
 
 def commits_that_end_the_membership(stage: Stage) -> None:
-    """A commit fails with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID. The next commit fails unsent."""
+    """A commit fails with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID. The next commit sends no request."""
     a = by_hand(stage, max_poll_ms=6_000)
     poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")

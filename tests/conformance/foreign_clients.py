@@ -7,9 +7,9 @@
 
 CLIENT is kafka-python, aiokafka or confluent. A member prints JSON lines: {"assigned": [0, 3]} when its
 assignment changes, {"read": [[partition, offset, number], ...]} before it commits these offsets,
-{"commit_failed": ...} and {"closed": true}. A line on its standard input closes the member. The member
-retries a failed commit. If it keeps the partitions through a rebalance, no other member reads their records
-again, so the offsets would otherwise stay uncommitted. The other programs print one JSON line.
+{"commit_failed": ...} and {"closed": true}. A line on its standard input closes the member. A member
+retries a failed commit, because it may keep its partitions through a rebalance. Without a retry their last
+offsets would stay uncommitted. The other programs print one JSON line.
 """
 
 from __future__ import annotations
@@ -95,9 +95,10 @@ class KafkaPython:
         consumer.subscribe([topic], listener=Listener())
         owned, owing = None, False
         while not asked_to_close():
-            # kafka-python can hang when its leader has assigned no partitions and rejoins because of new
-            # metadata. If poll times out between the assignment and the SyncGroup response, need_rejoin() is
-            # False and the assignment is never read. The same happens on a real Kafka.
+            # A short timeout can make a group leader without partitions hang when it rejoins because of new
+            # metadata. If poll of kafka-python times out after the leader has sent SyncGroup and before the
+            # response, need_rejoin() is False, and the assignment is never read. The same happens with a real
+            # Kafka.
             got = consumer.poll(timeout_ms=100 if owned else 5000)
             if (now := sorted(tp.partition for tp in consumer.assignment())) != owned:
                 owned = now

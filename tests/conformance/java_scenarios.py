@@ -361,7 +361,7 @@ def another_assignment_by_hand(stage: Stage) -> None:
 
 
 def a_partition_created_after_assign(stage: Stage) -> None:
-    """Assign a partition that does not exist yet."""
+    """Assign a partition before it is created. The consumer reads it afterwards."""
     t = stage.topic
     a = stage.member("A", **BY_HAND)
     ask(a, f"assign {t}:3", "poll-once 300")

@@ -39,7 +39,7 @@ ON = {
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     run_broker = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka
     with run_broker(tmp_path_factory.mktemp("secured")) as broker:
-        # Only the listener SASL_PLAINTEXT is used: embedded_kafka runs a separate broker for each listener.
+        # All clients use one listener, because embedded_kafka runs a separate broker for each listener.
         place = broker.places["SASL_PLAINTEXT"]
         with Admin(place, timeout=60, **how("alice")) as alice:
             alice.create_topics({TOPIC: 1}, exist_ok=True)
@@ -187,7 +187,7 @@ def test_the_acl_named_by_an_error_is_sufficient(kafka: Any, caplog: pytest.LogC
                 assert not [record for record in caplog.records if record.exc_info]
                 caplog.clear()
                 needed = NEEDS.search(str(error))
-                # The same error may repeat until Kafka applies the new ACL, so no ACL is created twice.
+                # The error repeats until Kafka applies the new ACL. An ACL that exists is not created again.
                 if needed is None or needed.groups() not in granted:
                     granted.append(give(alice, error))
             except KprotoError as error:
@@ -199,7 +199,7 @@ def test_the_acl_named_by_an_error_is_sufficient(kafka: Any, caplog: pytest.LogC
             time.sleep(0.05)
         assert granted, f"{wish}: bob may do that anyway"
         delete_all_acls(alice)
-        while True:  # Wait until the ACLs are removed.
+        while True:  # Wait until the removal of the ACLs takes effect.
             with Admin(place, timeout=30, **how("bob")) as bob:
                 if not bob.topics():
                     break

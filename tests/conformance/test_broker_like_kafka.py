@@ -324,7 +324,7 @@ def test_both_brokers_reject_records_without_keys_in_compacted_topics(pair: Brok
 def test_both_brokers_refuse_the_same_offsets_of_records(pair: BrokerPair, codec: str) -> None:
     """Both brokers reject a compressed batch whose records have other offsets than expected.
 
-    The offsets must be consecutive, and end at the header's last offset.
+    In a compressed batch the records' offsets must be consecutive, and end at the header's last offset.
 
     Uncompressed batches that have bytes after their last record are left out: only the embedded broker
     accepts them.

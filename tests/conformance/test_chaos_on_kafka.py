@@ -51,9 +51,10 @@ def test_no_record_is_lost_when_brokers_die_and_networks_break(number: int, tmp_
 def test_a_killed_kafka_remembers_only_the_last_batch_of_a_producer(tmp_path: Path) -> None:
     """After kill -9, Kafka remembers only the last batch of a producer.
 
-    If two batches were in flight and both are in the log, only the response to the second batch shows that
-    the first one was written (`ProduceResponses._complete_earlier`). Without this rule, the first batch would
-    be written again under new sequence numbers.
+    It may thus reject a retry of the batch before, although that batch is in the log. kproto's producer
+    therefore completes earlier batches in flight when a later batch succeeds
+    (`ProduceResponses._complete_earlier`). Otherwise it would write the rejected batch again, under new
+    sequence numbers.
     """
     kafka = Killable(tmp_path)
     kafka.start()

@@ -141,7 +141,7 @@ class Side:
         """Return what a reader of the log can observe.
 
         The result has the log's start and end, its batches, the aborted transactions, and the offset for each
-        of these timestamps.
+        timestamp in `times`.
         """
         start = self.listed(-2)[0]
         batch_lines: list[Any] = []

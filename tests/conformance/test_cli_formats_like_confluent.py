@@ -31,7 +31,7 @@ AVRO = """{"type": "record", "name": "Flight", "fields": [
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
     {"name": "fare", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}]}"""
 JSON = '{"title": "Flight", "type": "object", "required": ["to"]}'
-# The format, its schema, Confluent's value, and the JSON of kproto.
+# The format, the schema, the value for Confluent's serializer, and the JSON that kproto prints.
 CASES: list[tuple[str, str, Any, Any]] = [
     (
         "avro",

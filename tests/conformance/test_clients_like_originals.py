@@ -49,7 +49,7 @@ def test_a_model_sends_and_reports_the_same_as_its_original(
         try:
             theirs = run_scenario(client, original, scenario, proxied_kafka, operators)
             ours = run_scenario(client, machine, scenario, proxied_kafka, operators)
-        except AssertionError:  # Raised if a member did not print or send what the scenario waits for.
+        except AssertionError:  # A member did not print or send what the scenario waits for.
             if tries == TRIES:
                 raise
             continue

@@ -55,7 +55,7 @@ def exported(module: str, package: str = "") -> frozenset[Exported]:
 
 
 def matching(exports: Collection[Exported], kind: str, owner: str, name: str = "") -> set[str]:
-    """Return the names whose kind, owner and name match these regular expressions as a whole."""
+    """Return the names whose kind, owner and name fully match these regular expressions."""
     return {
         export.name
         for export in exports
@@ -82,7 +82,7 @@ def unknown_on(page: str, exports: Collection[Exported], heading: str = "") -> s
 def wrong_classes(page: str, heading: str, codes: dict[str, int]) -> list[str]:
     """Return the error names whose exception in kproto is not the one in the second column.
 
-    Names that the table omits must be errors without a class of their own.
+    An error code may be missing in the table if its exception is only Retriable or BrokerError.
     """
     classes: dict[tuple[str, str], str] = {}
     for cells in rows(page, heading):

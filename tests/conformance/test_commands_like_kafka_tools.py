@@ -105,8 +105,8 @@ def test_commands_print_what_kafkas_tools_print(
         assert kproto(f"groups describe {group}") == kafka(GROUPS, f"--describe --group {group}")
         state = kafka(GROUPS, f"--describe --group {group} --state")
         assert kproto(f"groups describe {group} --state") == state
-    # Kafka's table of members has the id of static members only if there is one, and the assignment only with
-    # --verbose.
+    # Kafka's tool prints the column of instance ids only if the group has a static member, and the column of
+    # assignments only with --verbose.
     members = kproto("groups describe lively --members")
     shown = [[*row[:2], *row[3:6]] for row in members]
     assert shown == kafka(GROUPS, "--describe --group lively --members")
@@ -276,7 +276,7 @@ FAILING = {
 def test_a_command_fails_if_kafkas_tool_fails(
     words: str, authorizing: Server, tools: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Compare exit codes. Kafka's tools exit with 0 after other failures."""
+    """The cases are failures after which Kafka's tools exit with 1. After other failures they exit with 0."""
     name, arguments = FAILING[words]
     kafka = exit_code(tools, name, "--bootstrap-server", authorizing.bootstrap, *arguments.split())
     assert main([*words.split(), "--bootstrap", authorizing.bootstrap]) == kafka == 1

@@ -1,4 +1,4 @@
-"""Logins with delegation tokens: of Java's client at the embedded broker, and of our client at Kafka."""
+"""Java's client logs in to the embedded broker, and kproto's to a real Kafka, by delegation tokens."""
 
 from __future__ import annotations
 

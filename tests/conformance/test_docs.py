@@ -1,4 +1,4 @@
-"""The documentation's examples run, also those that need other clients, other languages, or Spark."""
+"""The documentation's examples run, even those that need other clients, other languages or Spark."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def results(story: str) -> dict[str, Any]:
 
 
 def test_main_without_a_broker_logs_one_error_and_ends(place: Place) -> None:
-    """S1-5: no broker listens on the port."""
+    """S1-5: if no broker listens on the port, the program logs one error and ends."""
     address = f"127.0.0.1:{judges.free_port()}"
     story = results("S1-5")["without a broker"]
     for release in MAINS:
@@ -161,7 +161,7 @@ def test_the_handler_gets_each_message_once_when_partitions_are_added(place: Pla
 
 
 def test_sigusr1_pauses_within_the_session(place: Place) -> None:
-    """S1-8: no Fetch is sent while paused. All records are read afterwards, in the same session."""
+    """S1-8: a paused program sends no Fetch. Afterwards it reads all records in the same session."""
     story = results("S1-8")
 
     def pauses(release: str) -> tuple[int, int, int]:
@@ -322,7 +322,7 @@ def test_sarama_cluster_ignores_rebalance_strategy(place: Place) -> None:
 
 
 def test_a_blocked_sink_blocks_only_messages(place: Place) -> None:
-    """S1-12: a sink blocks only the message loop.
+    """S1-12: a blocking sink blocks only the message loop.
 
     Ticks, heartbeats and notifications continue in the program's second loop.
     """

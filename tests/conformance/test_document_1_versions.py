@@ -39,7 +39,8 @@ def results(story: str) -> dict[str, Any]:
 def test_the_version_of_a_config_selects_the_request_versions_of_the_story(place: Place) -> None:
     """S1-7: with V0_10_2_1 sarama sends Fetch v3. Kafka 4 rejects it, so nothing is read or committed.
 
-    The version of OffsetCommit depends only on Retention. The test records it with V2_0_0_0.
+    The version of OffsetCommit depends only on Retention. The test records this version with V2_0_0_0,
+    because with V0_10_2_1 nothing is committed.
     """
     story: dict[str, int] = results("S1-7")["versions"]
     topic = topic_of(place, "versions", 1)
@@ -74,7 +75,7 @@ def test_a_fetch_waits_for_the_default_time(place: Place, release: str) -> None:
 def test_since_1_41_only_the_leader_checks_the_partitions(
     place: Place, release: str, follower_checks: bool
 ) -> None:
-    """S1-4: the leader's metadata is old, and the follower's is refreshed every second."""
+    """S1-4: partitions are added. Only the follower refreshes its metadata and could start a rebalance."""
     topic = topic_of(place, "checks")
     leader = Main(place, release, topic, refresh_ms=600_000, heartbeat_ms=500)
     follower: Main | None = None

@@ -77,7 +77,7 @@ def test_exceptions_of_callbacks_are_those_of_the_stories(results: dict[str, str
 
 def test_exceptions_of_invalid_calls_are_those_of_the_stories(results: dict[str, str]) -> None:
     assert results["S2-8"] == story_result("S2-8", "poll raises")
-    # Only Java 4.3 adds the names of both threads.
+    # Only Java 4.3 appends the names of both threads to the message.
     message, _, threads = results["S2-7 second"].partition(". currentThread(")
     assert message == story_result("S2-7", "the second thread")
     assert bool(threads) == (results["release"] == "java")
@@ -126,7 +126,7 @@ def place() -> Iterator[Place]:
 def test_an_unknown_assignor_is_thrown_by_each_poll_while_heartbeats_succeed(
     release: str, place: Place
 ) -> None:
-    """S2-32: the proxy answers all group requests, so that one broker is sufficient."""
+    """S2-32: the proxy answers for the coordinator, and chooses an assignor that the member lacks."""
     name = f"best-{next(RUNS)}"
     place.cluster.create_topics({name: 1})
     for api, answer in (

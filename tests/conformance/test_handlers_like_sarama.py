@@ -1,6 +1,6 @@
-"""sarama and `ConsumerGroup` read the same records and report the same errors.
+"""sarama and kproto's `ConsumerGroup` read the same records and report the same errors.
 
-Their handlers fail, mark offsets or reset offsets.
+The handlers of both fail, mark offsets or reset offsets.
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ MOST_USED = (
 
 @dataclass(frozen=True)
 class Effort:
-    """The numbers of examples and of replaced bytes in one run of the tests.
+    """The numbers of examples and of broken bytes in one run of the tests.
 
-    Each byte of an example is replaced by `values` other values.
+    Each byte of an example is replaced, in turn, by `values` random other values.
 
     Hypothesis draws `most_used` examples of a frequently used message and `less_used` of any other. Kafka's
     classes draw `kafkas` examples of each message.

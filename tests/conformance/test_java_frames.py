@@ -57,7 +57,7 @@ def foreign_tags(struct: Any, version: int) -> list[int]:
 
 
 def with_tag(message: Message, struct: Any, tag: int, version: int) -> bytes:
-    """Return the bytes of `message` with a field of tag `tag` in `struct`. `encode` would reject this tag."""
+    """Encode `message` with an additional tagged field in `struct`, although `encode` rejects its tag."""
     before = struct.__unknown_tags__
     written = []
     for placeholder in (97, 98):

@@ -19,7 +19,7 @@ from tests.consumer.security.kerberos_realm import MISSING, REALM, running_kdc
 
 pytestmark = pytest.mark.kafka
 SECONDS = 60.0
-# A session ends after this time, so the client logs in again on its connection.
+# connections.max.reauth.ms of the broker. It is short, so that clients re-authenticate on their connections.
 SESSION_MS = 1_500
 
 

@@ -124,8 +124,8 @@ def listed_versions(bootstrap: str) -> dict[int, list[int]]:
 def highest_of(listed: Mapping[int, list[int]]) -> dict[str, int]:
     """Return the argument `highest` that limits an embedded broker to these APIs and versions.
 
-    Kafka 4 has removed the versions of WriteTxnMarkers that 2.1 serves, so the embedded broker does not serve
-    the API then.
+    The embedded broker does not serve an API of which Kafka 4 has removed all listed versions, such as
+    WriteTxnMarkers of Kafka 2.1.
     """
     highest = {key: listed.get(key, [0, NOT_SERVED])[1] for key in APIS}
     return {

@@ -217,7 +217,7 @@ def test_the_registration_of_an_unknown_broker_is_missing_alike(pair: Pair, brok
     ids=str,
 )
 def test_new_voters_are_rejected_alike(pair: Pair, version: int, fields: dict[str, Any]) -> None:
-    """The messages contain ids of the cluster and of directories, so only their first words are compared."""
+    """Error messages contain ids of the cluster and of directories, so only the first words are compared."""
     named: dict[str, Any] = {
         "cluster_id": None,
         "voter_id": 77,

@@ -1,4 +1,4 @@
-"""Protobuf with a schema registry: Confluent's own serializers write and read the same bytes."""
+"""Protobuf with a schema registry: Confluent's serializers write and read the same bytes as kproto's."""
 
 from __future__ import annotations
 

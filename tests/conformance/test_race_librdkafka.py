@@ -63,7 +63,7 @@ class Schedule:
 
     inside: bool
     session: int
-    # The waits before each request.
+    # The wait before each request.
     pauses: tuple[int, ...]
     # The wait between subscribe and assign in each request.
     naps: tuple[int, ...]

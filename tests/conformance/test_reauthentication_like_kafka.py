@@ -55,7 +55,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @contextmanager
 def recording_proxy(place: str, exchanges: list[Exchange]) -> Generator[str]:
-    """Run a proxy in a thread that records all requests and responses; yield its HOST:PORT."""
+    """Run, in a thread, a proxy that records all requests and responses; yield its HOST:PORT."""
     loop, began = asyncio.new_event_loop(), threading.Event()
     ended, bootstrap = asyncio.Event(), ""
 

@@ -319,12 +319,15 @@ def test_kafka_and_we_reject_the_same_corrupted_batches(
 def test_kafka_and_we_reject_the_same_ends_of_compressed_data(
     kafka: Kafka, magic: int, codec: str, data: st.DataObject
 ) -> None:
-    """Compressed data may be cut, or followed by other bytes. The CRC of the batch is correct."""
+    """Kafka and kproto agree about batches whose compressed data is cut, or followed by other bytes.
+
+    The CRC of these batches is correct.
+    """
     records = [Record(at, NOW, None, value) for at, value in enumerate(data.draw(VALUES))]
     plain = encode_batch(records)[61:] if magic == 2 else encode_messages(records, magic)
     packed = compress(CODECS.index(codec), plain)
     cut = data.draw(st.sampled_from([0, 0, 1, 2, 3, 4, 5, 8, 9]))
-    # Java's reader of zstd does not notice that the last of several frames is cut; kproto's does.
+    # For zstd no cut frame is appended: kproto rejects it, but Java's reader does not notice it.
     behind = st.sampled_from([b"", packed, bytes(5)])
     if codec != "zstd":
         behind |= st.binary(max_size=9) | st.just(packed[:20])
