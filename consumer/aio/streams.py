@@ -86,7 +86,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.pipe: Pipe | None = None
         # The buffer for encrypted bytes, None until a connection uses TLS.
         self._room: memoryview | None = None
-        self.transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport  # `connection_made`, which the loop calls first, sets it.
         self.sock: socket.socket | None = None  # The transport's own socket, for direct reads.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -101,12 +101,10 @@ class _Protocol(asyncio.BufferedProtocol):
         """Start the TLS handshake. `Opened` is reported when it has succeeded."""
         self.pipe = pipe
         self._room = room
-        assert self.transport is not None
         self.transport.write(pipe.begin())
 
     def write(self, data: bytes) -> None:
         """Send bytes, encrypted if the connection uses TLS."""
-        assert self.transport is not None
         if self.pipe is not None:
             try:
                 data = self.pipe.seal(data)
@@ -118,10 +116,9 @@ class _Protocol(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection, after TLS's close_notify if it uses TLS, and report no more events."""
         self.silent = True
-        if self.transport is not None:
-            if self.pipe is not None and not self.transport.is_closing():
-                self.transport.write(self.pipe.close())
-            self.transport.close()
+        if self.pipe is not None and not self.transport.is_closing():
+            self.transport.write(self.pipe.close())
+        self.transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.receive_buffer.writable() if self._room is None else self._room
@@ -143,7 +140,7 @@ class _Protocol(asyncio.BufferedProtocol):
         more than a direct read.
         """
         for _ in range(MAX_READS if NOW and self.sock is not None else 0):
-            if not self.receive_buffer.expects_more or self.silent or self.transport is None:
+            if not self.receive_buffer.expects_more or self.silent:
                 return
             try:
                 with self.receive_buffer.writable() as room:
@@ -163,7 +160,7 @@ class _Protocol(asyncio.BufferedProtocol):
             pipe.feed(data)
         finally:  # After an error, TLS sends an alert with the reason to the broker.
             out = pipe.outgoing()
-            if out and self.transport is not None:
+            if out:
                 self.transport.write(out)
         if pipe.secured and not was_secured and not self.silent:
             self.tell(Opened(self.key))
@@ -203,11 +200,10 @@ class _Protocol(asyncio.BufferedProtocol):
         if not self.silent:
             self.silent = True
             self.tell(Broken(self.key, why, denied))
-        if self.transport is not None:
-            if denied:
-                self.transport.close()  # `close` still sends the TLS alert, which `abort` would drop.
-            else:
-                self.transport.abort()
+        if denied:
+            self.transport.close()  # `close` still sends the TLS alert, which `abort` would drop.
+        else:
+            self.transport.abort()
 
 
 class Streams:
