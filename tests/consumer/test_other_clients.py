@@ -111,6 +111,12 @@ def test_a_method_of_another_client_names_the_counterpart(client: type, method: 
         getattr(client.__new__(client), method)
 
 
+def test_a_producer_names_counterparts_only_where_this_does_not_slow_its_sends() -> None:
+    """Before Python 3.12, `__getattr__` makes each access to an attribute of the producer slower."""
+    for producer in (Producer, AsyncProducer):
+        assert hasattr(producer, "__getattr__") == (sys.version_info >= (3, 12))
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -69,6 +69,21 @@ def test_a_tick_has_the_time_at_which_it_was_due_and_follows_the_responses_of_on
     run(story)
 
 
+def test_a_tick_before_its_time_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop runs a timer up to a tick of its clock too early. The engine is then due as before."""
+
+    async def story(producer: AsyncProducer, runtime: Any) -> None:
+        due = clock.now() + 5_000
+        monkeypatch.setattr(runtime.engine, "due", lambda: due)
+        runtime._schedule()
+        fired = runtime._timer
+        runtime.on_tick(due - 1)
+        assert runtime._timer is not fired
+        assert not runtime._timer.cancelled()
+
+    run(story)
+
+
 def test_a_failure_of_the_engine_ends_every_delivery(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

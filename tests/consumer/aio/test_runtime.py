@@ -67,6 +67,22 @@ def test_the_timer_passes_a_tick_to_the_engine(monkeypatch: pytest.MonkeyPatch) 
     run(story)
 
 
+def test_a_tick_before_its_time_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop runs a timer up to a tick of its clock too early. The engine is then due as before."""
+
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        reader.assign([])
+        due = clock.now() + 5_000
+        monkeypatch.setattr(runtime.driver, "due", lambda: due)
+        runtime._schedule()
+        fired = runtime._timer
+        runtime.on_timer()
+        assert runtime._timer is not fired
+        assert not runtime._timer.cancelled()
+
+    run(story)
+
+
 def test_a_failure_of_the_engine_fails_the_client_and_closes_its_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,3 +212,21 @@ def test_a_callback_that_is_cancelled_before_it_begins_is_closed() -> None:
         reader.kill()
 
     asyncio.run(main())
+
+
+def test_a_callback_continues_after_the_deadline_of_a_wait_and_the_next_wait_raises_its_error() -> None:
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        released = asyncio.Event()
+
+        async def callback() -> None:
+            await released.wait()
+            raise ZeroDivisionError("broken")
+
+        await runtime.finish_callback(callback(), lambda: None, clock.now())
+        assert not await runtime.callback_finished(clock.now())
+        released.set()
+        with pytest.raises(ZeroDivisionError, match="broken"):
+            await runtime.callback_finished()
+        assert await runtime.callback_finished()
+
+    run(story)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -430,6 +432,22 @@ def test_only_an_address_with_successors_has_a_limited_time(is_last: bool) -> No
     asyncio.run(run())
 
 
+def test_a_connection_attempt_does_not_block_the_event_loop() -> None:
+    """In its debug mode, the loop of asyncio rejects a socket that may block."""
+
+    async def run(host: str, port: int) -> None:
+        engine = Engine()
+        engine.streams.perform(Open(1, host, port))
+        async with asyncio.timeout(10):
+            while not engine.events:
+                await asyncio.sleep(0.001)
+        assert engine.events == [Opened(1)]
+        engine.streams.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asyncio.run(run(*server.getsockname()), debug=True)
+
+
 def test_a_connection_that_is_shut_while_its_dialer_runs_cancels_the_dialer() -> None:
     async def run() -> None:
         engine = Engine()
@@ -456,6 +474,30 @@ def test_a_connection_that_is_shut_while_its_dialer_runs_cancels_the_dialer() ->
         assert event.key == 2
 
     asyncio.run(run())
+
+
+def test_the_socket_of_a_dialer_that_ignores_its_cancellation_is_closed() -> None:
+    async def run() -> None:
+        engine = Engine()
+        ours, theirs = socket.socketpair()
+
+        async def dial(host: str, port: int) -> socket.socket:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            return ours
+
+        engine.streams.perform(Open(1, "kafka", 9092, dialer=dial))
+        await turns()
+        engine.streams.perform(Shut(1))
+        await turns()
+        assert theirs.recv(1) == b""
+        theirs.close()
+        assert engine.events == []
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")  # Python warns about a socket that only the garbage collector closes.
+        asyncio.run(run())
+    assert caught == []
 
 
 def test_ctrl_c_in_a_dialer_ends_the_loop() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,6 +91,18 @@ def test_a_pause_lets_other_tasks_run_once_in_a_while(monkeypatch: pytest.Monkey
         # The last pause was less than an hour ago.
         assert await turns_during(waiters.pause(delivering=True)) == 0
         assert await turns_during(waiters.pause(delivering=False)) == 0
+
+    run(story)
+
+
+def test_a_busy_task_lets_other_tasks_run_once_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        seconds = [50.0]
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+        turns: list[int] = []
+        for seconds[0] in (50.0, 50.0009, 50.0011, 50.002, 50.0022):
+            turns.append(await turns_during(waiters.pause(delivering=True)))
+        assert turns == [1, 0, 1, 0, 1]
 
     run(story)
 
