@@ -128,7 +128,10 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
 
 
 def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
-    """Let at most `ms` pass, until no application observes an event for `quiet_ms` and `AT_REST` holds."""
+    """Let time pass until no application has observed an event for `quiet_ms`, but at most `ms`.
+
+    If `AT_REST` does not hold at that time, let all of `ms` pass.
+    """
     end, since, checked = world.now + ms, world.now, len(world.observations)
 
     def is_quiet() -> bool:
