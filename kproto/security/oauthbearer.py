@@ -1,6 +1,6 @@
 r"""OAUTHBEARER (RFC 7628, KIP-255): authentication with a token that a third party has issued.
 
-* A broker that rejects a token sends JSON in a challenge. The client responds to it with \\x01, after which
+* A broker that rejects a token sends JSON in a challenge. The client responds to it with \x01, after which
   the exchange ends with an error.
 * Extensions are `name=value` pairs beside the token. Names are letters, values are printable, and "auth" is
   reserved for the token.

@@ -75,8 +75,8 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
         if identity.epoch != txn.last_epoch:
             send_error(context, call, ErrorCode.PRODUCER_FENCED)
             return
-        # The request is the retry of a request that succeeded. If that request exhausted the epochs, Kafka
-        # rejects the retry.
+        # The request is the retry of a request that succeeded, so the response is repeated. If that request
+        # took the last epoch, Kafka fails instead (prepareIncrementProducerEpoch: IllegalStateException).
     else:
         txn.last_epoch = NO_EPOCH if identity is None else txn.epoch
         if txn.is_epoch_exhausted:

@@ -34,8 +34,8 @@ LAST_EPOCH: Final = 2**15 - 2
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
+# A topic name and a partition index.
 TransactionPartition: TypeAlias = tuple[str, int]
-"""A topic name and a partition index."""
 
 
 class TransactionState(Enum):
@@ -54,8 +54,8 @@ class TransactionState(Enum):
 
 S = TransactionState
 
+# The state names that a filter of ListTransactions may contain.
 STATE_NAMES: Final = frozenset({*(state.value for state in S), "PrepareEpochFence"})
-"""The state names that a filter of ListTransactions may contain."""
 
 _AFTER_COMPLETION = frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD})
 
@@ -197,7 +197,7 @@ def move(context: TransactionContext, txn: TransactionMetadata, state: Transacti
 
 
 def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
-    """Return the time of an open transaction's abort, or of an unused transactional id's expiration."""
+    """Return when an open transaction is aborted, or an unused transactional id expires; otherwise NEVER."""
     if txn.state is S.ONGOING:
         # As in Kafka, a transaction is aborted only when more time than its timeout has passed.
         return txn.started_at + txn.timeout_ms + 1
