@@ -158,9 +158,10 @@ class GroupCoordinators:
                 return None
 
     def _parts(self, request: Message, name: str, entries: Iterable[tuple[str, object]]) -> list[_Part]:
-        """Divide the groups of a request, which are the array `name`, among the groups' coordinators.
+        """Divide a request about several groups among the coordinators of the groups.
 
-        `entries` has a pair (group id, element of the array) for each group.
+        `name` is the field with the groups. `entries` has a pair (group id, element of the field) for each
+        group.
         """
         server = self._first_server(type(request))
         divided: dict[int, tuple[GroupCoordinator, list[object]]] = {}

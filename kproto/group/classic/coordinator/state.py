@@ -71,7 +71,7 @@ class RebalanceStarted(GroupNotice, frozen=True):
 
 
 class GenerationStarted(GroupNotice, frozen=True):
-    """The join phase of `generation` is complete.
+    """The join phase is complete, and `generation` begins.
 
     `reasons` are sentences for logs and observers: the reason that started the rebalance, then each member
     that joined, left or expired during the join phase.

@@ -80,7 +80,7 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
 
 
 def on_session_timeout(member: Member, now: int, out: Actions) -> None:
-    """Look the coordinator up again after the session timeout (M20).
+    """Look the coordinator up again, because the session has timed out (M20).
 
     With `Policy.lose_on_session_timeout` the member also loses all partitions (M111).
     """

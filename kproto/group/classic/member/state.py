@@ -97,8 +97,8 @@ _BEFORE_REJOIN = {S.UNJOINED, S.RELEASING, S.STABLE, S.FAILED}
 HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
 # In these states max.poll.interval.ms applies to all members that have a generation.
 POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
-# Further states in which, with `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout
-# apply to a member that keeps partitions: the group may have assigned these partitions to other members.
+# With `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout apply in these states,
+# too, to a member that keeps partitions: the group may have assigned the partitions to other members.
 TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which an unknown coordinator is looked up.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}

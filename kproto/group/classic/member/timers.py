@@ -64,7 +64,10 @@ def _is_poll_timed(member: Member) -> bool:
 
 
 def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
-    """Handle the first passed deadline in the order close, poll interval, session, heartbeat (M107)."""
+    """Handle the first passed deadline in the order close, poll interval, session, heartbeat (M107).
+
+    Java checks the session before the poll interval.
+    """
     if member.close_ends_at is not None and now >= member.close_ends_at:
         if member.state is S.CLOSING and member.leaves_on_close:
             # The timeout of close has passed, so the member does not wait for the response to this
