@@ -261,7 +261,7 @@ def fetch_topic(
     epoch: int = -1,
     fetched_epoch: int = -1,
 ) -> FetchTopic:
-    """Return a topic of a Fetch request with one partition."""
+    """Return the entry of a topic, with one partition, for a Fetch request."""
     requested = FetchPartition(
         partition=partition,
         fetch_offset=offset,
@@ -305,7 +305,7 @@ def join_request(member_id: str = "", *, group: str = "g", session: int = 10_000
 
 
 def partitions_of(response: FetchResponse) -> list[PartitionData]:
-    """Return the data of all partitions, in order."""
+    """Return the data of all partitions in a Fetch response, in their order."""
     topics: list[FetchableTopicResponse] = response.responses
     return [data for topic in topics for data in topic.partitions]
 

@@ -1,6 +1,6 @@
 """Each broker serves the partitions that it leads and the groups that it coordinates.
 
-For other partitions and groups it returns an error.
+A broker returns an error for a partition or group for which another broker is responsible.
 """
 
 from __future__ import annotations

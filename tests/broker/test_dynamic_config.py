@@ -144,7 +144,7 @@ def test_producer_expiration_is_dynamic(stage: Stage, client: Client) -> None:
 
 
 def test_the_documentation_says_whether_a_config_has_an_effect(client: Client) -> None:
-    """DescribeConfigs documents a config that the embedded broker only stores with "has no effect"."""
+    """DescribeConfigs says "has no effect" in the documentation of a config that the broker ignores."""
     for kind, name in ((2, "t"), (4, "1")):
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_documentation=True)

@@ -14,7 +14,7 @@ from tests.records.raw_batches import NOW, SMALLEST, raw, smallest_records
 
 
 def log_of(*sizes: int, timestamps: list[list[int]] | None = None) -> Log:
-    """Return a log with one batch for each record count; the record values are the offsets."""
+    """Return a log with a batch for each of `sizes` (numbers of records). Record values are the offsets."""
     log = Log()
     for index, size in enumerate(sizes):
         times = timestamps[index] if timestamps else None
@@ -25,7 +25,7 @@ def log_of(*sizes: int, timestamps: list[list[int]] | None = None) -> Log:
 
 
 def log_in_epochs(*sizes: int) -> Log:
-    """Return a log with one leader epoch for each record count. An epoch of 0 records has no batch."""
+    """Return a log with a leader epoch for each of `sizes` (numbers of records). An epoch may be empty."""
     log = Log()
     for epoch, size in enumerate(sizes):
         if epoch:

@@ -44,7 +44,7 @@ LACKS: Final[Mapping[str, frozenset[str]]] = {
 def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
     """Skip a case that this run did not draw. A run draws a quarter of the cases, because they take long.
 
-    With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak). The same `KPROTO_SEED` draws the same quarter.
+    With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak). The same `KPROTO_SEED` draws the same cases.
     """
     every = sorted(map(repr, cases))
     drawn = Random(SEED).sample(every, math.ceil(len(every) / 4))

@@ -124,7 +124,7 @@ class AtWork:
         group, handler = ConsumerGroup(self._bootstrap, group_id=f"{self._topic}-b", **GROUP), _Marks(False)
 
         def consume() -> None:
-            with suppress(KprotoError):  # consume() may raise when the group is closed.
+            with suppress(KprotoError):  # consume() may raise because close_all closes the group.
                 group.consume([self._topic], handler)
 
         self._beside.append(threading.Thread(target=consume))

@@ -167,7 +167,7 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
 
 
 def client_resources(fleet: Fleet) -> set[str]:
-    """Return the threads and sockets of this process's clients, except the cluster's own client."""
+    """Return the threads and sockets of this process's clients, except those of the client of `fleet`."""
     with fleet.without_client():
         return open_resources()
 

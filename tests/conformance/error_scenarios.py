@@ -127,7 +127,7 @@ def an_assignment_of_another_topic(stage: Stage) -> None:
 
 
 def unreadable_assignment(stage: Stage, data: bytes, error: str) -> None:
-    """Each poll raises the error. After a heartbeat error has ended the membership, the member rejoins."""
+    """Each poll raises `error` for an invalid assignment, until a heartbeat error makes the member rejoin."""
     a = wrong_assignment(stage, data)
     poll_until(a, f"answer poll-once {error}")
     ask(a, *4 * ["poll-once 200"])
@@ -176,7 +176,7 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
 def unexpected_errors_of_a_rebalance_are_raised(stage: Stage) -> None:
     """One poll raises an error that Java does not expect in a response.
 
-    The errors are COORDINATOR_LOAD_IN_PROGRESS for SyncGroup, and ILLEGAL_GENERATION for JoinGroup.
+    Java does not expect COORDINATOR_LOAD_IN_PROGRESS for SyncGroup, and ILLEGAL_GENERATION for JoinGroup.
     """
     stage.inject("A", "SyncGroup", 14)
     a = by_hand(stage)

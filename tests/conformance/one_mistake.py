@@ -1,4 +1,4 @@
-"""Declarations with one mistake each. A test against Kafka must fail with each of them."""
+"""Message declarations with one mistake each. A test against Kafka must fail with each declaration."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def own_tests(compiler: str, module: str, package: str) -> tuple[Path, Path]:
     source = Path(listed.stdout.strip())
     executable = place / "bin" / f"{source.name}-{package.replace('/', '-')}.test"
     with one_at_a_time(_cache()):
-        # The name contains the module's version, so another version is built separately.
+        # The executable's name contains the module's version, so another version is built separately.
         if not executable.exists():
             _run([compiler, "test", "-c", "-o", str(executable), f"./{package}"], source)
     return executable, source / package

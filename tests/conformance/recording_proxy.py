@@ -5,7 +5,7 @@
         ...
         request_lines(proxy.requests("A"))           # normalized lines, by which two clients are compared
 
-kproto's codecs decode the bytes. test_java_bytes checks these codecs against Kafka's classes.
+The proxy decodes requests with kproto's codecs, which test_java_bytes checks against Kafka's classes.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def expired_token() -> str:
 
 
 def token_within_skew() -> Token:
-    """Return a token that has expired within the broker's clock skew. `expires_at` states a later time."""
+    """Return a token that expired less than the allowed clock skew ago. The client sees a later expiry."""
     return Token(_token(-90), 1e11)
 
 

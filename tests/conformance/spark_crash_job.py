@@ -1,4 +1,4 @@
-"""The job that the crash test kills repeatedly.
+"""The Spark job that test_spark_crashes.py kills repeatedly.
 
 The job runs batch queries and streams. One stream writes files, one counts records, and two write to Kafka.
 

@@ -53,7 +53,7 @@ def sparks_own_jars() -> list[str]:
 
 @pytest.fixture(scope="session")
 def sparks_own() -> None:
-    """Skip unless `spark` has Spark's own Kafka source as well."""
+    """Skip the test if the jars of Spark's own Kafka source are unavailable."""
     if not sparks_own_jars():
         judges.missing("Spark's own Kafka source (Maven fetches it)")
 

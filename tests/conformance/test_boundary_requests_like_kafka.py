@@ -100,7 +100,7 @@ def test_an_earlier_difference_does_not_return(
 
 
 def test_two_embedded_brokers_do_not_differ() -> None:
-    """Two embedded brokers get the same requests and do not differ, because no compared value is random."""
+    """Two embedded brokers respond alike to the same requests, because no compared value is random."""
     with running(settings=SETTINGS) as first, running(settings=SETTINGS) as second:
         for number, apis in enumerate(CASES):
             if apis == ("JoinGroup",):  # Left out, because each JoinGroup waits for the rebalance delay.

@@ -80,7 +80,7 @@ def test_a_timeout_that_has_passed_is_answered_alike(pair: Pair, timeout: int) -
     ids=str,
 )
 def test_quorums_are_described_alike(pair: Pair, topics: list[tuple[str, list[int]]], version: int) -> None:
-    """Compare all except offsets and epochs of the metadata log, addresses of controllers, and times."""
+    """Compare all fields except offsets and epochs of the metadata log, controllers' addresses, and times."""
     request = DescribeQuorumRequest(
         topics=[
             DescribeQuorumRequestTopicData(

@@ -190,7 +190,10 @@ def test_the_documents_release_commits_nothing_on_kafka_4(place: Place) -> None:
 
 
 def test_a_slow_handler_stays_a_member(place: Place) -> None:
-    """S3-20: the handler sleeps 10 s, as in a comment of the document. The session timeout is 6 s."""
+    """S3-20: a member whose handler sleeps longer than the session timeout stays in the group.
+
+    The handler sleeps 10 s, as in a comment of the document, and the session timeout is 6 s.
+    """
 
     def slow(release: str) -> tuple[int, int]:
         topic = f"slow-{next(RUNS)}"

@@ -35,7 +35,7 @@ OPTIONS = {
     "auto_commit_ms": 60_000,
     "metadata_ms": 600_000,
 }
-WAIT_MS = 100  # The fetch wait of all drivers.
+WAIT_MS = 100  # The maximum wait of a Fetch, for all drivers.
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A warning, and no failure, if Maven has a newer Kafka than the one whose messages kproto declares."""
+"""The test warns, and does not fail, if Maven has a newer Kafka than kproto's message declarations."""
 
 from __future__ import annotations
 

@@ -363,7 +363,7 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
     """A commit does not reach a topic that was deleted and re-created under the same name.
 
     Before Kafka 2.8 there are no topic ids, so a member notices a re-created topic only if a metadata
-    response in between lacks it.
+    response after the deletion lacks the topic.
     """
     topic, other_topic = place.topic(values=10), place.topic()
     partition, has_ids = TopicPartition(topic, 0), place.knows("Metadata", 10)
@@ -393,7 +393,7 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
             member.close()
         [stored] = cluster.committed_offsets(topic, [partition]).values()
     offset = 0 if stored is None else stored.offset
-    assert offset in (0, 15)  # 15 if the member has noticed the new topic, and has read its 15 records.
+    assert offset in (0, 15)  # 15 if the member has read the new topic's 15 records.
     with place.member(topic, topic) as member:
         assert read(member, 15 - offset) == numbers(100 + offset, 115)
 
@@ -465,7 +465,7 @@ def test_a_replaced_member_cannot_commit_its_transaction(place: Place) -> None:
                 with pytest.raises(UnsupportedVersion):
                     producer.commit()
             producer.abort()
-            # 0: the position after the reset to the earliest offset.
+            # The committed offset is still 0, the position after the reset to the earliest offset.
             assert committed_offset(member, TopicPartition(source, 0)) == 0
         with producer.transaction():
             producer.send(target, b"next")

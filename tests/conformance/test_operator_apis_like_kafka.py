@@ -1,6 +1,6 @@
-"""WriteTxnMarkers, AlterReplicaLogDirs, UnregisterBroker, AddRaftVoter and RemoveRaftVoter.
+"""APIs for operators: a real Kafka and the embedded broker respond alike.
 
-A real Kafka and the embedded broker respond alike to the requests that operators send with admin clients.
+The APIs are WriteTxnMarkers, AlterReplicaLogDirs, UnregisterBroker, AddRaftVoter and RemoveRaftVoter.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ RACKS = ["a", "b", "", "-"]
 
 
 class Case(NamedTuple):
-    """The options, and for each partition the rack of its leader and its number of waiting batches.
+    """A producer's options, and each partition's number of waiting batches and rack of its leader.
 
     The rack is "-" for a partition without a leader, and "" for a leader without a rack.
     """

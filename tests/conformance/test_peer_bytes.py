@@ -52,7 +52,7 @@ class Peer(Protocol):
 
 
 class Kio:
-    """kio: all messages except the records of groups, with one class per message and version."""
+    """kio: all messages except group coordinator records, with one class per message and version."""
 
     package = "kio"
     pairs = 620

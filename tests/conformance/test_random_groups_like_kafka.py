@@ -23,7 +23,8 @@ from tests.conformance.raw_requests import FOREVER, Actor, BrokerScene, ScriptRu
 
 TALKS: Final = 120 if RUN_ALL else 6
 LINES: Final = 30
-# The time after which a request counts as waiting. Kafka gets more time if the embedded broker has answered.
+# A request counts as waiting after this time in seconds. Kafka has more time if the embedded broker has
+# responded.
 SOON: Final = 0.3
 NOT_COMPARED: Final = ("leader=", "members=", "skip=")
 

@@ -1,8 +1,7 @@
 """A real Kafka and the embedded broker respond alike to random sequences of requests of two producers.
 
-The producers have the same transactional id, and take turns. A request may have an old
-epoch: either the producer's previous one, or its current one after InitProducerId of the other producer has
-fenced it.
+The producers have the same transactional id, and take turns. A request may have an old epoch: the producer's
+previous epoch, or its last one although InitProducerId of the other producer has fenced it.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def client(request: pytest.FixtureRequest) -> Client:
 
 
 class Client:
-    """The builders and the reader of a client. Both packages use the same names."""
+    """The record builders and reader of kafka-python or aiokafka, whose classes have the same names."""
 
     def __init__(self, package: str) -> None:
         def load(module: str, name: str) -> Any:
@@ -223,7 +223,7 @@ def text(content: bytes | None) -> str | None:
 
 
 def agreed(answer: dict[str, Any]) -> dict[str, Any]:
-    """Remove the texts of errors, and the records before an error."""
+    """Return what Kafka and kproto must agree about: all records, or only that the bytes are invalid."""
     return answer if answer.get("valid") else {"valid": False}
 
 

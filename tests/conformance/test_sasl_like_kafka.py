@@ -1,10 +1,9 @@
 """SASL logins that fail or deviate: a real Kafka and the embedded broker respond to the same frames alike.
 
 Responses are compared by their error codes and texts. The order of the mechanisms is random in Kafka. Salts,
-nonces and lifetimes always differ. Intended differences are left out. The embedded broker closes the
+nonces and lifetimes always differ. Three intended differences are left out. The embedded broker closes the
 connection if a request other than a login step arrives during a login. It does not distinguish an unknown
-user from a wrong password. It handles extensions, and proofs of another length, as RFC 5802 says, and always
-responds to them.
+user from a wrong password. It treats SCRAM extensions, and proofs of a wrong length, as RFC 5802 says.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tests.broker.stage import TwoBrokers
 
 @pytest.fixture
 def led_by_second_broker() -> TwoBrokers:
-    """Return two brokers, and a partition that has a replica on each and is led by the second one."""
+    """Return two brokers. The partition r-0 has a replica on each, and the second broker leads it."""
     two = TwoBrokers()
     chosen = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
     topic = CreatableTopic(name="r", num_partitions=-1, replication_factor=-1, assignments=chosen, configs=[])

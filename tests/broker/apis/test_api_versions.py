@@ -75,7 +75,7 @@ def test_a_client_that_expects_another_node_bootstraps_again(
 ) -> None:
     """A request has both the expected cluster id and node id, or neither; one alone is invalid (KIP-1242).
 
-    Kafka 4.4.0 returns the same error codes.
+    The expected error codes are those of Kafka 4.4.0.
     """
     request = api_versions_request()
     request.cluster_id, request.node_id = cluster, node

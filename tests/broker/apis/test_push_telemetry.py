@@ -1,4 +1,4 @@
-"""PushTelemetry makes the checks of Kafka's ClientMetricsManager, and the broker keeps the payloads."""
+"""PushTelemetry is checked as by Kafka's ClientMetricsManager, and the broker keeps the payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker: a stopped broker can be unregistered once, until it runs again."""
+"""UnregisterBroker removes a stopped broker. A broker that runs again can be unregistered again."""
 
 from __future__ import annotations
 

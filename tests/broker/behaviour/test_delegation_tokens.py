@@ -147,5 +147,5 @@ def test_a_login_with_a_wrong_token_is_rejected(fault: str) -> None:
     response = logins.log_in(
         ScramClient("SCRAM-SHA-256", token_id, password, "nonce", by_token=fault != "no extension")
     )
-    assert response is None  # The response follows after a delay.
+    assert response is None  # The broker delays its response to a failed login.
     assert logins.broker.cluster.connections[1].principal == "User:ANONYMOUS"

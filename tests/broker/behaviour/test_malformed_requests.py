@@ -1,7 +1,7 @@
 """Requests that no correct client sends; the responses are those of Kafka.
 
-`tests/conformance/test_boundary_requests_like_kafka.py` compares the responses to more such requests with
-those of a real Kafka.
+`tests/conformance/test_boundary_requests_like_kafka.py` compares the responses to further invalid requests
+with those of a real Kafka.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Each request needs exactly the permissions that a table lists. If one is missing, the response is that of
-the table.
+"""Each request needs exactly the permissions that a table lists. For each missing permission
+the table has the broker's response.
 
 `TABLE` has an entry for each request. After the title, an entry has the response to a caller with all
 permissions. Each further line is a needed permission (operation, resource, name), and the response to a

@@ -1,8 +1,8 @@
 """The invariants of transactions hold for random producers, both correct and faulty ones.
 
 Hypothesis draws the steps of three producers: they fence each other, write, commit offsets, end transactions,
-retry, write late and let time pass. The model knows only the responses. Each mutant at the end of this module
-is a broker with one wrong behaviour, for which an invariant must fail.
+retry, write late and let time pass. The expected state is computed from the responses only. Each mutant at
+the end of this module is a broker with one wrong behaviour, for which an invariant must fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Transactions are visible, aborted and fenced as in Kafka, request by request.
 
-tests/conformance/test_transactions_like_kafka.py compares the responses to the same requests with those of a
-real Kafka.
+tests/conformance/test_transactions_like_kafka.py compares the responses to the requests of these tests with
+those of a real Kafka.
 """
 
 from __future__ import annotations

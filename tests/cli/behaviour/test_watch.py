@@ -166,7 +166,7 @@ def test_an_invalid_ca_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
 def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
     """Requests that have no response yet when Ctrl-C is pressed are printed.
 
-    An example is a LeaveGroup, for whose response sarama-cluster does not wait.
+    sarama-cluster, for example, does not wait for the response to its LeaveGroup.
     """
     request = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
     with socket.create_server(("127.0.0.1", 0)) as cluster:
