@@ -82,12 +82,13 @@ def loss(
     seed: int = 7,
     world: World | None = None,
 ) -> Loss:
-    """Run one client as the only member of a group whose topic grows by two partitions, from two to four.
+    """Run one client as the only member of a group whose topic grows by two partitions.
 
     The topic grows `grow_at_ms` after the member's start. From then on `rate` records per second are written
     into each new partition, for `after_ms` or for about two refresh intervals. Afterwards the member reads
-    for `settle_ms`. The run uses `world`, which has only the topic t, or a new world. Raises ConfigError for
-    more than `MOST_RECORDS` records, and if the topic would grow before the member has its partitions.
+    for `settle_ms`. The run uses `world`, which has only the topic t, or a new world in which t has two
+    partitions. Raises ConfigError for more than `MOST_RECORDS` records, and if the topic would grow before
+    the member has its partitions.
     """
     after_ms = after_ms or max(13_000, 2 * refresh_ms + 3_000)
     most = MOST_RECORDS * 1000 // (2 * after_ms)

@@ -203,7 +203,7 @@ class Parameters:
                 raise ConfigError(name, value, f"allowed: {', '.join(row.choices)}")
 
     def changed(self) -> dict[str, object]:
-        """Return the parameters that do not have the document's value, without the seed."""
+        """Map the name of each parameter that is set, except the seed, to its value."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "seed"}
         return {name: value for name, value in values.items() if value is not None}
 

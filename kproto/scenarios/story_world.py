@@ -18,7 +18,7 @@ from ..testing.world import Client, World
 from .parameters import PARAMETERS, Parameters
 
 _JAVA_ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
-# Maps each modelled client to its assignors. sarama-cluster ignores configured assignors, and has only range.
+# Maps each modelled client to its assignors. sarama-cluster ignores configured assignors and uses range.
 _ASSIGNORS: Final[Mapping[str, tuple[str, ...]]] = {
     "java": _JAVA_ASSIGNORS,
     "java-2.6": _JAVA_ASSIGNORS,
@@ -44,7 +44,7 @@ def assignors_of(client: str) -> tuple[str, ...]:
 
 
 class StoryWorld(World):
-    """A world that applies `parameters`. The number of partitions is that of the first topic.
+    """A world that applies `parameters`. The parameter `partitions` replaces the count of the first topic.
 
     `members` is the number of members that the scenario starts by name, or None if no other member may join.
     If the parameter `members` is larger, the additional members join with the first member and have its
