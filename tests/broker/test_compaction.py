@@ -328,7 +328,7 @@ CLEANINGS = st.lists(st.integers(0, 8), max_size=3)
 def test_compaction_does_not_change_the_table_of_a_reader(
     written: list[list[Pair]], cleanings: list[int]
 ) -> None:
-    """Compaction keeps the offset of every remaining record, and the order of offsets."""
+    """A reader of a compacted log gets the last value of each key. Remaining records keep their offsets."""
     check_table(written, cleanings)
 
 

@@ -221,7 +221,10 @@ def _partitions(fetch: RecordedRequest) -> list[int]:
 
 
 def test_a_partition_with_a_blocked_handler_is_not_fetched(place: Place) -> None:
-    """S3-9 and S3-12, with a version before fetch sessions (V1_1_0_0): each Fetch lists all partitions."""
+    """S3-9, S3-12: no Fetch contains the partition of a blocked handler.
+
+    With Config.Version 1.0.0 sarama has no fetch sessions, so each Fetch lists all fetched partitions.
+    """
     story: Any = find("S3-12").run().results
 
     def stands(release: str) -> tuple[list[int], list[int], list[int]]:

@@ -66,7 +66,7 @@ def partitions_of(recorded: RecordedRequest) -> list[int]:
 def test_consume_returns_the_network_error_and_the_next_call_joins(
     place: Place, story: str, api: str
 ) -> None:
-    """newSession neither retries nor backs off if a request gets no response."""
+    """Consume returns the error at once: newSession does not retry a request that gets no response."""
 
     def breaks(release: str, version: str) -> tuple[list[str], list[str], str]:
         topic = f"breaks-{next(RUNS)}"
@@ -97,7 +97,10 @@ PROCESSING_MS = 1_000
 
 
 def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Place) -> None:
-    """S3-10, with a version before fetch sessions (V1_1_0_0): each Fetch lists all partitions."""
+    """S3-10: the next Fetch waits until a claim has received its records. A broken Fetch is retried.
+
+    With Config.Version 1.0.0 sarama has no fetch sessions, so each Fetch lists all fetched partitions.
+    """
     story = results("S3-10")
 
     def fetches(release: str) -> list[str]:
@@ -296,7 +299,7 @@ def test_the_group_stops_fetching_while_a_members_handlers_return(place: Place) 
 
 
 def test_close_leaves_and_the_other_member_gets_all_partitions(place: Place) -> None:
-    """S3-22: without LeaveGroup the member's session would last two more minutes."""
+    """S3-22: Close sends LeaveGroup. Without it the member's session would last two more minutes."""
 
     def leaves(release: str) -> tuple[set[str], int, str]:
         topic = f"leaves-{next(RUNS)}"
@@ -329,7 +332,7 @@ def test_close_leaves_and_the_other_member_gets_all_partitions(place: Place) -> 
 
 
 def test_kafkas_tools_show_a_sarama_group_as_in_the_story(place: Place, kafka_jars: str) -> None:
-    """S3-24: create three partitions, produce lines, and compare the lag in the output of --describe."""
+    """S3-24: Kafka's tools create topics, write records, and show the lag of a group of sarama's members."""
     run = next(RUNS)
     topic, other_topic, group = f"test3-{run}", f"test-{run}", f"g1-{run}"
     server = ("--bootstrap-server", place.bootstrap)

@@ -207,7 +207,7 @@ def test_go_clients_write_and_read(place: str, files: Certificates, library: str
 def test_a_group_of_all_clients_misses_no_record_while_sessions_expire(
     files: Certificates, tmp_path: Path
 ) -> None:
-    """Authenticate seven clients by three mechanisms. Other tests cover re-authentication."""
+    """Seven clients with three mechanisms form one group. Other tests cover re-authentication."""
     for client in ("confluent_kafka", "kafka", "aiokafka"):
         pytest.importorskip(client)
     session_ms = 6_000

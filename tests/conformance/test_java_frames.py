@@ -139,7 +139,7 @@ def test_a_subscription_round_trips_through_kafka(
 def test_kafka_reads_an_assignment_as_we_do(
     bridge: Bridge, assigned: list[TopicPartition], user_data: bytes | None, version: int
 ) -> None:
-    """Kafka writes the topics in the order of a hash map, so only the order may differ."""
+    """Kafka decodes and encodes the assignment. Only the order of its topics, a hash map's, may differ."""
     data = Assignment(partitions=tuple(assigned), user_data=user_data).encode(version)
     theirs = bridge.assignment(data, version)
     assert len(theirs) == len(data)
@@ -191,7 +191,7 @@ def test_transaction_markers_of_kafka_are_read(bridge: Bridge, kind: str, number
 
 @pytest.mark.parametrize("api_key", sorted(index.API_NAMES))
 def test_a_client_is_throttled_by_the_same_responses_as_javas(bridge: Bridge, api_key: int) -> None:
-    """Clients pause for the throttle time (KIP-219). Versions that Kafka 4 removed are skipped."""
+    """kproto's client pauses for the throttle time of the same response versions as Java's (KIP-219)."""
     judged = 0
     for version in every_version(index.request_class(api_key)):
         try:
