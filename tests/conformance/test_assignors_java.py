@@ -186,8 +186,8 @@ def test_sticky_plans_equal_javas_with_equal_topics_and_are_never_worse(
 @examples
 @given(question=assignor_inputs(is_consistent=True))
 def test_plans_of_a_second_round_equal_javas(java: Java, name: str, question: Question) -> None:
-    """Members with the partitions of a first assignment get a second one, after a topic has got more partitions
-    and a member has left.
+    """Members that own the partitions of a first assignment get a second one, after a topic has got more
+    partitions and a member has left.
     """
     topics, members, _ = question
     plan = ours(name, spoken(name, question))
