@@ -11,7 +11,7 @@ and auto commit without a group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -139,13 +139,14 @@ def _checked(table: Mapping[str, Option], config: Mapping[str, Any], client: str
     return values
 
 
-def unknown_option(name: str, value: Any, client: str, names: Iterable[str]) -> ConfigError:
+def unknown_option(name: str, value: Any, client: str, names: Collection[str]) -> ConfigError:
     """Return the error for an unknown option. It suggests the option that the user may have meant.
 
     `client` is "a consumer", "a producer" or "an admin client", and `names` are the options that it has.
     """
     plain = name.replace(".", "_")
-    hint = option_hint(name, client)
+    # An option of this client that is written as in a properties file.
+    hint = f"use {plain}" if plain in names else option_hint(name, client)
     for kind, table in (("a consumer", CONSUMER), ("a producer", PRODUCER)):
         if hint is None and kind != client and plain in table:
             hint = f"it is an option of {kind}"

@@ -28,7 +28,9 @@ from kproto.records import codecs
     ("options", "message"),
     [
         ({"group_idd": "g"}, "did you mean group_id"),
-        ({"group.id": "g"}, "did you mean group_id"),
+        ({"group.id": "g"}, "no such option; use group_id$"),
+        # A producer has an option of this name, too.
+        ({"client.id": "me"}, "no such option; use client_id$"),
         ({"compression_type": "gzip"}, "it is an option of a producer"),
         ({"group_name": "g"}, "known are "),
         ({"group_id": ""}, "not empty"),
@@ -356,5 +358,7 @@ def test_the_error_for_an_unknown_option_of_an_admin_client_names_its_own_option
         Admin("localhost:1", request_timeout=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="known are client_id, dialer, enable_metrics_push"):
         Admin("localhost:1", colour="red")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"no such option; use client_id$"):
+        Admin("localhost:1", **{"client.id": "me"})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="it is an option of a producer"):
         Admin("localhost:1", acks="all")  # type: ignore[arg-type]
