@@ -443,9 +443,18 @@ def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: An
 
 
 def _decimals(lanes: Lanes, at: Ints, start: Ints, stop: Ints, target: Any, place: str) -> Column:
-    """Convert big-endian numbers of up to 16 bytes to Arrow's little-endian decimals."""
+    """Convert big-endian numbers to Arrow's little-endian decimals of 16 bytes.
+
+    As Java's BigInteger requires, a number has at least one byte. It may begin with bytes that repeat its
+    sign.
+    """
     size = stop - start
-    lanes.fail(at, size > 16, f"{place} has more than 38 digits")
+    lanes.fail(at, size == 0, f"{place} is a decimal without bytes")
+    wrong = size > 16
+    for row in np.flatnonzero(wrong).tolist():
+        number = lanes.data[start[row] : stop[row]].tobytes()
+        wrong[row] = abs(int.from_bytes(number, "big", signed=True)) >= 10**38
+    lanes.fail(at, wrong, f"{place} has more than 38 digits")
     size = np.minimum(size, 16)
     sign = np.where((size > 0) & (lanes.data[start] > 127), 255, 0).astype(np.uint8)
     numbers = np.repeat(sign[:, None], 16, axis=1)

@@ -297,6 +297,31 @@ def test_random_avro_is_read_as_fastavro_wrote_it() -> None:
         random_avro.check(random.Random(seed))
 
 
+def test_avro_decimals_are_read_in_as_many_bytes_as_java_accepts() -> None:
+    # A number may begin with bytes that repeat its sign. Spark's from_avro reads and rejects the same values.
+    numbers = [
+        (-12345).to_bytes(17, signed=True),
+        (12345).to_bytes(40),
+        (10**37).to_bytes(17),
+        (1 << 130).to_bytes(17),
+        b"",
+    ]
+    cost = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+    schema = json.dumps({"type": "record", "name": "F", "fields": [{"name": "cost", "type": cost}]})
+    written = [bytes([2 * len(number)]) + number for number in numbers]
+    kind = StructType().add("cost", DecimalType(38, 2))
+    rows = decoded(written, kind, {"value.format": "avro", "value.schema": schema, **NULL})
+    assert [row and str(row["cost"]) for row in values(rows)] == [
+        "-123.45",
+        "123.45",
+        f"{10**35}.00",
+        None,
+        None,
+    ]
+    reasons = [row["_error"] for row in rows[3:]]
+    assert reasons == ["value: cost has more than 38 digits", "value: cost is a decimal without bytes"]
+
+
 def test_only_the_selected_avro_fields_are_read() -> None:
     schema = json.dumps({**OLD, "fields": [{"name": "a", "type": "int"}, *OLD["fields"]]})
     kind = StructType().add("id", IntegerType())
