@@ -38,10 +38,10 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# The methods that may be called while another thread or task is inside a method of the client. That other
-# method then raises IllegalState. In the child of a fork these methods do nothing and raise nothing, because
+# The method that may be called while another thread or task is inside a method of the client. That other
+# method then raises IllegalState. In the child of a fork this method does nothing and raises nothing, because
 # the client belongs to the parent.
-CLOSING_CALLS: Final = ("close", "leave_block")
+CLOSE: Final = "close"
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 

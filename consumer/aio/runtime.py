@@ -23,7 +23,7 @@ from ..clock import now
 from ..engine import events as ev
 from ..engine.network.transport import NetworkAction, NetworkEvent
 from ..logs import log
-from ..runtime import CLOSING_CALLS, NO_CLAIM, Driver, Runtime
+from ..runtime import CLOSE, NO_CLAIM, Driver, Runtime
 from .streams import Streams
 from .waiters import TaskWaiters, current_task
 
@@ -178,7 +178,7 @@ class AsyncRuntime(Runtime):
     # ---- checks whether a call is allowed
 
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
-        if self.forked and method in CLOSING_CALLS:
+        if self.forked and method == CLOSE:
             return NO_CLAIM
         self.check_process()
         try:
@@ -199,7 +199,7 @@ class AsyncRuntime(Runtime):
         if not serves:
             return NO_CLAIM
         if self._serving is not None:
-            if method in CLOSING_CALLS:
+            if method == CLOSE:
                 return NO_CLAIM
             raise IllegalState(
                 f"another task is inside {self._serving[1]}() of this {self.driver.kind}; one task at "

@@ -25,7 +25,7 @@ from ..clock import now
 from ..engine import events as ev
 from ..engine.network.transport import NetworkAction, NetworkEvent
 from ..logs import log
-from ..runtime import CLOSING_CALLS, NO_CLAIM, Driver, Runtime
+from ..runtime import CLOSE, NO_CLAIM, Driver, Runtime
 from .signals import EVERY, Held, look
 from .socket_owner import SocketOwner
 from .sockets import Sockets
@@ -298,7 +298,7 @@ class BlockingRuntime(Runtime):
     # ---- checks whether a call is allowed
 
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
-        if self.forked and method in CLOSING_CALLS:
+        if self.forked and method == CLOSE:
             return NO_CLAIM
         if self.forked:
             self.check_process()
@@ -318,7 +318,7 @@ class BlockingRuntime(Runtime):
         if self._running_callbacks and self.check_callback(method, serves=serves):
             return NO_CLAIM
         if not self._claim.acquire(method):
-            if method in CLOSING_CALLS:
+            if method == CLOSE:
                 return NO_CLAIM
             raise IllegalState(
                 f"another thread is inside {self._claim.method}() of this {self.driver.kind}; one thread "

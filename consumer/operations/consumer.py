@@ -337,18 +337,18 @@ class ConsumerOperations(PollOperations):
 
         If the block has raised an error, the records that were being processed are not committed.
         """
-        with self.runtime.call("leave_block", serves=True):
-            try:
+        try:
+            with self.runtime.call("close", serves=True):
                 processed = error is None and self.runtime.is_callers()
                 await self._close(True, CLOSE_TIMEOUT, processed=processed)
-            except KprotoError as close_error:
-                if error is None:
-                    raise
-                log_close_error(self.runtime, error, close_error)
-            except Exception:
-                if error is None:
-                    raise
-                log.exception("the consumer %r was closed with an error", self.options.client_id)
+        except KprotoError as close_error:
+            if error is None:
+                raise
+            log_close_error(self.runtime, error, close_error)
+        except Exception:
+            if error is None:
+                raise
+            log.exception("the consumer %r was closed with an error", self.options.client_id)
 
     async def _close(self, leave: bool, timeout: float, *, processed: bool) -> None:
         runtime = self.runtime

@@ -535,6 +535,24 @@ def test_another_event_loop_is_rejected(broker: str) -> None:
     consumer.kill()
 
 
+def test_a_block_without_an_event_loop_raises_what_the_first_call_in_it_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Coroutines that no loop of asyncio runs, as under trio.
+    consumer = AsyncConsumer("127.0.0.1:1")
+
+    async def use() -> None:
+        async with consumer:
+            await consumer.poll()
+
+    with pytest.raises(IllegalState, match=r"^poll\(\) needs a running event loop of asyncio"):
+        use().send(None)
+    with pytest.raises(IllegalState, match=r"^close\(\) needs a running event loop of asyncio"):
+        consumer.__aexit__(None, None, None).send(None)
+    assert "was closed with an error: close() needs a running event loop" in caplog.text
+    consumer.kill()
+
+
 # ---- interrupts
 
 
