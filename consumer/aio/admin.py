@@ -131,7 +131,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
         `node` is a node id, "controller", ("leader", topic, partition), a coordinator, or None, which means
         any broker. A coordinator is ("group", group_id), ("transaction", transactional_id) or ("share",
-        "GROUP:TOPIC_ID:PARTITION").
+        "GROUP:TOPIC_ID:PARTITION"), with TOPIC_ID in Base64 as Kafka's tools print it.
 
         Error codes in the response are not raised: the caller checks them. Raises ConnectionFailed,
         RequestTimedOut and UnsupportedVersion. Raises BrokerError if the coordinator or leader cannot be
