@@ -10,8 +10,9 @@ import pytest
 
 from consumer import Admin, AsyncConsumerGroup, ConsumerRecord
 from kproto.broker.server import Server
-from kproto.errors import ConfigError, IllegalState, RequestTimedOut
+from kproto.errors import ConfigError, IllegalState, NotAuthorized, RequestTimedOut
 from kproto.group.subscription import TopicPartition
+from tests.broker.stage import classic_coordinator
 from tests.consumer.sarama.stage import (
     FAST,
     T0,
@@ -21,6 +22,7 @@ from tests.consumer.sarama.stage import (
     four_partitions,
 )
 
+T1 = TopicPartition("t", 1)
 COOPERATIVE: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
 
 
@@ -133,6 +135,55 @@ def test_methods_of_a_handler_may_be_coroutines(server: Server) -> None:
         handler = Coroutines()
         await group.consume("t", handler)
         assert handler.calls == [("setup", None), ("cleanup", None)]
+
+    fill(server, 1)
+    with_group(server, work)
+
+
+def test_an_error_that_prevents_joining_is_raised(server: Server) -> None:
+    async def work(group: AsyncConsumerGroup) -> None:
+        handler = FirstRecordCoroutine()
+        server.fail("JoinGroup", "GROUP_AUTHORIZATION_FAILED", 1)
+        with pytest.raises(NotAuthorized, match="JoinGroup"):
+            await group.consume("t", handler)
+        assert handler.calls == []
+        await group.consume("t", handler)
+        assert [record.offset for record in handler.records] == [0]
+
+    fill(server, 1)
+    with_group(server, work)
+
+
+def test_a_claim_without_a_position_ends_the_session(server: Server) -> None:
+    async def work(group: AsyncConsumerGroup) -> None:
+        async def position(partition: TopicPartition) -> int:
+            if partition == T0:
+                raise failure
+            return await known_position(partition)
+
+        failure = RequestTimedOut("ListOffsets", 10, "no answer")
+        known_position = group.consumer.position
+        group.consumer.position = position  # type: ignore[method-assign, assignment]
+        handler = AsyncRecordingHandler()
+        await group.consume("t", handler)
+        assert sorted(detail for kind, detail in handler.calls if kind == "over") == [1, 2, 3]
+        assert list(group.error_channel.items) == [failure]
+        group.consumer.position = known_position  # type: ignore[method-assign]
+        handler = FirstRecordCoroutine()
+        await group.consume("t", handler)
+        assert [record.offset for record in handler.records] == [0]
+
+    fill(server, 1)
+    with_group(server, work)
+
+
+def test_close_leaves_the_group_at_once(server: Server) -> None:
+    async def work(group: AsyncConsumerGroup) -> None:
+        await group.consume("t", FirstRecordCoroutine())
+        groups = classic_coordinator(server.broker.cluster).groups
+        assert len(groups["g"].members) == 1
+        await group.close()
+        assert not groups["g"].members
 
     fill(server, 1)
     with_group(server, work)
@@ -372,3 +423,55 @@ def test_a_pause_or_resume_between_two_sessions_affects_the_next_one(server: Ser
 
     fill(server, 2)
     with_group(server, work, **COOPERATIVE)
+
+
+# ---- assignments
+
+
+def without_broker(work: Callable[[AsyncConsumerGroup], Coroutine[Any, Any, None]]) -> None:
+    """Call `work` with a group that has no broker."""
+
+    async def main() -> None:
+        group = AsyncConsumerGroup("localhost:1", group_id="g")
+        try:
+            await work(group)
+        finally:
+            await group.close(0)
+
+    asyncio.run(main())
+
+
+def test_a_session_that_loses_its_partitions_before_it_begins_is_dropped() -> None:
+    async def work(group: AsyncConsumerGroup) -> None:
+        await group.on_assigned([T0, T1])
+        first = group._next_session
+        assert first is not None
+        assert first.claims == {"t": [0, 1]}
+        await group.on_removed([T1], commit=True)
+        assert group._next_session is first
+        assert first.claims == {"t": [0]}
+        assert not first.done.is_set()
+        await group.on_removed([T0], commit=False)
+        assert group._next_session is None
+        assert first.done.is_set()
+        await group.on_assigned([T1])
+        second = group._next_session
+        assert second is not None
+        assert second is not first
+        assert second.claims == {"t": [1]}
+        assert not second.done.is_set()
+
+    without_broker(work)
+
+
+def test_partitions_of_one_assignment_are_in_one_session() -> None:
+    async def work(group: AsyncConsumerGroup) -> None:
+        await group.on_assigned([T1])
+        session = group._next_session
+        await group.on_assigned([T0])
+        assert session is not None
+        assert session is group._next_session
+        assert session.claims == {"t": [0, 1]}
+        assert group._assigned == {T0, T1}
+
+    without_broker(work)

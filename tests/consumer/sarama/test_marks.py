@@ -66,3 +66,38 @@ def test_only_the_requested_partitions_are_committed() -> None:
     assert marks.uncommitted({B}) == {B: (1, "")}
     marks.remove([B])
     assert marks.uncommitted(None) == {A: (1, "")}
+
+
+def test_a_commit_of_removed_marks_is_ignored() -> None:
+    """A partition may be revoked while a commit of its mark is in flight."""
+    marks = Marks()
+    for place in (A, B):
+        marks.mark(place, 0, 5, "", reset=False)
+    sent = marks.uncommitted(None)
+    marks.remove([A, TopicPartition("t", 2)])
+    marks.on_committed(sent)
+    assert (marks.offset(A), marks.committed_offset(A)) == (None, None)
+    assert (marks.committed_offset(B), marks.uncommitted(None)) == (5, {})
+
+
+def test_a_later_mark_keeps_the_committed_offset_until_the_next_commit() -> None:
+    marks = Marks()
+    marks.mark(A, 0, 5, "five", reset=False)
+    assert (marks.committed_offset(A), marks.uncommitted([A])) == (None, {A: (5, "five")})
+    marks.on_committed(marks.uncommitted(None))
+    marks.mark(A, 0, 6, "six", reset=False)
+    assert (marks.offset(A), marks.committed_offset(A)) == (6, 5)
+    assert marks.uncommitted(None) == {A: (6, "six")}
+
+
+def test_a_mark_in_setup_is_verified_once() -> None:
+    """A verified mark is not compared with a later committed offset, and neither is a mark of a claim."""
+    marks = Marks()
+    marks.mark(A, None, 3, "", reset=False)
+    marks.mark(B, 0, 3, "", reset=False)
+    committed = CommittedOffset(offset=9, metadata="", leader_epoch=None)
+    marks.verify({A: None, B: committed, TopicPartition("t", 2): committed})
+    marks.verify({A: committed})
+    assert (marks.offset(A), marks.offset(B)) == (3, 3)
+    marks.mark(A, 0, 4, "", reset=False)
+    assert marks.unverified() == set()

@@ -250,6 +250,15 @@ def test_input_times_out_with_a_hint_if_successes_are_not_read(
         producer.input(message())
 
 
+def test_waiting_readers_receive_each_result_at_once(server: Server) -> None:
+    """A reader that waits receives a result before the producer is closed."""
+    with QueueProducer(server.bootstrap, return_successes=True, linger_ms=50) as producer:
+        producer.input(message(metadata=1))
+        assert next(producer.successes()).metadata == 1
+        producer.input(lost := message(value=TOO_LARGE))
+        assert next(producer.errors()).message is lost
+
+
 # ---- asyncio
 
 

@@ -152,3 +152,26 @@ def test_the_high_water_mark_before_the_first_fetch_is_the_initial_one() -> None
         assert (queue.topic, queue.partition, queue.topic_partition) == ("t", 0, T0)
 
     with_queue(work)
+
+
+def test_records_of_a_partition_that_may_be_lost_are_withheld() -> None:
+    """A reader waits while another member may own the partition, until the next poll reports what is true."""
+
+    async def work(client: AsyncConsumer, queue: RecordQueue) -> None:
+        lost = True
+        client.assignment_lost = lambda: lost  # type: ignore[method-assign]
+        queue.put(records(2))
+        reading = asyncio.ensure_future(queue.take_all())
+        await asyncio.wait([reading], timeout=0.02)
+        assert (reading.done(), queue.may_be_lost()) == (False, True)
+        lost = False
+        assert len(await asyncio.wait_for(reading, 5)) == 2
+        lost = True
+        queue.put(records(2, 2))
+        reading = asyncio.ensure_future(queue.take_all())
+        await asyncio.sleep(0)
+        queue.end()
+        assert await asyncio.wait_for(reading, 5) == []
+        assert not queue.may_be_lost()
+
+    with_queue(work)
