@@ -110,7 +110,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Exclude modules and test items from garbage collection, and collect garbage less often.
 
     Modules and test items live as long as the process, and a full collection of them takes about 0.5 s.
@@ -119,12 +119,41 @@ def pytest_collection() -> Generator[None, object, object]:
     """
     gc.disable()
     try:
+        _import_own_share(session)
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.set_threshold(5_000, 10, 50)
         gc.enable()
+
+
+def _import_own_share(session: pytest.Session) -> None:
+    """Import in each worker of pytest-xdist another part of the test modules first.
+
+    The first import of a test module compiles it with pytest's assertions, which takes 10 s of CPU for all of
+    them. Workers that import them in the same order, at the same time, all compile each of them.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    ignored = [Path(path) for path in session.config.getoption("ignore") or ()]
+    ignored += [] if _ASKED else [CONFORMANCE]
+    arguments = [Path(argument.partition("::")[0]).absolute() for argument in session.config.args]
+    paths = [
+        path
+        for argument in arguments
+        for path in (sorted(argument.rglob("test_*.py")) if argument.is_dir() else [argument])
+        if not any(path.is_relative_to(folder.absolute()) for folder in ignored)
+    ]
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in paths[len(paths) * number // count : len(paths) * (number + 1) // count]:
+        try:
+            _ = pytest.Module.from_parent(session, path=path).obj
+        except (Exception, pytest.skip.Exception):
+            # The collection imports the module again, and reports the error or the missing package.
+            for name, module in list(sys.modules.items()):
+                if getattr(module, "__file__", None) == str(path):
+                    del sys.modules[name]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -138,6 +167,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (deselected if excluded_marks else selected).append(item)
     config.hook.pytest_deselected(items=deselected)
     items[:] = selected
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Leave little to the end of pytest, which collects garbage five times for errors in finalizers."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -86,7 +86,8 @@ def test_a_missing_package_is_a_failure_where_all_are_required(
     for name, source in CASES.items():
         (tmp_path / name).write_text(source)
     order = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", str(tmp_path)]
-    order += ["--continue-on-collection-errors", *(["-p", "xdist", "-n", workers] if workers != "0" else [])]
+    order += ["--import-mode=importlib", "--continue-on-collection-errors"]
+    order += ["-p", "xdist", "-n", workers] if workers != "0" else []
     environment = {**os.environ, "KPROTO_JUDGES": judges, "PYTHONPATH": str(ROOT)}
     # The start of each process takes half of the CPU without the other plugins of this environment.
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
