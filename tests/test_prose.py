@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("kproto", "consumer", "tests", "docs")
 PAGES = ("README.md", "CONTRIBUTING.md")
@@ -104,7 +106,11 @@ RIDDLES = {
     "inside",
     "whole",
 }
-VAGUE_WORD = re.compile(rf"(?<![.\w])(?:{'|'.join(sorted(VAGUE))})(?!\w)")
+# A vague word that the code may assign or take as a parameter: `one = `, `one, two = `, `one: int`,
+# `one += `, `for one in `, `(one)`.
+VAGUE_ASSIGNMENT = re.compile(
+    rf"(?<![.\w])(?:{'|'.join(sorted(VAGUE))})\s*(?:[\],:)]|=(?!=)|[-+*/%@&|^<>]{{1,2}}=|in\b)"
+)
 # A string without its prefix, or a comment.
 STRING_OR_COMMENT = re.compile(
     r'''("""(?:[^"\\]|\\.|""?(?!"))*"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#[^\n]*)''', re.S
@@ -146,11 +152,15 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def scan(path: str) -> Scan:
-    """Return the docstrings and comments of a file, and its names if a vague word occurs in its code."""
+    """Return the texts of a file. For a module, return also its names if its code may assign a vague word."""
     source = files()[path]
     if path.endswith(".md"):
         text = re.sub(r"```.*?```|^    .*$|`[^`]*`", " ", source, flags=re.S | re.M)
         return Scan([" ".join(paragraph.split()) for paragraph in text.split("\n\n")], [])
+    return scan_source(source)
+
+
+def scan_source(source: str) -> Scan:
     parts = STRING_OR_COMMENT.split(source)  # Alternately code, and a string or comment.
     code: list[str] = parts[::2]
     texts: list[str] = []
@@ -161,8 +171,8 @@ def scan(path: str) -> Scan:
             code.append(part)
         elif part.startswith('"""') and before.rpartition("\n")[2].strip() in ("", "r"):
             texts.append(" ".join(part[3:-3].split()))
-    has_vague_word = any(map(VAGUE_WORD.search, code))
-    return Scan(texts, assigned_names(source) if has_vague_word else [])
+    may_assign_one = any(map(VAGUE_ASSIGNMENT.search, code))
+    return Scan(texts, assigned_names(source) if may_assign_one else [])
 
 
 def assigned_names(source: str) -> list[str]:
@@ -209,6 +219,31 @@ def test_modules_are_nouns_of_the_field() -> None:
 def test_a_mark_is_counted() -> None:
     assert marks("The member leaves, and commits first.") == 0
     assert marks("Who leaves is told anew, at once.") == 4
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "one = 1",
+        "one: int = 1",
+        "one, two = pair",
+        "[two, one] = pair",
+        "(two, one) = pair",
+        "one += 1",
+        "one //= 2",
+        "one >>= 2",
+        "for one in range(2): pass",
+        "with open(path) as one: pass",
+        "with (open(path) as one): pass",
+        "if (one := 1): pass",
+        "def f(one): pass",
+        "def f(one=2, *two): pass",
+        "f = lambda one: one",
+        "f'{[one for one in range(2)]}'",
+    ],
+)
+def test_each_form_of_an_assignment_to_a_vague_name_is_found(code: str) -> None:
+    assert "one" in scan_source(code).names
 
 
 def test_a_riddle_is_found() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,35 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def parsed(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text())
+
+
+# A docstring, a comment, or a string: group 1 has its content. Names are quoted by ", as ruff formats them.
+# Parsing every module takes seconds.
+STRING_OR_COMMENT = re.compile(
+    r'"""(?:[^"\\]|\\.|""?(?!"))*"""|\#[^\n]*|"((?:[^"\\\n]|\\.)*)"|\'(?:[^\'\\\n]|\\.)*\'', re.S
+)
+IMPORT = re.compile(r"(?m)^[ \t]*(?:from [\w.]+ )?import (?:\([^)]*\)|[^\n]*)")
+ATTRIBUTE = re.compile(r"\.([A-Za-z_]\w*)")
+
+
+class Names(NamedTuple):
+    """The names of the attributes in a source, and its strings. Formatted strings are not searched."""
+
+    attributes: frozenset[str]
+    strings: frozenset[str]
+
+
+def names_in(source: str) -> Names:
+    code = IMPORT.sub("", STRING_OR_COMMENT.sub("", source))
+    return Names(frozenset(ATTRIBUTE.findall(code)), frozenset(STRING_OR_COMMENT.findall(source)))
+
+
+def test_attributes_and_strings_of_a_source_are_found() -> None:
+    source = '''"""A docstring names x.docstring."""
+from kproto.imported import name
+x.attribute = f(y.other) if options["string"] else 'say "x.y"'  # A comment on x.comment.
+'''
+    assert names_in(source) == ({"attribute", "other"}, {"string", ""})
 
 
 # -- modules of a folder
@@ -62,15 +92,7 @@ REGISTRIES = (
 
 def defines(path: Path, name: str) -> bool:
     """Return whether a module defines a function or a variable of this name."""
-    for node in ast.parse(path.read_text()).body:
-        match node:
-            case ast.FunctionDef(name=defined) | ast.AnnAssign(target=ast.Name(id=defined)):
-                if defined == name:
-                    return True
-            case ast.Assign(targets=targets):
-                if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                    return True
-    return False
+    return re.search(rf"(?m)^(?:def {name}\(|{name} ?[:=])", path.read_text()) is not None
 
 
 def entries(registry: Registry) -> Iterator[Path]:
@@ -101,15 +123,15 @@ READERS = ("broker", "group", "transactions", "cli")
 @cache
 def names_read() -> frozenset[str]:
     """Return all attribute names and string constants in the modules that may read settings."""
-    nodes = [
-        node
-        for folder in READERS
-        for path in (ROOT / "kproto" / folder).rglob("*.py")
-        if path.relative_to(ROOT).as_posix() not in (*SETTINGS_CLASSES.values(), TOPIC_CONFIGS_FILE)
-        for node in ast.walk(ast.parse(path.read_text()))
-    ]
-    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    return frozenset(attributes | {str(node.value) for node in nodes if isinstance(node, ast.Constant)})
+    return frozenset().union(
+        *(
+            names
+            for folder in READERS
+            for path in (ROOT / "kproto" / folder).rglob("*.py")
+            if path.relative_to(ROOT).as_posix() not in (*SETTINGS_CLASSES.values(), TOPIC_CONFIGS_FILE)
+            for names in names_in(path.read_text())
+        )
+    )
 
 
 @cache
@@ -176,12 +198,12 @@ DECLARATIONS = ("options.py", "consumer_options.py", "producer_options.py")
 @cache
 def attributes_of_clients() -> frozenset[str]:
     """Return the names of all attributes in the modules of `consumer` that may read options."""
-    return frozenset(
-        node.attr
-        for path in (ROOT / "consumer").rglob("*.py")
-        if path.relative_to(ROOT / "consumer").as_posix() not in DECLARATIONS
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute)
+    return frozenset().union(
+        *(
+            names_in(path.read_text()).attributes
+            for path in (ROOT / "consumer").rglob("*.py")
+            if path.relative_to(ROOT / "consumer").as_posix() not in DECLARATIONS
+        )
     )
 
 
