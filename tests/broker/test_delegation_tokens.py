@@ -1,4 +1,4 @@
-"""Only its owner and renewers may change a delegation token. The shorter of two lifetimes applies."""
+"""Only its owner and renewers may change a delegation token. Configs limit the requested lifetime."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def crash(stage: Stage) -> None:
 def restart(stage: Stage) -> None:
     """A static member restarts within its session timeout.
 
-    The timeout is 60 s, which leaves time for a slow start of the process.
+    The session timeout is 60 s, so that it does not expire while the process starts.
     """
     stage.produce(10)
     a = stage.start_subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)

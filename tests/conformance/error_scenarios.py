@@ -13,7 +13,7 @@ from tests.conformance.java_scenarios import BY_HAND, ask, by_hand, poll_until
 
 
 def commits_with_errors(stage: Stage, *codes: int) -> None:
-    """Answer one commitSync and one commitAsync with each code. commitAsync does not retry."""
+    """Answer one commitSync and one commitAsync with each error code. commitAsync does not retry."""
     a = by_hand(stage)
     # All records are read before the seeks, because the number of offset lookups before a seek depends on
     # timing.
@@ -81,7 +81,8 @@ def commits_after_a_lost_membership(stage: Stage, code: int, **conf: Any) -> Non
         ask(a, "commit-async")
         poll_until(a, "assigned", new_only=True)
         ask(a, f"commit-at {stage.topic}:0:5")
-    # The next poll of a fenced member raises, and kproto's consumer runs the callback first.
+    # A fenced member does not poll again. That poll would raise, and kproto's consumer, unlike Java's, would
+    # first call the rebalance callback.
     a.close()
 
 

@@ -95,7 +95,7 @@ class Bridge:
         return bytes.fromhex(self._ask(marker=kind, epoch=epoch)["hex"])
 
     def error_codes(self) -> list[tuple[int, str, bool, bool]]:
-        """Return (code, name, is retriable, needs fresh metadata) of every error."""
+        """Return the code and name of each error, and whether it is retriable and invalidates metadata."""
         return [
             cast("tuple[int, str, bool, bool]", tuple(error)) for error in self._ask(errors=True)["errors"]
         ]

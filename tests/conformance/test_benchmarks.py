@@ -23,7 +23,7 @@ CASES = {
     "experiments.message_bases": "--rounds 1",
     "experiments.record_batches": "--rounds 1",
     "experiments.spark_latency": "--runs 1",
-    # Only the help of this benchmark is tested, because it reads gigabytes from a Kafka that an option names.
+    # Only its help is printed, because this benchmark reads gigabytes from a Kafka that an option names.
     "experiments.spark_scale": "--help",
 }
 

@@ -90,7 +90,7 @@ class BrokerPair:
     def come_to_agree(self, request: Message) -> None:
         """Repeat a request until the responses are equal.
 
-        A real broker gets changes after its controller has responded.
+        A real broker may apply a change only some time after its controller has responded.
         """
         end = time.monotonic() + 20
         kafka, ours = map(comparable, self.answers(request))

@@ -51,8 +51,8 @@ def test_no_record_is_lost_when_brokers_die_and_networks_break(number: int, tmp_
 def test_a_killed_kafka_remembers_only_the_last_batch_of_a_producer(tmp_path: Path) -> None:
     """After kill -9, Kafka remembers only the last batch of a producer.
 
-    It then rejects a retry of an earlier batch, although the log contains this batch. kproto's producer
-    therefore completes earlier batches in flight when a later batch succeeds
+    The restarted broker rejects a retry of an earlier batch, although the log contains this batch. kproto's
+    producer therefore completes earlier batches in flight when a later batch succeeds
     (`ProduceResponses._complete_earlier`). Otherwise it would write the rejected batch again, under new
     sequence numbers.
     """

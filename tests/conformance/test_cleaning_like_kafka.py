@@ -159,7 +159,8 @@ class Side:
             at = got[-1].last_offset + 1
         return {
             "start": start,
-            "end": self.listed(-1)[0],  # Only the offset is compared, because the times of markers differ.
+            # Without the timestamp, because the times of markers differ.
+            "end": self.listed(-1)[0],
             "batches": batch_lines,
             "aborted": sorted({*aborted}),
             **{f"at {when}": self.listed(when)[0] for when in (-3, *times)},

@@ -111,7 +111,10 @@ def librdkafka_options() -> list[str]:
 
 @pytest.fixture(scope="module")
 def names_of_java(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """Return ("option" or "method", kind of client, name) for all names of Java's clients."""
+    """Return a list for each option and method of Java's clients.
+
+    The list is ["option" or "method", kind of client, name].
+    """
     source = Path(__file__).parent / "java" / "ClientNames.java"
     run = [judges.java(), "-cp", kafka_jars, str(source)]
     folder = tmp_path_factory.mktemp("names")

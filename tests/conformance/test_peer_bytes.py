@@ -1,6 +1,6 @@
 """The codecs of two other clients, kio and kafka-python, check kproto's bytes.
 
-Both codecs are generated from Kafka's definitions. kio is written in Rust.
+Both codecs are generated from Kafka's definitions. kio decodes in Rust, and encodes in Python.
 
 kio and kafka-python decode kproto's bytes to the same field names and values, and encode these to the same
 bytes. `DEFECTS` lists their known errors. Each message is changed so that it does not trigger an error of the

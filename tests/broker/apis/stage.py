@@ -92,12 +92,12 @@ CLIENT_INSTANCE = UUID("f1b43bd0-1e96-4a82-a302-60699d74a86c")
 
 
 def subscribe(client: Client, instance_id: UUID = NO_INSTANCE) -> GetTelemetrySubscriptionsResponse:
-    """Return the subscription of a client instance."""
+    """Request the telemetry subscription of a client instance."""
     response = client.ask(GetTelemetrySubscriptionsRequest(client_instance_id=instance_id))
     assert isinstance(response, GetTelemetrySubscriptionsResponse)
     return response
 
 
 def request_metrics(stage: Stage, name: str, configs: dict[str, str]) -> None:
-    """Set the configs of a client metrics resource."""
+    """Set the configs of a client metrics resource, which request metrics from matching clients."""
     stage.broker.cluster.client_metrics.set(name, configs)

@@ -17,7 +17,11 @@ Component = tuple[str, int, str | None]
 
 
 def ask(stage: Stage, *components: Component, strict: bool = False) -> tuple[int, list[str] | None]:
-    """Return the error code, and the names of the entities, each as "type=name"."""
+    """Describe the quotas that match all components.
+
+    Return the error code, and the entities, such as "user=alice client-id=app". After an error the entities
+    are None.
+    """
     wanted = [ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
     response = stage.client().ask(DescribeClientQuotasRequest(components=wanted, strict=strict))
     if response.entries is None:
