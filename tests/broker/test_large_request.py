@@ -39,7 +39,7 @@ def metadata(topics: list[str]) -> MetadataRequest:
 
 
 def begin(client: Client, groups: list[str]) -> None:
-    """Send a DescribeGroups request, of which the broker serves only the first piece yet."""
+    """Send a DescribeGroups request; the broker serves its first piece."""
     client.send_bytes(encode_request(describe(groups), 5, 1, "me"))
 
 

@@ -44,7 +44,7 @@ def registry() -> Iterator[RegistryServer]:
 def send(
     shell: Shell, registry: RegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[str]]:
-    """Run `kproto produce` with lines, and with a schema in a file."""
+    """Return a function that runs `kproto produce` on lines, with a schema from a file."""
 
     def run(words: str, *lines: object, schema: str = "", code: int = 0) -> list[str]:
         text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
@@ -58,7 +58,7 @@ def send(
 
 
 def read(shell: Shell, topic: str) -> bytes:
-    """Return the value of the first record."""
+    """Return the value of a topic's first record."""
     [line, *_] = shell(f"consume {topic} --value-format hex")
     return bytes.fromhex(line)
 

@@ -177,7 +177,7 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
 def unexpected_errors_of_a_rebalance_are_raised(stage: Stage) -> None:
     """One poll raises an error that Java does not expect in a response.
 
-    Java does not expect COORDINATOR_LOAD_IN_PROGRESS for SyncGroup, and ILLEGAL_GENERATION for JoinGroup.
+    Java expects neither COORDINATOR_LOAD_IN_PROGRESS for SyncGroup nor ILLEGAL_GENERATION for JoinGroup.
     """
     stage.inject("A", "SyncGroup", 14)
     a = by_hand(stage)

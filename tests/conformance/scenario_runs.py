@@ -84,8 +84,8 @@ def run_scenario(
 
 
 def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> list[str]:
-    """Remove the names that differ between runs. In the scenario "cooperative", also replace the partition
-    numbers for clients outside of SAME_ONES_MOVE: which partition moves is random.
+    """Remove the names and events that differ between runs. In the scenario "cooperative", also replace
+    the partition numbers for clients outside of SAME_ONES_MOVE: which partition moves is random.
     """
     lot = TOLD_OR_NOT.get((client, scenario))
     kept_lines = [

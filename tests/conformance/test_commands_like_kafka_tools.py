@@ -59,7 +59,7 @@ def authorizing() -> Iterator[Server]:
 
 @pytest.fixture(params=["newest_kafka", "authorizing"], ids=["kafka", "embedded"])
 def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
-    """20 records in the topic `tools`, a group `lively` with a member, and an empty group `idle`."""
+    """A broker with 20 records in the topic `tools`, a group `lively` with a member, and a group `idle`."""
     cluster: Any = request.getfixturevalue(request.param)
     with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
         admin.create_topics({"tools": 2}, configs={"retention.ms": "86400000"})

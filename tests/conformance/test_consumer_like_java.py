@@ -90,8 +90,8 @@ FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
 
 
 def events_of(members: Mapping[str, Mapping[str, list[str]]], scenario: str) -> dict[str, list[list[str]]]:
-    """Return the events. Each error appears once, because how often it is raised depends on the number of
-    polls.
+    """Return each member's events and errors. An error appears once, because the number of polls decides how
+    often it is raised.
     """
     out = {"answer poll-once ok", FORGOTTEN.get(scenario)}
     return {

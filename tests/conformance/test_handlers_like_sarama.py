@@ -22,7 +22,7 @@ T0 = TopicPartition("t", 0)
 
 
 class One:
-    """Read a record of partition 0, mark it, and end the session."""
+    """A handler that reads and marks one record of partition 0, and then ends the session."""
 
     def __init__(self) -> None:
         self.read: list[int] = []

@@ -38,7 +38,7 @@ SILENT = logging.Logger("silent", logging.CRITICAL)
 
 
 def unanswered(kind: str, options: Collection[str]) -> dict[str, str]:
-    """Return the options whose error neither names allowed values nor says what to use instead."""
+    """Map each option that kproto neither has nor knows from other libraries to its error."""
     errors: dict[str, str] = {}
     for option in options:
         with pytest.raises(ConfigError) as caught:

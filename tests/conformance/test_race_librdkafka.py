@@ -59,7 +59,7 @@ SETTLES_MS = 500  # The time from the start of a client to its first request, in
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule. All values except `polls` are milliseconds."""
+    """A schedule of requests. Its times are in milliseconds."""
 
     inside: bool
     session: int

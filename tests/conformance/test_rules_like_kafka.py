@@ -197,7 +197,7 @@ def highest_version(side: Side, request: Message) -> int:
 
 
 def by_version(side: Side, request: Message, highest: int) -> list[tuple[int, Codes]]:
-    """Return bob's responses to the request in each possible version up to `highest`, by version."""
+    """Return (version, bob's response) for each version up to `highest` that can encode the request."""
     key, responses = request.__api_key__, list[tuple[int, Codes]]()
     assert key is not None
     for version in reversed(range(highest + 1)):

@@ -38,7 +38,7 @@ def changes(entity: Entity, **values: float | None) -> AlterClientQuotasRequestE
 def alter(
     stage: Stage, *entries: AlterClientQuotasRequestEntryData, validate_only: bool = False
 ) -> list[str]:
-    """Return the name of the error code for each entity of the response."""
+    """Alter quotas. Return the name of the error code of each entry in the response."""
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
     response = stage.client().ask(request)
     assert isinstance(response, AlterClientQuotasResponse)

@@ -120,7 +120,7 @@ def responses_of(seed: int) -> list[bytes]:
 
 
 def stay_awake(*_: Any) -> None:
-    """Replace `on_read_to_end` by a method that does nothing, so that no partition becomes idle."""
+    """Do nothing: as a replacement of `on_read_to_end`, this function keeps every partition active."""
 
 
 @pytest.mark.parametrize(
