@@ -98,3 +98,48 @@ def test_a_missing_package_is_a_failure_where_all_are_required(
     reports = done.stdout.count("KPROTO_JUDGES=required: add the package")
     assert reports >= len(failed), done.stdout
     assert (reports > 0) == (judges == "required"), done.stdout
+
+
+FIXTURES = """
+import pytest
+
+@pytest.fixture
+def prints():
+    print("printed by a fixture")
+
+@pytest.fixture
+def fails():
+    raise LookupError("no fixture")
+
+@pytest.fixture
+def fails_at_the_end():
+    yield
+    raise LookupError("no end")
+
+@pytest.fixture
+def skips():
+    pytest.skip("no need")
+
+def test_passes(prints): pass
+def test_fails(prints): raise LookupError("no call")
+def test_error(fails): pass
+def test_error_at_the_end(fails_at_the_end): pass
+def test_skipped(skips): pass
+"""
+
+
+@pytest.mark.thorough
+def test_a_worker_reports_faults_of_fixtures_and_what_they_print(tmp_path: Path) -> None:
+    """The reports of fixtures without a fault are left out, unless an option shows them."""
+    pytest.importorskip("xdist")
+    (tmp_path / "test_fixtures.py").write_text(FIXTURES)
+    order = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-rs"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    for words in ([], ["-p", "xdist", "-n", "1"], ["-p", "xdist", "-n", "1", "--durations", "0", "-vv"]):
+        done = subprocess.run(
+            [*order, *words, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert "1 failed, 2 passed, 1 skipped, 2 errors" in done.stdout, done.stdout
+        for text in ("no call", "no fixture", "no end", "no need", "printed by a fixture"):
+            assert text in done.stdout
+        assert ("s setup " in done.stdout) == ("--durations" in words)
