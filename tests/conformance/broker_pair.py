@@ -283,8 +283,8 @@ class Side:
                 field.name: self.comparable(getattr(value, field.name), field.name)
                 for field in type(value).__fields__
             }
-            # Not compared: with unclean elections, Kafka sets this config in the cluster's defaults, so its
-            # config_source differs.
+            # Not compared: with eligible leader replicas (KIP-966), Kafka sets this config as a cluster
+            # default, so its config_source differs.
             if inside.get("name") == "min.insync.replicas":
                 inside["config_source"] = None
             # Not compared: the two brokers create this topic with different numbers of partitions.

@@ -134,8 +134,8 @@ def comparable(value: Any, name: str = "") -> Any:
         inside = {
             field.name: comparable(getattr(value, field.name), field.name) for field in type(value).__fields__
         }
-        # Not compared: with unclean elections, Kafka sets this config in the cluster's defaults, so its
-        # config_source differs.
+        # Not compared: with eligible leader replicas (KIP-966), Kafka sets this config as a cluster default,
+        # so its config_source differs.
         if inside.get("name") == "min.insync.replicas":
             inside["config_source"] = None
         return inside

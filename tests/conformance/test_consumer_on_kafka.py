@@ -477,7 +477,7 @@ def test_a_static_leader_that_rejoins_assigns_added_partitions(
 ) -> None:
     """A static leader that rejoins detects added partitions. Without added partitions it starts no rebalance.
 
-    From JoinGroup v9 on, the response tells the returning member that it is the leader. With v8 it does not.
+    From JoinGroup v9 on, the response names the returning member as the leader (KIP-814). In v8 it does not.
     """
 
     def member(instance_id: str) -> MemberThread:

@@ -43,7 +43,7 @@ MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
 # request describes all configs of a topic.
 CALLS_OF_A_REQUEST = 20_000
 # IncrementalAlterConfigs needs the most calls per byte: 17, with 13,395 equal configs of 7 bytes in one
-# resource. The decoder skips the elements of a nested array four times before it decodes them.
+# resource. The broker skips the elements of a nested array four times before it decodes them.
 CALLS_PER_BYTE = 20
 # The maximum number of calls in one step. If a request can be divided, a step serves one piece of it (at most
 # PIECE elements). Otherwise a step serves the whole request (at most MAX_ELEMENTS elements). A piece of a
