@@ -120,9 +120,10 @@ class BrokerCluster:
         if node in self.nodes:
             self._unregistered.discard(node)
             return True
-        is_registered = node in self._node_ids and node not in self._unregistered
+        if node not in self._node_ids or node in self._unregistered:
+            return False
         self._unregistered.add(node)
-        return is_registered
+        return True
 
     def finalize_transaction_version(self, level: int) -> None:
         """Set the level of the feature transaction.version, which ApiVersions advertises."""

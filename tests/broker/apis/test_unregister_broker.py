@@ -29,6 +29,12 @@ def test_a_stopped_broker_is_unregistered_until_it_runs_again() -> None:
     assert unregister(2) == 0
 
 
+def test_ids_that_were_never_registered_are_not_kept() -> None:
+    two = TwoBrokers()
+    assert {outcome(two, node)[0] for node in range(100, 200)} == {E.BROKER_ID_NOT_REGISTERED}
+    assert two.cluster._unregistered == set()
+
+
 def test_the_error_has_kafkas_message() -> None:
     error = (E.BROKER_ID_NOT_REGISTERED, "Broker ID 77 is not currently registered")
     assert outcome(TwoBrokers(), 77) == error
