@@ -12,11 +12,13 @@ Rules, as in Kafka's ClientMetricsManager:
   UNSUPPORTED_COMPRESSION_TYPE.
 * An instance is removed when its connection closes, or after three push intervals without a request, but not
   before 60 s have passed. At most `MAX_INSTANCES` are kept, and the least recently used one is removed first.
+  Expired instances are removed when another client creates one, whereas Kafka has a timer.
 
 Deviations: the prefixes of a merged subscription are sorted, whereas Kafka uses the order of a HashSet.
 `PushedMetrics` replaces Kafka's ClientTelemetryReceiver. As in Kafka, the broker does not read the payloads:
-they are decoded when a test reads them. The kept payloads are bounded by `MAX_PUSHES` and `MAX_KEPT_BYTES`;
-the oldest ones are removed first.
+they are decoded when a test reads them. The kept payloads are bounded by `MAX_PUSHES`, and together with the
+names of their clients by `MAX_KEPT_BYTES`; the oldest ones are removed first. `MAX_KEPT_BYTES` also bounds
+the names of the instances, which Kafka does not bound.
 """
 
 from __future__ import annotations
@@ -66,6 +68,12 @@ class PushedMetrics(NamedTuple):
     compression: str
     # The payload as the client sent it: compressed MetricsData of OpenTelemetry.
     payload: bytes
+
+    @property
+    def size(self) -> int:
+        """The bytes of the payload, and the characters of the client's names, which the client chooses."""
+        names = (self.client_id, self.client_software_name, self.client_software_version)
+        return len(self.payload) + sum(map(len, names))
 
     @property
     def metrics(self) -> list[MetricPoint]:
@@ -134,6 +142,11 @@ class ClientMetricsInstance:
     is_terminating: bool = False
     last_error: ErrorCode = ErrorCode.NONE
 
+    @property
+    def attribute_size(self) -> int:
+        """The characters of the attributes, most of which the client chooses."""
+        return sum(map(len, self.attributes.values()))
+
     def accepts_get(self, now: int) -> bool:
         """Return whether the client may request its subscription at time `now` (ms).
 
@@ -164,6 +177,8 @@ class ClientMetricsManager:
         self._resources: Final = resources
         # Instance id -> instance; the least recently used one comes first.
         self._instances: Final[OrderedDict[UUID, ClientMetricsInstance]] = OrderedDict()
+        # The characters of the instances' attributes.
+        self._attribute_size = 0
         self._ids_by_connection: Final[dict[int, UUID]] = {}
         self._pushes: Final[deque[PushedMetrics]] = deque()
         self._kept_bytes = 0
@@ -186,11 +201,25 @@ class ClientMetricsManager:
         elif instance.subscription_version < self._resources.version:
             instance = self._created(instance_id, instance.attributes)
         instance.expires_at = now + max(_MIN_EXPIRY_MS, _EXPIRY_INTERVALS * instance.push_interval_ms)
+        self._remove(instance_id)
         self._instances[instance_id] = instance
-        self._instances.move_to_end(instance_id)
-        if len(self._instances) > MAX_INSTANCES:
-            self._instances.popitem(last=False)
+        self._attribute_size += instance.attribute_size
+        self._remove_oldest(now)
         return instance
+
+    def _remove(self, instance_id: UUID) -> None:
+        instance = self._instances.pop(instance_id, None)
+        if instance is not None:
+            self._attribute_size -= instance.attribute_size
+
+    def _remove_oldest(self, now: int) -> None:
+        """Remove expired and surplus instances, but not the most recently used one."""
+        while len(self._instances) > 1:
+            instance_id, oldest = next(iter(self._instances.items()))
+            surplus = len(self._instances) > MAX_INSTANCES or self._attribute_size > MAX_KEPT_BYTES
+            if not surplus and oldest.expires_at > now:
+                return
+            self._remove(instance_id)
 
     def _created(self, instance_id: UUID, attributes: Mapping[str, str]) -> ClientMetricsInstance:
         attributes = {**attributes, "client_instance_id": kafka_uuid(instance_id)}
@@ -208,7 +237,7 @@ class ClientMetricsManager:
         """Remove the instance that a connection created."""
         instance_id = self._ids_by_connection.pop(conn, None)
         if instance_id is not None:
-            self._instances.pop(instance_id, None)
+            self._remove(instance_id)
 
     def receive(self, request: PushTelemetryRequest, attributes: Mapping[str, str]) -> None:
         """Keep a payload."""
@@ -222,9 +251,9 @@ class ClientMetricsManager:
             bytes(request.metrics),
         )
         self._pushes.append(push)
-        self._kept_bytes += len(push.payload)
+        self._kept_bytes += push.size
         while len(self._pushes) > MAX_PUSHES or self._kept_bytes > MAX_KEPT_BYTES:
-            self._kept_bytes -= len(self._pushes.popleft().payload)
+            self._kept_bytes -= self._pushes.popleft().size
 
 
 def kafka_uuid(value: UUID) -> str:

@@ -128,3 +128,30 @@ def test_the_number_of_instances_is_bounded(
     for number in (2, 3, 4):
         subscribe(client, UUID(int=number))
     assert [*stage.broker.client_metrics._instances] == [UUID(int=3), UUID(int=4)]
+
+
+def test_expired_instances_are_removed(stage: Stage, client: Client) -> None:
+    subscribe(client, UUID(int=2))
+    stage.wait(900_000)
+    subscribe(client, UUID(int=3))
+    assert [*stage.broker.client_metrics._instances] == [UUID(int=3)]
+
+
+def test_the_names_of_all_instances_are_bounded(
+    stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = stage.broker.client_metrics
+    subscribe(client, UUID(int=2))
+    size = manager._instances[UUID(int=2)].attribute_size
+    assert size > len("a client")
+    monkeypatch.setattr("kproto.broker.client_metrics.MAX_KEPT_BYTES", 2 * size)
+    for number in (3, 3, 4, 5):
+        subscribe(client, UUID(int=number))
+    assert [*manager._instances] == [UUID(int=4), UUID(int=5)]
+    assert manager._attribute_size == 2 * size
+    manager.on_disconnect(client.conn)
+    assert manager._attribute_size == size
+    # An instance is kept even if its own names exceed the limit.
+    monkeypatch.setattr("kproto.broker.client_metrics.MAX_KEPT_BYTES", 1)
+    subscribe(client, UUID(int=6))
+    assert [*manager._instances] == [UUID(int=6)]

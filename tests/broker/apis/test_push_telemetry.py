@@ -22,6 +22,8 @@ from tests.broker.stage import Client, Stage
 
 POINT = MetricPoint("m.total", 2.0, {"topic": "t"}, 2, 1, Temporality.DELTA, True)
 PAYLOAD = encode([POINT], {"group_id": "g"})
+# The size of a push: its payload, the client's id, and "unknown" for the client's software and its version.
+SIZE = len(PAYLOAD + b"a client" + 2 * b"unknown")
 
 
 @pytest.fixture
@@ -142,7 +144,13 @@ def test_an_empty_payload_is_accepted_and_not_kept(
 
 
 @pytest.mark.parametrize(
-    ("limit", "value"), [("MAX_PUSHES", 2), ("MAX_KEPT_BYTES", 2 * len(PAYLOAD))], ids=["number", "size"]
+    ("limit", "value", "kept"),
+    [
+        ("MAX_PUSHES", 2, [2.0, 3.0]),
+        ("MAX_KEPT_BYTES", 2 * SIZE, [2.0, 3.0]),
+        ("MAX_KEPT_BYTES", 2 * SIZE - 1, [3.0]),
+    ],
+    ids=["number", "size of two", "size of one"],
 )
 def test_the_oldest_pushes_are_removed(
     stage: Stage,
@@ -151,6 +159,7 @@ def test_the_oldest_pushes_are_removed(
     monkeypatch: pytest.MonkeyPatch,
     limit: str,
     value: int,
+    kept: list[float],
 ) -> None:
     monkeypatch.setattr(f"kproto.broker.client_metrics.{limit}", value)
     for number in range(4):
@@ -158,4 +167,4 @@ def test_the_oldest_pushes_are_removed(
         push(client, subscription_id, metrics=encode([point], {"group_id": "g"}))
         stage.wait(1000)
     values = [pushed.metrics[0].value for pushed in stage.broker.client_metrics.pushes]
-    assert values == [2.0, 3.0]
+    assert values == kept
