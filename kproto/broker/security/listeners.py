@@ -61,5 +61,8 @@ def allowed_addresses(error: OSError) -> str:
     # A negative number is not an errno value, but an error of getaddrinfo: the host name has no address.
     unknown_host = error.errno is not None and error.errno < 0
     if error.errno == errno.EADDRNOTAVAIL or unknown_host:
-        return "allowed: an address of this machine, such as 127.0.0.1:9092, or 0.0.0.0:9092 for all of them"
-    return f"allowed: an address that this machine can listen on ({error.strerror or error})"
+        return (
+            "allowed: an address of the broker's own host, such as 127.0.0.1:9092, or 0.0.0.0:9092 for all "
+            "of them"
+        )
+    return f"allowed: an address that the broker's own host can listen on ({error.strerror or error})"
