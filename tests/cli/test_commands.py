@@ -568,7 +568,7 @@ def test_a_full_output_is_not_reported_as_an_invalid_address(command: str) -> No
 def test_no_error_shows_a_password(
     words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A password that stands in an address, or in the value of another option, is not shown."""
+    """Errors hide a password that is part of an address or of another option's value."""
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with contextlib.suppress(SystemExit):
         assert main(words.split()) != 0

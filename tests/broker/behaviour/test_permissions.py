@@ -1,5 +1,4 @@
-"""Each request needs exactly the permissions that a table lists. For each missing permission
-the table has the broker's response.
+"""Each request needs exactly the permissions that `TABLE` lists.
 
 `TABLE` has an entry for each request. After the title, an entry has the response to a caller with all
 permissions. Each further line is a needed permission (operation, resource, name), and the response to a
