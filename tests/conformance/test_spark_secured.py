@@ -42,7 +42,7 @@ class Kafka:
     def options(
         self, mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD, protocol: str = "SASL_SSL"
     ) -> dict[str, str]:
-        """Return options under the names of Spark's own source."""
+        """Return the options for a listener under the names that Spark's own Kafka source gives them."""
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         return {
             "kafka.bootstrap.servers": self.places[protocol],
@@ -102,7 +102,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 yield Kafka(broker.places, broker.certificates.ca, issuer)
             return
         files = certificates(folder)
-        # Sessions are as short as on the real broker, so that executors re-authenticate, too.
+        # SASL sessions are as short as on the real broker, so that executors re-authenticate.
         settings = {
             "connections.max.reauth.ms": str(secured.SESSION_MS),
             "sasl.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
@@ -189,7 +189,7 @@ def test_tokens_are_fetched_on_the_driver_and_in_executors(
     read = frame.selectExpr("cast(value as string)").collect()
     assert sorted(int(row["value"]) for row in read) == list(range(20))
     forms = kafka.issuer.requested_forms[requests_before:]
-    assert len(forms) >= 2  # At least one token request for the write, and one for the read.
+    assert len(forms) >= 2  # The write and the read each request at least one token.
     assert all(("scope" in form) == named for form in forms)
     assert_no_secret(" ".join([shown(frame), *capfd.readouterr()]))
 

@@ -48,7 +48,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield broker
 
 
-# ---- the entry points: (session, options, folder) -> None, each of which raises
+# ---- the entry points of Spark's users: each runs a query that raises, with these security options
 
 
 def batch(spark: Any, how: dict[str, str], folder: Path) -> None:
@@ -152,7 +152,7 @@ def test_an_invalid_query_is_reported_in_a_sentence_without_our_frames(
 
 
 def test_an_error_of_the_application_keeps_its_traceback(spark: Any) -> None:
-    """The error is the same in a Python worker that Spark reuses after a read from kproto's source."""
+    """An error of a mapped function has its traceback, even in a worker that ran kproto's source before."""
     from pyspark.errors import PySparkException
 
     def broken(number: int) -> int:

@@ -222,7 +222,7 @@ def test_both_brokers_answer_alike(judge: Judge, case: str) -> None:
 
 
 def answers(client: Socket, requests: list[dict[str, Any]]) -> list[Any]:
-    """Return the responses to a subscription request and further requests, without ids."""
+    """Send a subscription request and then `requests`. Return the responses without their ids."""
     first = client.ask(GetTelemetrySubscriptionsRequest(client_instance_id=UUID(int=0)), 0)
     results: list[Any] = [subscription(first)]
     for fields in requests:

@@ -69,8 +69,7 @@ class Known:
 
 @pytest.fixture(scope="module")
 def issuers() -> Iterator[Issuers]:
-    """Publish one set of keys: two of the first issuer and one of the second. The third issuer publishes no
-    key.
+    """Publish one key set for two of three issuers: two keys of the first and one of the second.
 
     The returned `Issuers` also has the first issuer's first key, and a key that is too short.
     """
@@ -384,7 +383,7 @@ def test_the_error_for_a_token_of_another_audience_names_what_to_check(known: Kn
 def test_java_authenticates_by_its_credentials(known: Known, tmp_path: Path, kafka_jars: str) -> None:
     """Java's client sends its client id and secret to kproto's issuer and gets a token.
 
-    The broker accepts the token.
+    The real Kafka and the embedded broker accept this token.
     """
     file = tmp_path / "client.properties"
     file.write_text(

@@ -1,6 +1,6 @@
 """kproto's transactions work, in threads and in asyncio, on a real Kafka and on the embedded broker.
 
-kproto's consumer and librdkafka's, both with read_committed, check the records.
+kproto's consumer and librdkafka's, both with read_committed, must read exactly the committed records.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ got.sort()
 
 
 def requests(path: Path) -> list[dict[str, Any]]:
-    """Return the requests that `kproto watch --json` printed. Its lines about the cause of a new generation
-    are left out.
+    """Return the requests that `kproto watch --json` printed. Its other lines, which give the cause of a new
+    generation, are left out.
     """
     lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line for line in lines if ("api" in line) == ("cause" in line)] == []
@@ -110,8 +110,9 @@ def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str,
 
 
 def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
-    """Drop repeated pairs of lines that begin with `first` and `second`. The earlier of two consecutive pairs
-    is dropped if both pairs have the same second line, or if its own second line has no result.
+    """Drop repeated rounds. A round is a line that begins with `first`, and the next line, which begins with
+    `second`. The earlier of two consecutive rounds is dropped if both have the same second line, or if its
+    own second line has no result.
     """
     kept_lines: list[str] = []
     for line in lines:
@@ -131,7 +132,9 @@ DRAWN = Random(SEED).sample(original_clients.ALL, 3)
 def test_a_group_behaves_alike_through_watch(
     client: str, proxied_kafka: RecordingProxy, operators: tuple[Admin, Producer], tmp_path: Path
 ) -> None:
-    """Two members read and commit. The second one joins later and leaves first."""
+    """Two members send the same requests with and without `kproto watch`. The second member joins later and
+    leaves first.
+    """
     if client not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):
         pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 runs all")
     order = original_clients.program(client)

@@ -185,8 +185,8 @@ class Side:
     def end(
         self, who: str, *, committed: bool = True, name: str = "x", version: int = 5, settle: bool = True
     ) -> Any:
-        """End the transaction. With transaction.version 2, the producer `who` then has the new epoch. The old
-        epoch stays available under the name of the producer with an apostrophe ("a'" for "a").
+        """End the transaction. With transaction.version 2, the producer `who` gets a new epoch. A test can
+        still send the old epoch: under the producer's name with an apostrophe ("a'" for "a").
         """
         producer_id, epoch = self.who[who]
         request = EndTxnRequest(

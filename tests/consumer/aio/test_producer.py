@@ -41,7 +41,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send() -> None:
 
 
 class Pauses:
-    """Replaces asyncio in the module of the producer: records each pause, and may cancel it."""
+    """Replaces asyncio in the producer's module. Records each pause, or cancels it after `is_cancelled`."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -58,7 +58,7 @@ def with_pauses(
     story: Callable[[AsyncProducer, Pauses], Coroutine[Any, Any, None]],
     **options: Any,
 ) -> None:
-    """Call `story` with a producer that knows one partition, and with the pauses of its sends."""
+    """Call `story` with a producer that knows one partition, and with the recorded pauses of its sends."""
     pauses = Pauses()
     monkeypatch.setattr(producer_module, "asyncio", pauses)
 
@@ -94,7 +94,7 @@ def test_a_send_that_is_cancelled_while_other_tasks_run_queues_no_record(
         with pytest.raises(asyncio.CancelledError):
             await producer.send("t", b"x")
         assert producer._runtime.engine.open_records == 0
-        await producer.send("t", b"x")  # The pause was due once, so this send does not pause.
+        await producer.send("t", b"x")  # The cancelled pause is not repeated by this send.
         assert producer._runtime.engine.open_records == 1
         assert pauses.seconds == [0]
 
@@ -120,7 +120,7 @@ def with_batch(
 ) -> None:
     """Call `story` with a producer, and with its open batch of one record, for partition 0 of the topic t.
 
-    The batch has the same timestamp at all times, so `send` may add any record with only a value to it.
+    The batch never needs a new timestamp, so `send` can append any record that has only a value.
     """
 
     async def main() -> None:
@@ -213,7 +213,7 @@ def test_a_full_batch_accepts_no_record() -> None:
 
 
 def test_a_send_wakes_the_sender_for_an_earlier_interrupted_send() -> None:
-    """Ctrl-C may end a `send` after it has notified the sender, but before the engine was called."""
+    """Ctrl-C ends the earlier `send` after it has notified the sender, but before the engine has run."""
 
     async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
         records = producer._runtime.records

@@ -36,7 +36,7 @@ def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch)
         timer = runtime._timer
         assert 4 < timer.when() - runtime.loop.time() <= 5.1
         runtime._schedule()
-        assert runtime._timer is timer  # The tick is still due at the same time, so the timer is kept.
+        assert runtime._timer is timer  # The deadline is unchanged, so the timer is kept.
         due[0] = clock.now() - 5_000
         runtime._schedule()
         assert timer.cancelled()
@@ -70,7 +70,7 @@ def test_a_tick_has_the_time_at_which_it_was_due_and_follows_the_responses_of_on
 
 
 def test_a_tick_before_its_time_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop runs a timer up to a tick of its clock too early. The engine is then due as before."""
+    """The event loop may run a timer up to one clock tick too early. The client then sets the timer again."""
 
     async def story(producer: AsyncProducer, runtime: Any) -> None:
         due = clock.now() + 5_000

@@ -1,4 +1,4 @@
-"""An asyncio client's timer runs its engine in time, and its calls end if it fails or is closed."""
+"""An asyncio client runs its engine at each deadline, and ends its calls when it fails or is closed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch)
         timer = runtime._timer
         assert 4 < timer.when() - asyncio.get_running_loop().time() <= 5.1
         runtime._schedule()
-        assert runtime._timer is timer  # The tick is still due at the same time, so the timer is kept.
+        assert runtime._timer is timer  # The deadline is unchanged, so the timer is kept.
         due[0] = clock.now() - 5_000
         runtime._schedule()
         assert timer.cancelled()
@@ -68,7 +68,7 @@ def test_the_timer_passes_a_tick_to_the_engine(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_tick_before_its_time_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop runs a timer up to a tick of its clock too early. The engine is then due as before."""
+    """The event loop may run a timer up to one clock tick too early. The client then sets the timer again."""
 
     async def story(reader: AsyncConsumer, runtime: Any) -> None:
         reader.assign([])
@@ -160,7 +160,7 @@ def test_the_end_of_a_client_fails_its_open_futures_and_wakes_waiting_tasks() ->
 
 
 def test_a_wakeup_is_noticed_in_the_next_turn_of_the_loop() -> None:
-    """Any thread and any signal handler may call wakeup, so waiting tasks are not woken inside the call."""
+    """Any thread or signal handler may call wakeup, so the loop wakes waiting tasks in its next turn."""
 
     async def story(reader: AsyncConsumer, runtime: Any) -> None:
         reader.assign([TopicPartition("t", 0)])
@@ -193,7 +193,7 @@ def test_a_killed_client_ends_at_once_and_the_child_of_a_fork_kills_nothing() ->
 
 
 def test_a_callback_that_is_cancelled_before_it_begins_is_closed() -> None:
-    """Otherwise Python would warn that the coroutine was never awaited."""
+    """If the coroutine were not closed, Python would warn that it was never awaited."""
 
     async def callback() -> None: ...
 

@@ -158,7 +158,9 @@ class Socket:
 
 
 def events_of_direct_reads(sock: Any, size: int) -> list[NetworkEvent]:
-    """Let the loop read the size of a response, and the socket the rest."""
+    """Receive the size of a response from the event loop, and the rest by direct reads of `sock`. Return the
+    events.
+    """
     connection = Connection()
     connection.protocol.sock = sock
     connection.receive(size.to_bytes(4, "big"))
@@ -352,7 +354,8 @@ def test_a_connection_that_breaks_before_a_response_continues_with_the_next_addr
         engine.events.clear()
         connection.protocol._on_broken("reset", denied=denied)
         assert engine.events == ([] if continues else [Broken(1, "reset", denied)])
-        # The next address refuses connections. The reported error is that of the address that accepted one.
+        # The client tries the next address, which refuses connections. The reported error is that of the
+        # first address.
         async with asyncio.timeout(10):
             while not engine.events:
                 await asyncio.sleep(0.001)
@@ -466,7 +469,7 @@ def test_a_connection_that_is_shut_while_its_dialer_runs_cancels_the_dialer() ->
         engine.streams.perform(Shut(1))
         await turns()
         assert tasks[0].cancelled()
-        # The connection was not shut, so a dialer that cancels itself counts as failed.
+        # A dialer that cancels itself, without a `Shut` of its connection, counts as failed.
         engine.streams.perform(Open(2, "kafka", 9092, dialer=cancel))
         await turns()
         (event,) = engine.events

@@ -46,7 +46,7 @@ AT_ONCE = {"linger_ms": 0, "delivery_timeout_ms": 20_000, "request_timeout_ms": 
 
 
 def parts(message: Message, path: list[str]) -> Iterator[Message]:
-    """Follow a path of field names from a message. Yield each struct that has the last field of the path."""
+    """Yield each struct of a message that has the last field of `path`, a list of nested field names."""
     if len(path) == 1:
         yield message
         return
@@ -85,8 +85,8 @@ def final(a: Consumer) -> bool:
 
 
 def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True) -> None:
-    """Check that a consumer survives a minute of wrong responses and recovers. With `told_of` the consumer
-    can detect these responses, and must report them unless it reads all records.
+    """Check that a consumer survives a minute of wrong responses and then reads new records. If `told_of` is
+    set, the consumer can detect these responses, and must report them unless it reads all records.
     """
     world.put()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)
@@ -166,7 +166,9 @@ class Application:
         self.count = 0
 
     def send(self, wait_ms: int = 0) -> None:
-        """Send two records, and wait until each delivery has ended, with or without an error."""
+        """Send a record to each partition. A `send` that finds no room or no metadata is repeated for
+        `wait_ms`.
+        """
         for partition in (0, 1):
             value, self.count = str(self.count), self.count + 1
             end = self.world.now + wait_ms
@@ -192,7 +194,7 @@ class Application:
 def check_producer_recovers(world: Refusing, late: bool, times: int) -> Application:
     """Check that a producer recovers after its brokers have failed.
 
-    Each delivery ends, and records that are sent after the recovery are stored.
+    Every pending delivery completes, and records that are sent after the recovery are stored.
     """
     app = Application(world)
     if late:
@@ -269,7 +271,7 @@ class Clerk(Application):
 
 
 def check_transactions_recover(world: Refusing, late: bool, times: int) -> Clerk:
-    """Check transactions whose brokers fail: each committed record is in the log exactly once."""
+    """Check that each record of a committed transaction is in the log exactly once, although brokers fail."""
     clerk = Clerk(world)
     if late:
         assert clerk.transaction(5_000)

@@ -115,7 +115,7 @@ def _fields(message: Message) -> Iterator[tuple[Message, str]]:
 
 
 def _parts(message: Any, way: list[str]) -> Iterator[Any]:
-    """Follow the field names `way` from a message, and yield the structs at the end."""
+    """Yield the structs of a message at the path `way`, a list of nested field names."""
     if not way:
         yield message
         return

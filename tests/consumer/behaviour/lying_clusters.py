@@ -38,7 +38,7 @@ class LyingCluster(World):
         self.lies = Random(seed)
         self.rate = self.lies.choice([0.05, 0.3, 0.8])  # The probability that a response is wrong.
         self.is_lying = True
-        self.told: Counter[str] = Counter()  # The number of lies that were told by each function.
+        self.told: Counter[str] = Counter()  # The number of wrong responses by name of the function in LIES.
         self.earlier: dict[tuple[int, int], list[bytes]] = {}
 
     def _reply(self, wire: Wire, body: bytes) -> None:
@@ -58,7 +58,7 @@ class LyingCluster(World):
             super()._reply(wire, changed)
 
 
-# A lie returns the wrong response, or None if the broker does not respond.
+# A function that gets a correct response, and returns a wrong one, or None if the broker does not respond.
 Lie = Callable[[LyingCluster, Wire, int, int, bytes], bytes | None]
 
 
@@ -143,7 +143,7 @@ def _encode(response: Message, version: int, correlation: int, body: bytes) -> b
 
 
 class Run:
-    """A consumer whose cluster lies for some time. `play` returns after the lies and the recovery."""
+    """A consumer whose cluster sends wrong responses for some time. `play` returns after the recovery."""
 
     def __init__(self, seed: int) -> None:
         self.world = LyingCluster(seed)
@@ -166,7 +166,7 @@ class Run:
         self.most_requests_in_a_second = 0
 
     def run(self, ms: int) -> None:
-        """Run for `ms`, and keep the largest number of requests in one second."""
+        """Run for `ms` milliseconds, and update the largest number of requests in one second."""
         for _ in range(ms // 1_000):
             before = len(self.world.requests)
             self.world.run(1_000)
@@ -194,7 +194,7 @@ class Run:
     def check(self) -> None:
         """Check that the consumer reads every partition to its end and commits.
 
-        The consumer must not have sent requests without a pause.
+        The consumer must not have sent more than MOST_REQUESTS in any second.
 
         The consumer may stop reading for two reasons only, which polls raise: the member is fenced, or a
         partition has an unreadable batch and the application has not sought past it.

@@ -35,7 +35,7 @@ LIST_CHANGES, NAME_CHANGES = ("empty", "left out", "twice"), ("another",)
 
 
 # The changes of a whole response: "cut" truncates it, and "denied" rejects the login. With "undone" the
-# broker does not perform the request and sends empty values.
+# broker does not perform the request, and responds with empty lists and zeros.
 RESPONSE_CHANGES = ("cut", "denied", "undone")
 
 

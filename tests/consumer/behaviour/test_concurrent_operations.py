@@ -1,6 +1,7 @@
 """Operations of a consumer stay correct if the consumer's state changes before the operation ends.
 
-Meanwhile partitions are lost, a callback runs, the subscription changes, or a topic is re-created.
+While the operation is pending, partitions are lost, a callback runs, the subscription changes, or a topic is
+re-created.
 
 The whole engine runs in virtual time, against the embedded broker.
 """
@@ -277,7 +278,7 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.owns()) == 2)
-    a.pause(T0)  # The partition is paused, because a fetch would notice the deletion first.
+    a.pause(T0)  # Paused, so that no fetch detects the deletion before the commit does.
     world.run(1_000)
     world.delete_topic("t")
     world.run(100)
@@ -296,7 +297,8 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
 def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
     """A commit must not store an offset of the deleted topic.
 
-    The next member would start at this offset, and skip the new topic's records below it.
+    If the commit stored it, the next owner would start at this offset, and skip the new topic's records below
+    it.
     """
     world = world_with_records()
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
@@ -322,7 +324,7 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.records) == 2)
-    a.pause(T0)  # The partition is paused, because a fetch would notice the deletion first.
+    a.pause(T0)  # Paused, so that no fetch detects the deletion before the commit does.
     world.run(1_000)
     a.callback_ms = 100
     world.delete_topic("t")
@@ -412,7 +414,7 @@ def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
 def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_again(highest: Any) -> None:
     """The new owner does not read records that the previous owner has read.
 
-    It does not read them again even if it notices the re-creation of the topic later.
+    The new owner notices the re-creation of the topic only later, and must not reset its position then.
     """
     world = World({"t": 1, "u": 1}, highest=highest)
     members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]

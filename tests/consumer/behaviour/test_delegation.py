@@ -52,7 +52,7 @@ class Recorder:
 
 
 def methods_of(client: type, *left_out: str) -> list[Any]:
-    """Return the name of each public method that only passes its call on, with the class of the client."""
+    """Return (class, name) of each public method of a client, as parameters, without those of `left_out`."""
     return [
         pytest.param(client, name, id=f"{client.__name__}.{name}")
         for name, method in vars(client).items()

@@ -231,7 +231,8 @@ def test_a_dialer_that_blocks_ends_the_call_and_uses_one_thread(broker: Server) 
             ):
                 consumer.partitions_for("t", timeout=0.5)
             assert calls == ["kproto-dialer-127.0.0.1"]
-            # The next attempt gets the connection that the dialer returns late.
+            # The first call of the dialer now returns its socket, and the next attempt to connect uses this
+            # socket.
             released.set()
             assert consumer.partitions_for("t", timeout=SECONDS) == [P0]
     finally:

@@ -77,7 +77,8 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 class Restored(World):
     """A world whose cluster is replaced by a restored backup when `restored` is set.
 
-    Broker 9, the leader in leader epoch 5, is then broker 1, the leader in leader epoch 0.
+    Before the restore, broker 9 leads each partition in leader epoch 5. After it, broker 1 leads each in
+    leader epoch 0.
     """
 
     restored = False
@@ -185,7 +186,7 @@ def test_the_error_of_a_throttled_fetch_is_raised() -> None:
 def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:
     """A leader epoch that is too high delays reading only by seconds.
 
-    The epoch comes from one wrong response, or from the time before the cluster was restored.
+    A client may have got such an epoch from a wrong response, or before the cluster was restored.
     """
     world = Hostile("Metadata topics.partitions.leader_epoch", 2**31 - 1)
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)

@@ -1,4 +1,4 @@
-"""When the same error is raised again, its traceback has no frames from before.
+"""When the same error is raised again, its traceback has no frames of earlier raises.
 
 Each `raise` adds the current frames, which hold their variables, to an exception's traceback. If tracebacks
 were not reset, an application that logs each error of `poll` would log longer and longer tracebacks.

@@ -224,7 +224,7 @@ def test_a_cancelled_close_leaves_no_unretrieved_error() -> None:
 
 
 async def cancel(closing: Coroutine[Any, Any, None]) -> None:
-    """Cancel a call of close while it waits."""
+    """Cancel a pending call of `close`."""
     task = asyncio.ensure_future(closing)
     await asyncio.sleep(0)
     task.cancel()
@@ -314,8 +314,8 @@ def test_a_delivery_of_another_loop_raises_and_is_called_back_at_the_end_of_its_
 
 
 def test_a_cancelled_send_has_sent_nothing(broker: str) -> None:
-    """A `send` that is cancelled before it returns has sent nothing. Only some `send` calls of a loop can be
-    cancelled: those that let other tasks run.
+    """A `send` that is cancelled before it returns has sent nothing. Most calls of `send` return without a
+    pause; only those that let other tasks run can be cancelled.
     """
 
     async def story() -> None:
@@ -350,7 +350,7 @@ def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future(broker
         async def revoked(self, partitions: Iterable[TopicPartition]) -> None:  # type: ignore[override]
             """The callback begins while the consumer closes, or after `close` has returned.
 
-            The commit fails in both cases.
+            In both cases, the commit of the callback fails.
             """
             with pytest.raises((IllegalState, RequestTimedOut), match="closed"):
                 await consumer.commit({TopicPartition("t", 0): 1})

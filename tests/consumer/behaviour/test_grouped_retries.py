@@ -1,4 +1,4 @@
-"""Partitions that fail in one response are retried in one request, however many there are."""
+"""All partitions that failed in one response are retried together, in one request."""
 
 from __future__ import annotations
 

@@ -174,7 +174,9 @@ def test_ctrl_c_while_a_poll_returns_gives_its_records_back(
 
 
 def test_a_rejected_poll_of_another_thread_does_not_take_records_back() -> None:
-    """While the application's poll is about to return, a callback of a future polls, and is rejected."""
+    """A poll in a callback of a future is rejected. The application's poll, which is about to return, keeps
+    its records.
+    """
     may_poll, has_polled = threading.Event(), threading.Event()
     outcomes: list[str] = []
 
@@ -187,7 +189,7 @@ def test_a_rejected_poll_of_another_thread_does_not_take_records_back() -> None:
         has_polled.set()
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
-        """Let the callback poll when `_run_poll` has a result, before it returns the result."""
+        """Wait for the poll of the callback when `_run_poll` has a result but has not returned it."""
         if frame.f_code.co_name != "_run_poll":
             return None
         if event == "line" and frame.f_locals.get("result") and not may_poll.is_set():

@@ -326,8 +326,8 @@ def test_callbacks_run_although_the_commit_before_them_fails() -> None:
 def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
     options: dict[str, Any], fails: bool
 ) -> None:
-    """A commit arrives while the group is already rebalancing. It fails in Java
-    (RebalanceInProgressException), and kproto's policy retries it.
+    """The coordinator answers a commit with REBALANCE_IN_PROGRESS. The commit fails with Java's policy
+    (RebalanceInProgressException), and is retried with kproto's.
     """
     world = World({"t": 2})
     log = caught_up_log(world, **options)
@@ -340,8 +340,8 @@ def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
 @pytest.mark.rule("M95")
 @pytest.mark.parametrize(("options", "fails"), [(JAVA, True), (KPROTO, False)])
 def test_a_commit_while_join_group_is_in_flight_fails_or_waits(options: dict[str, Any], fails: bool) -> None:
-    """A commit during a JoinGroup fails in Java without a request, and waits with kproto's policy. Java's
-    behaviour was seen in kafka-clients 4.3.1.
+    """A commit during a JoinGroup fails immediately with Java's policy, without a request. With kproto's
+    policy the commit waits. Java's behaviour was seen in kafka-clients 4.3.1.
     """
     world = World({"t": 2}, latency=(50, 50))
     log = caught_up_log(world, **{**options, "partition_assignment_strategy": "cooperative-sticky"})

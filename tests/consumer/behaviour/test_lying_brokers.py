@@ -40,7 +40,7 @@ def without(api: str) -> tuple[str, Callable[[list[Any]], list[Any]]]:
 
 
 def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
-    """Run a consumer whose broker lies once. Every record must be read within the age of metadata."""
+    """Check that a consumer whose broker lies once reads new records within the maximum age of metadata."""
     world = LyingWorld(lie, "a", {"t": 2}, brokers=brokers)
     a = world.join(
         "a",
@@ -73,7 +73,7 @@ def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
 
 
 def check_writes_on(lie: Lie, brokers: int = 2) -> None:
-    """Run a producer whose broker lies once. It must write a record within the age of metadata."""
+    """Check that a producer whose broker lies once writes a record within the maximum age of metadata."""
     world = LyingWorld(lie, "p", {"t": 2}, brokers=brokers)
     producer = world.producer(
         client_id="p",

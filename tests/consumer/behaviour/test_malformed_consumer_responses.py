@@ -181,7 +181,7 @@ def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets
 def test_a_leader_that_is_not_among_the_members_raises_and_rejoins(how: str) -> None:
     """An error is raised if a JoinGroup response's leader is not among the members.
 
-    The member rejoins. Otherwise its assignment would be empty, without an error.
+    The member rejoins. If it continued, its assignment would be empty, without an error.
     """
     world = MalformedWorld(("JoinGroup", "members" if how == "empty" else "members.member_id", how))
     a = reader(world)

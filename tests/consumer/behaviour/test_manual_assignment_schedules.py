@@ -1,6 +1,6 @@
 """In random schedules of faults, consumers with manual assignment read to the end and commit.
 
-No errors are reported in a schedule without faults. Each schedule is derived from a seed, as in
+In a schedule without faults, the consumers must report no errors. Each schedule is derived from a seed, as in
 `test_consumer_chaos`. KPROTO_SCHEDULES sets the number of schedules.
 """
 

@@ -31,7 +31,9 @@ OPTIONS: dict[str, Any] = {
 
 
 def filled(**options: Any) -> tuple[World, Consumer]:
-    """Return a world, and a consumer of many partitions whose only poll returned one record."""
+    """Return a world, and a consumer that has fetched from many partitions. Its only poll returned one
+    record.
+    """
     world = World({"t": PARTITIONS})
     for partition in range(PARTITIONS):
         for _ in range(EACH // BATCH):
@@ -91,7 +93,7 @@ def test_paused_partitions_do_not_block_the_others() -> None:
 
 def test_one_response_of_paused_partitions_is_kept_and_the_others_are_fetched_again() -> None:
     world, a = filled()
-    # Partitions are paused one by one. In the second between two pauses, other partitions are fetched.
+    # Between two pauses the consumer has a second to fetch from the partitions that are not paused.
     for number in range(PARTITIONS):
         a.pause(tp("t", number))
         world.run(1_000)

@@ -100,7 +100,7 @@ def test_a_producer_counts_records_and_the_time_of_transactions(broker: str) -> 
             producer.send_offsets("g", {T0: 1})
         metrics = producer.metrics()
     assert metrics.value("record-send-total") == metrics.value("record-send-total", topic="t") == 1
-    # Both calls together need several round trips.
+    # Either call may take less than a clock tick, but both together need several round trips.
     times = [metrics.value(f"txn-{call}-time-ns-total") or 0 for call in ("init", "commit")]
     assert sum(times) > 0
     assert metrics.value("txn-abort-time-ns-total") == 0

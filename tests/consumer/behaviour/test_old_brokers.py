@@ -39,7 +39,7 @@ def member_of(world: World, **options: Any) -> Consumer:
     a = world.consumer(**{**GROUP, **SLOW, **options})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.records) == 10)
-    a.pause(T0)  # The partition is paused, because a fetch would notice the deletion first.
+    a.pause(T0)  # Paused, so that no fetch detects the deletion.
     world.run(1_000)
     return a
 
@@ -96,7 +96,7 @@ def test_a_commit_by_name_includes_the_other_topics_if_one_was_deleted() -> None
 
 
 def test_with_offset_fetch_1_a_committed_offset_is_found_at_a_new_coordinator() -> None:
-    """Before version 2, an OffsetFetch response has the error of the group only in its partitions."""
+    """OffsetFetch before version 2 has no top-level error code: each partition has NOT_COORDINATOR."""
     world = World({"t": 1}, brokers=2, highest={"OffsetFetch": 1})
     world.write("t", 0, *map(str, range(10)))
     a = world.consumer(**GROUP)

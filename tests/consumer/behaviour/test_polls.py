@@ -109,7 +109,7 @@ def test_poll_returns_all_buffered_records() -> None:
 def callback_is_due(world: World, a: Consumer) -> None:
     b = world.consumer(**GROUP)
     b.subscribe("t")
-    # The application seems to be inside a callback, so the engine keeps the next callback pending.
+    # Pretend that the application is inside a callback, so that the next callback stays pending.
     a.in_callback = ("", ())
     assert world.run(5000, until=lambda: not a.engine.group_status.callbacks.is_empty)
 

@@ -1,7 +1,7 @@
 """A producer recovers from brokers that answer with an error code or a wrong number, in any field.
 
-Each delivery and each call ends, no broker is flooded with requests, and acknowledged records are in the log
-after recovery.
+Every delivery and every call completes, no broker is flooded with requests, and acknowledged records are in
+the log after recovery.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_an_asyncio_producer_calls_the_callbacks_in_the_event_loop() -> None:
             producer.events(lambda change: threads.append((change.kind, threading.current_thread())))
             await producer.send("t", b"x")
             await producer.flush()
-        await asyncio.sleep(0)  # The callbacks run in the next iteration.
+        await asyncio.sleep(0)  # The callbacks run in the next iteration of the event loop.
 
     with running(topics={"t": 1}) as server:
         asyncio.run(run(server.bootstrap))

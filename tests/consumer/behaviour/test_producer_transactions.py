@@ -125,7 +125,7 @@ def test_repeating_a_call_that_timed_out_returns_its_result(
         until(lambda: machine(producer).state is not waiting)
         call()
     with pytest.raises(IllegalState):
-        call()  # A second call does not return the result again.
+        call()  # The result was already returned, so another call is rejected.
     if method == "begin":
         producer.abort()
     producer.begin()

@@ -351,7 +351,8 @@ def test_an_unknown_argument_of_send_raises_an_error_that_names_the_right_one(
     asyncio.run(main())
 
 
-# ---- signals: CPython calls a profile function at the points where it may also run a signal handler
+# ---- signals. The tests raise in a profile function, which CPython calls where it may also run a signal
+# handler
 
 
 @contextmanager
@@ -472,7 +473,7 @@ def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> N
             with profiling(handler):
                 producer.send("t", b"2")
             assert not errors or "a signal handler interrupted" in str(errors[0])
-            # Only result() may return without an error, because its delivery has already ended.
+            # Of the three calls, only result() may return: the delivery of `first` has already ended.
             assert errors or wait == first.result
         assert producer.send("t", b"3").result(5).offset is not None
 
@@ -605,7 +606,7 @@ def test_kill_ends_every_delivery(server: Server) -> None:
 
 
 def deliver_one(producer: Producer) -> None:
-    """Deliver a record. On a busy computer the first attempts may take longer than the delivery timeout."""
+    """Send records until one is delivered. On a busy computer the first may exceed the delivery timeout."""
     while producer.send("t", b"x").exception(20) is not None:
         pass
 
@@ -661,8 +662,8 @@ def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
 ) -> None:
     """A delivery succeeds if its response arrives while the process is stopped.
 
-    It succeeds even if the delivery timeout has expired when the process continues. The stop begins after a
-    poll of the sockets.
+    The delivery succeeds even if its timeout has expired when the process continues. The process stops after
+    a poll of the sockets.
     """
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
         producer.send("t", b"0", partition=0).result(5)
@@ -757,7 +758,7 @@ def test_a_crash_of_the_thread_ends_every_delivery_and_is_raised_by_close(
 def test_an_asyncio_crash_ends_every_await(broker: str) -> None:
     async def main() -> None:
         producer = AsyncProducer(broker, linger_ms=1_000)
-        # The batch is not sent yet: the event loop runs at the next await.
+        # The batch is not sent before the next await, in which the engine fails.
         delivery = await producer.send("t", b"x")
         producer._runtime.engine.settle = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
         with pytest.raises(IllegalState, match="producer failed"):

@@ -113,7 +113,7 @@ def time_until_rebootstrap(trigger_ms: int) -> int:
 
 
 def test_an_empty_metadata_response_changes_nothing() -> None:
-    """A broker that is still starting sends an empty response. The known brokers are kept."""
+    """A broker that is still starting sends metadata without brokers. The client keeps its known brokers."""
     world = world_with_one_bootstrap_address()
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=1_000)
     a.assign({tp("t", 0): None})
@@ -253,7 +253,7 @@ def test_only_a_client_that_rebootstraps_names_the_expected_broker(strategy: str
 
 
 def test_a_broker_of_another_cluster_rejects_the_client() -> None:
-    """The embedded broker answers as Kafka 4.4 does."""
+    """The embedded broker rejects a client that expects another cluster id, as Kafka 4.4 does (KIP-1242)."""
     world = World({"t": 1})
     a = world.consumer(auto_offset_reset="earliest")
     a.assign({tp("t", 0): None})

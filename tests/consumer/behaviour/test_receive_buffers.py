@@ -59,7 +59,7 @@ PLAY = st.fixed_dictionaries(
 
 
 class HeldRecords:
-    """Records of a topic that the application holds while the buffers are reused."""
+    """Polled records that the application keeps. `check` fails if a reused buffer has changed one of them."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -88,8 +88,8 @@ def fields_of(item: Any) -> Iterator[tuple[int, int, Any, Any, Any]]:
 
 
 async def run_steps(consumer: Any, wait: Any, plan: dict[str, Any]) -> None:
-    """Run the steps of a plan with a consumer. `wait` returns the result of a blocking consumer's call, and
-    awaits that of an asyncio consumer's call.
+    """Run the steps of a plan with a consumer. `wait` awaits the result of an asyncio consumer's call, and
+    returns the result of a blocking consumer's call unchanged.
     """
     places = [TopicPartition(plan["topic"], index) for index in range(PARTITIONS)]
     consumer.assign(dict.fromkeys(places, 0))

@@ -85,7 +85,8 @@ def test_a_delivery_callback_may_call_every_method(broker: str, method: str, tra
     producer.send("t", b"x").add_done_callback(callback)
     assert done.wait(20)
     assert all(isinstance(error, IllegalState) for error in called)
-    with suppress(IllegalState):  # Raised if the callback has closed the producer or ended its transaction.
+    # `send` raises if the callback has closed the producer or ended its transaction.
+    with suppress(IllegalState):
         assert producer.send("t", b"y").result(10).topic == "t"
     producer.close(10)
     assert not producer._runtime.thread.is_alive()

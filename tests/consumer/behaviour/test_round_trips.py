@@ -30,12 +30,12 @@ def rounds_to_all_records(world: World, consumer: Consumer) -> float:
 
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_partitions_with_unknown_leaders_are_looked_up_together(brokers: int) -> None:
-    """After the metadata has arrived, no partition waits for a backoff."""
+    """As soon as the metadata has arrived, one ListOffsets request to each broker looks up all partitions."""
     world = world_with_latency(brokers)
     consumer = world.consumer(auto_offset_reset="earliest")
     consumer.assign(dict.fromkeys(PARTITIONS))
-    # The round trips: connect, ApiVersions, Metadata; connect and ApiVersions for the other leaders;
-    # ListOffsets; Fetch.
+    # The round trips are connect, ApiVersions, Metadata, then connect and ApiVersions for the other leaders,
+    # then ListOffsets and Fetch.
     assert rounds_to_all_records(world, consumer) <= (5.5 if brokers == 1 else 7)
     assert len(world.requests_of(consumer, ListOffsetsRequest)) == brokers
 
@@ -62,8 +62,8 @@ def test_a_producer_starts_in_as_few_round_trips(brokers: int) -> None:
     started_at = world.now
     sent = [producer.deliver("t", "x", partition=index) for index in range(3)]
     assert world.run(60_000, until=lambda: all(request.done() for request in sent))
-    # The round trips: connect, ApiVersions, Metadata with InitProducerId; connect and ApiVersions for the
-    # other leaders; Produce.
+    # The round trips are connect, ApiVersions, Metadata (in parallel with InitProducerId), then connect and
+    # ApiVersions for the other leaders, then Produce.
     assert (world.now - started_at) / (2 * ONE_WAY) <= (4 if brokers == 1 else 5.5)
 
 

@@ -86,7 +86,7 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
             consumer.poll(0.1)
         generation = consumer.group_metadata().generation
         earlier, deadline = len(heartbeats), time.monotonic() + 20
-        # The application does not poll until five heartbeats have been sent.
+        # The application computes instead of polling until the consumer has sent five heartbeats.
         while len(heartbeats) < earlier + 5:
             sum(range(1000))
             assert time.monotonic() < deadline
@@ -94,8 +94,8 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
         assert consumer.group_metadata().generation == generation
 
 
-# The poll interval in ms: longer than a slow computer takes between two polls, and shorter than one poll of
-# the tests.
+# max.poll.interval.ms is longer than a slow computer takes between two polls, but shorter than one blocking
+# poll of the tests.
 INTERVAL_MS = 3000
 
 
@@ -203,7 +203,7 @@ def test_close_without_a_broker_ends_within_its_timeout() -> None:
         consumer.subscribe("t")
         while not consumer.assignment():
             consumer.poll(0.1)
-        # Without the commit of this position, `close` would report that it could not be committed.
+        # The position is committed here, because `close` would otherwise report a failed commit.
         consumer.position(P0)
         consumer.commit()
     started_at = time.monotonic()
@@ -314,7 +314,7 @@ def test_a_value_that_is_not_bytes_is_rejected(broker: str) -> None:
         assert producer.send("t", bytearray(b"x"), memoryview(b"k")).result(10).offset == 0
         delivery = producer.send("t", b"x")
         delivery.result(10)
-        # One delivery has ended, and one may still be pending.
+        # One delivery has completed, and the other may still be pending.
         for pending in (delivery, producer.send("t", b"x")):
             with pytest.raises(IllegalState, match="AsyncProducer"):
                 asyncio.run(_await(pending))
@@ -528,7 +528,7 @@ def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
 
 
 def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
-    """Each report is delivered once, although two threads publish reports.
+    """Each report reaches its callback once, although two threads publish reports.
 
     The test makes the consumer's thread and the application's thread publish at the same time.
     """
@@ -573,7 +573,7 @@ def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
 def test_a_corrected_clock_is_read_again(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a correction of the system clock, by_duration and reports use the new time.
 
-    by_duration then starts at the records that are recent enough by the corrected clock.
+    The consumer with `by_duration` starts at the first record that is recent enough by the corrected clock.
     """
     hour_ms, original = 3_600_000, time.time_ns
     # The clock is an hour fast until the test corrects it.

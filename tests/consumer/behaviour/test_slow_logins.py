@@ -12,14 +12,14 @@ from tests.consumer.engine.network.login_stage import LoginStage
 
 
 def stage_without_login_response() -> LoginStage:
-    """Return a client and a broker that does not answer SaslAuthenticate."""
+    """Return a client whose broker does not answer SaslAuthenticate."""
     stage = LoginStage(sasl_mechanism="PLAIN")
     stage.answers_no = ("SaslAuthenticate",)
     return stage
 
 
 def error_of(stage: LoginStage, call: Any) -> str:
-    """Run until the call is done, and return its error."""
+    """Run the client at each of its deadlines until the call has ended, and return the call's error."""
     while not call.done:
         due = stage.network.next_deadline()
         assert due is not None

@@ -128,7 +128,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
         accepted.append(b"")
         ended.append(sock.recv(1))
 
-    # Replaces getaddrinfo, which asyncio runs in a thread, by a function that returns at once.
+    # Replace getaddrinfo, which asyncio runs in a thread, by a function that returns immediately.
     def addresses(host: str, port: int, *_: object, **__: object) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
 
@@ -268,8 +268,8 @@ def test_an_address_that_timed_out_is_tried_last_the_next_time(monkeypatch: pyte
 def test_a_poll_may_be_longer_than_a_selector_allows() -> None:
     sockets = Sockets()
     sockets.wake()
-    # The longest wait: with a token that is valid for two months, the session's renewal is due after about 60
-    # days.
+    # The longest wait of a client is about 60 days, until it re-authenticates with a token that is valid for
+    # two months.
     sockets.poll(60 * 86_400)
     sockets.close()
 
@@ -331,7 +331,7 @@ def broker() -> Iterator[Server]:
 
 
 def read(consumer: Consumer, count: int) -> list[bytes | None]:
-    """Return `count` values, or fewer if none arrives for 15 seconds."""
+    """Return the values of the next `count` records, or fewer if no record arrives for 15 seconds."""
     received: list[bytes | None] = []
     deadline = time.monotonic() + 15
     while len(received) < count and time.monotonic() < deadline:
@@ -634,8 +634,8 @@ def test_a_stalled_large_response_does_not_delay_other_connections() -> None:
 
 
 def test_a_large_response_in_pieces_of_any_size_is_read() -> None:
-    """While most of a response is missing, the reader is woken only when MIN_WAKEUP_BYTES can be read. A
-    response is complete even if it arrives in pieces of other sizes.
+    """While most of a response is missing, the kernel wakes the reader only when MIN_WAKEUP_BYTES can be
+    read. The reader gets the whole response even if it arrives in pieces of other sizes.
     """
     body = os.urandom(VERY_LONG + (3 << 20))
     sizes = itertools.cycle([1, 300_000, 7, MIN_WAKEUP_BYTES, MIN_WAKEUP_BYTES - 1, 100])
@@ -647,7 +647,8 @@ def test_a_large_response_in_pieces_of_any_size_is_read() -> None:
                 size = min(next(sizes), len(framed) - 1000 - position)
                 sock.sendall(framed[position : position + size])
                 position += size
-            # The remaining bytes complete the response, so the reader has to be woken although they are few.
+            # The kernel must wake the reader for the remaining bytes, although they are fewer than
+            # MIN_WAKEUP_BYTES.
             time.sleep(0.1)
             sock.sendall(framed[position:])
             receive_into(sock, [], 1)
@@ -786,7 +787,7 @@ def test_a_batch_compressed_a_hundredfold_is_read() -> None:
             consumer.assign([TopicPartition("t", 0)])
             with pytest.raises(RecordError, match="max_decompressed_bytes") as caught:
                 read(consumer, count)
-            # A part of the batch has been returned.
+            # `poll` has returned a part of the batch before it raised.
             first, behind = caught.value.first_offset, caught.value.next_offset
             assert behind is not None
             assert first < consumer.position(TopicPartition("t", 0)) < behind

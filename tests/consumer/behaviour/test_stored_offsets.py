@@ -79,7 +79,8 @@ def test_returned_records_alone_are_not_committed(bootstrap: str) -> None:
         read(consumer)
         consumer.poll(0.05)
         consumer.commit()
-    assert committed_number(bootstrap) == 0  # The member commits its start offset before the first record.
+    # 0 is the member's start offset, which it commits before it reads the first record.
+    assert committed_number(bootstrap) == 0
 
 
 def test_close_commits_the_last_stored_offset(bootstrap: str) -> None:
@@ -284,7 +285,7 @@ def test_each_stored_offset_is_committed_once() -> None:
             a.do(ev.StoreOffsets({P0: (7, None, note)}))
             world.run(1_500)
     a.do(ev.Commit("token", {P0: (7, None, "c")}, 1_000))
-    a.do(ev.StoreOffsets({P0: (7, None, "d")}))  # The commit has no response yet.
+    a.do(ev.StoreOffsets({P0: (7, None, "d")}))  # The commit of note "c" is still pending.
     world.run(3_000)
     assert notes == ["a", "b", "c", "d"]
 
@@ -303,7 +304,8 @@ def test_a_lost_partition_fails_a_commit_only_if_a_stored_offset_was_lost(stores
     error = a.done[token][1]
     assert isinstance(error, CommitFailed) if stores else error is None
     a.resume_polling()
-    assert world.run(until=lambda: len(a.records) == 20)  # The new assignment begins at the committed offset.
+    # After the new assignment the member reads all ten records again from the committed offset, 0.
+    assert world.run(until=lambda: len(a.records) == 20)
     world.run(3_000)
     assert world.committed("g", P0) == 0
 

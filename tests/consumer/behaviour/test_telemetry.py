@@ -44,7 +44,7 @@ def request_metrics(server: Server, metrics: str = "*", interval_ms: int = 300_0
 
 
 def values(push: PushedMetrics) -> dict[str, int | float]:
-    """Return the metrics of the whole client."""
+    """Return the values of the metrics without attributes, by metric name without its prefix."""
     prefix = "org.apache.kafka."
     return {point.name.removeprefix(prefix): point.value for point in push.metrics if not point.attributes}
 
@@ -219,7 +219,7 @@ def test_two_threads_may_close_a_client(
 def test_close_does_not_wait_for_a_silent_broker(
     server: Server, client: Any, options: dict[str, Any]
 ) -> None:
-    """The wait for the last push is bounded. Otherwise `close` would wait for the request timeout, 10 min."""
+    """`close` limits its wait for the response to the last push. The request timeout would be 10 minutes."""
     request_metrics(server)
     instance = client(server.bootstrap, **options, request_timeout_ms=600_000)
     instance.client_instance_id()

@@ -28,7 +28,7 @@ def test_a_reading_consumer_closes_its_fetch_session() -> None:
 
 
 def test_after_a_freeze_beyond_the_session_timeout_no_buffered_record_is_returned() -> None:
-    """The engine sees the stop of the process (SIGSTOP) only as a jump of the clock."""
+    """The test only advances the clock, because this is all that an engine notices of a stop (SIGSTOP)."""
     world = world_with_records()
     a = world.consumer(**GROUP)
     a.limit = 3

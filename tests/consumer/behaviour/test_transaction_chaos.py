@@ -43,12 +43,13 @@ class Transaction:
     values: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     offset: int | None = None
     deliveries: list[Delivery] = field(default_factory=list)
-    committed: bool | None = None  # The outcome of the transaction, or None while it is unknown.
+    # Whether the transaction was committed (True) or aborted (False), or None while the outcome is unknown.
+    committed: bool | None = None
 
 
 @dataclass(eq=False)
 class Application:
-    """An application with a transactional id. `producer` is that of its current process."""
+    """An application with a transactional id. `producer` is the producer of its current process."""
 
     id: str
     producer: Producer
@@ -130,7 +131,7 @@ class Chaos:
         try:
             application.current_call = application.machine.call(operation)
         except KprotoError:
-            return  # After the state was read, the transaction has failed or the producer was fenced.
+            return  # The transaction has failed or the producer was fenced since the operation was drawn.
         application.producer.tick()
 
     def on_call_done(self, application: Application, call: PendingCall) -> None:
@@ -235,7 +236,7 @@ class Chaos:
     def tamper(self, client: Any, request: Any, version: int) -> Any:
         """Make some Produce requests arrive late.
 
-        These requests arrive long after their connection has closed, or in the next transaction.
+        A late request arrives after its connection has closed, or when a later transaction has begun.
         """
         if isinstance(request, AddPartitionsToTxnRequest):
             held, self.held = self.held, []

@@ -92,7 +92,7 @@ def test_close_keeps_its_timeout_with_a_silent_broker(
 
 
 def test_close_reports_a_commit_in_progress(broker: Coordinator, make: Callable[..., Any]) -> None:
-    """`close` reports the error of a commit whose caller has stopped waiting."""
+    """`close` reports a commit that is still pending after the call of `commit` has timed out."""
     producer = make()
     producer.begin()
     producer.send("t", b"a", partition=0)
@@ -285,8 +285,8 @@ def test_a_callback_may_end_a_transaction(broker: Coordinator, call: str) -> Non
     producer.close()
 
 
-# The first moments at which a test interrupts. From each of them it continues with every fourth moment. The
-# quick tests begin only with 1 and 3.
+# A moment n is the n-th point at which a signal handler may run. A test interrupts at one of these first
+# moments, and then at every fourth one after it. The quick tests begin only with 1 and 3.
 FIRST_MOMENTS = [1, 3, *(pytest.param(first, marks=pytest.mark.thorough) for first in (2, 4))]
 
 

@@ -1,8 +1,9 @@
 """Every public method of every client rejects wrong values of each argument.
 
-An error names the argument with the invalid value, and the client still works.
+The error names the argument. The client is usable afterwards.
 
-The arguments are found by inspection of the classes. The invalid value raises in each of its special methods.
+The tests find the arguments by inspection of the classes. Most pass a `Hostile` value, which raises if it is
+compared, printed or converted.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def clients() -> list[type]:
     return [member for member in members if isinstance(member, type) and hasattr(member, "close")]
 
 
-# The methods that only other parts of a client call.
+# Public methods that applications do not call, only other parts of a client.
 INTERNAL = {"on_assigned", "on_removed", "remove", "mark"}
 
 
@@ -82,7 +83,7 @@ async def await_result(result: Any) -> Any:
 
 
 def arguments_with(kind: Any, method: str, wrong: str, value: Any) -> dict[str, Any]:
-    """Return the arguments of a call, one of which is invalid."""
+    """Return the required arguments of a method with valid values, and `value` for the argument `wrong`."""
     parameters = inspect.signature(getattr(kind, method)).parameters
     required = [
         name
@@ -99,7 +100,7 @@ Call = Callable[[Any], Any]
 
 
 def attempt(kind: Any, broker: str, acts: Sequence[Call], then: Call) -> list[BaseException]:
-    """Return the error of each call in `acts`, which are made with one new client.
+    """Make the calls `acts` with one new client, and return the error of each call.
 
     After these calls `then` is called with the client, and the client is closed.
     """
@@ -131,7 +132,7 @@ def attempt(kind: Any, broker: str, acts: Sequence[Call], then: Call) -> list[Ba
 
 
 def call_with(kind: Any, method: str, wrong: str, value: object) -> Call:
-    """Return the call of a client's method in which the argument `wrong` has an invalid value."""
+    """Return a function that calls a client's method with `value` as the argument `wrong`."""
     return lambda client: getattr(client, method)(**arguments_with(kind, method, wrong, value))
 
 
@@ -212,9 +213,9 @@ def test_a_wrong_value_inside_of_a_collection_is_rejected(broker: str, kind: Any
         for number, make in enumerate(WRONG_INSIDE):
             value = make()
             if wrong == "partitions" and method != "assign" and isinstance(value, dict):
-                continue  # The dict's keys are valid partitions, so no error is raised.
+                continue  # These methods ignore the values of a dict, and its keys are valid partitions.
             acts[method, wrong, number] = call_with(kind, method, wrong, value)
-        if wrong != "plan":  # The generator would be a valid plan, so it raises no ConfigError.
+        if wrong != "plan":  # A plan is a generator, so a failing generator is no invalid value.
             acts[method, wrong, -1] = call_with(kind, method, wrong, failing_iterator())
     errors = attempt(kind, broker, list(acts.values()), check_usable)
     for (method, wrong, number), error in zip(acts, errors, strict=True):

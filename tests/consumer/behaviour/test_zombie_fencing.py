@@ -31,7 +31,7 @@ def server() -> Iterator[Server]:
 
 
 def exceed_max_poll_interval(consumer: Consumer, server: Server) -> None:
-    """Do nothing: the test itself waits for longer than max_poll_interval_ms."""
+    """Do nothing, because the test does not poll until max_poll_interval_ms has passed."""
 
 
 def remove_member(consumer: Consumer, server: Server) -> None:
@@ -75,7 +75,7 @@ def test_offsets_of_a_removed_member_are_rejected(
         lose_membership(consumer, server)
         wait_until(lambda: consumer._operations.engine.group_status.member_and_generation[1] < 0)
         with Admin(server.bootstrap) as cluster:
-            # Wait, because the LeaveGroup request may not have arrived yet.
+            # Wait until the coordinator has processed the member's LeaveGroup.
             wait_until(lambda: not cluster.group("g").members)
         assert consumer.group_metadata() == metadata
         producer.send_offsets(consumer.group_metadata(), {T0: 1})

@@ -115,7 +115,7 @@ class VirtualThread(EngineClient):
 
 
 class UncontendedSocketOwner(SocketOwner):
-    """A socket owner without a background thread."""
+    """A socket owner of a client whose background thread is simulated, so no thread waits for the sockets."""
 
     virtual_thread: VirtualThread
 
@@ -182,8 +182,8 @@ class CtrlC:
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "call" and frame.f_back in self._last:
-            # The end of a call of a Python function is not counted, because the function's beginning was
-            # counted.
+            # A call of a Python function is counted once, at the function's beginning, and not again at its
+            # end.
             self._last[frame.f_back] = 0
         if not frame.f_code.co_filename.startswith(self.within):
             return None

@@ -28,13 +28,13 @@ def producer() -> Iterator[Producer]:
 @pytest.mark.parametrize(
     ("wakes_in_ms", "is_sealed", "is_woken"),
     [
-        # The thread sleeps until an event of the network.
+        # The thread waits without a timeout.
         (None, False, True),
-        # The thread would wake after linger.ms.
+        # The thread would wake only after linger.ms.
         (60_000, False, True),
-        # The thread wakes early enough by itself.
+        # The thread wakes before linger.ms has passed.
         (100, False, False),
-        # A sealed batch is sent at once.
+        # A sealed batch must be sent immediately.
         (100, True, True),
         # The thread is awake.
         (0, True, False),
@@ -58,7 +58,7 @@ def test_the_thread_is_woken_if_it_would_wake_too_late(
         assert (runtime.wakes_at == 0) is (is_woken or wakes_in_ms == 0)
         assert runtime._kept == [runtime]
         runtime._on_records()
-        assert len(wakes) == is_woken  # A thread that was woken is not woken again.
+        assert len(wakes) == is_woken  # A second call does not wake the thread again.
         assert runtime._kept == [runtime]
         monkeypatch.undo()
         runtime.wakes_at = None
@@ -131,7 +131,7 @@ def test_a_producer_that_the_child_of_a_fork_drops_is_left_to_the_parent(
     runtime: Any = producer._runtime
     drops: list[None] = []
     monkeypatch.setattr(runtime, "_on_drop", lambda: drops.append(None))
-    runtime.forked = True  # os.fork() sets this in the child.
+    runtime.forked = True  # As in the child after os.fork().
     runtime.__del__()
     assert (runtime.stopped, drops) == (False, [])
     runtime.forked = False
@@ -177,7 +177,7 @@ def test_reports_and_callbacks_of_the_engine_reach_the_application(producer: Pro
 def test_the_child_of_a_fork_waits_neither_for_callbacks_nor_for_records(
     producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parent's threads do not exist in the child, so the child must not use their locks and queues."""
+    """The child replaces locks and queues: the parent's threads, which may hold them, do not exist in it."""
     runtime: Any = producer._runtime
     old = runtime._callbacks, runtime.waiters.lock, runtime.sockets
     producer.send("t", b"x")

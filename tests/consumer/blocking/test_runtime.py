@@ -63,13 +63,13 @@ def test_one_thread_at_a_time_may_use_a_consumer_and_any_thread_may_close_it(rea
 
 def test_the_child_of_a_fork_may_only_close_its_copy(reader: Consumer) -> None:
     runtime: Any = reader._runtime
-    runtime.forked = True  # os.fork() sets this in the child.
+    runtime.forked = True  # As in the child after os.fork().
     with pytest.raises(IllegalState, match="was opened before the process forked"):
         runtime.call("assignment", waits=False)
     with runtime.call("close"):
         pass
     reader.kill()
-    assert runtime.thread.is_alive()  # The parent's thread is a different one, and continues.
+    assert runtime.thread.is_alive()  # A kill in the child does not end the parent's thread.
     runtime.forked = False
 
 
@@ -175,7 +175,7 @@ def test_an_exception_of_the_engine_fails_the_client(
 def test_ctrl_c_in_the_callback_of_a_future_reaches_only_a_thread_of_the_application(
     reader: Consumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, in_engine: bool
 ) -> None:
-    """The engine's thread must not end because a callback raises, for example SystemExit."""
+    """A callback that raises KeyboardInterrupt or SystemExit must not end the engine's thread."""
     runtime: Any = reader._runtime
 
     def callback(future: Future[int]) -> None:
@@ -194,7 +194,7 @@ def test_ctrl_c_in_the_callback_of_a_future_reaches_only_a_thread_of_the_applica
         assert caplog.records == []
     assert runtime._completing == set()
     assert future.result(0) == 5
-    runtime._complete(future, 6, None)  # The future was completed before Ctrl-C.
+    runtime._complete(future, 6, None)  # A completed future keeps its first result.
     assert future.result(0) == 5
 
 
@@ -253,11 +253,12 @@ def test_over_tls_a_waiting_thread_reads_the_sockets_if_they_are_free(
         changes = runtime.changes
         assert runtime._read(changes, 0.5) is True
         assert (sockets.polls, free.returned) == ([0.5], 1)
-        # The engine must act before the deadline of the caller.
+        # The engine is already due, so the poll must not wait for the caller's 0.5 s.
         patch.setattr(runtime.driver, "due", lambda: clock.now() - 1_000)
         assert runtime._read(changes, 0.5) is True
         assert sockets.polls[1:] == [0.0]
-        assert runtime._read(changes - 1, 0.5) is True  # There was a change already: no wait.
+        # A change since `changes` was read ends the wait without a poll.
+        assert runtime._read(changes - 1, 0.5) is True
         assert len(sockets.polls) == 2
         assert sockets.wakes == 0
         for owner, wakes in ((held, 0), (requested, 1)):
@@ -290,7 +291,8 @@ def test_an_exception_while_a_waiting_thread_reads_fails_the_client(
                 runtime._read(runtime.changes, 0.5)
     assert failures == [error]
     assert owner.returned == 1
-    assert published == [1]  # The application's callbacks run while other threads may read.
+    # The sockets are returned before the callbacks run, so that other threads can read meanwhile.
+    assert published == [1]
 
 
 @pytest.mark.parametrize("has_future", [False, True])
@@ -303,7 +305,9 @@ def test_over_tls_the_engines_thread_reads_while_a_call_waits_for_a_future(
     uses_tls: bool,
     is_exclusive: bool,
 ) -> None:
-    """A caller that waits for a future does not read the sockets. Only consumers are exclusive."""
+    """A caller that waits for a future does not read the sockets, so the engine's thread recalls them. Only
+    consumers, which one thread at a time may use (`exclusive`), let a caller read.
+    """
     runtime: Any = reader._runtime
     owner = Owner(is_free=True)
     with runtime.locked(), monkeypatch.context() as patch:
@@ -315,7 +319,7 @@ def test_over_tls_the_engines_thread_reads_while_a_call_waits_for_a_future(
         patch.setattr(runtime, "_open", {Future()} if has_future else set())
         runtime.wakes_at = 0
         runtime._rouse()
-        assert sockets.wakes == 0  # The engine's thread is awake.
+        assert sockets.wakes == 0  # No wakeup is needed: wakes_at is 0, so the engine's thread is awake.
     assert owner.recalls == (has_future and uses_tls and is_exclusive)
 
 

@@ -1,4 +1,4 @@
-"""Which thread reads the sockets.
+"""One thread at a time owns the sockets of a client and reads them.
 
 With TLS the thread that waits in `poll` reads the sockets. Without TLS the client's own thread reads them.
 """
@@ -105,8 +105,8 @@ def test_a_recalled_own_thread_is_next(long_grace_period: None) -> None:
     owner.recall()
     own.check_waits()
     owner.give_back()
-    # The application's thread cannot borrow the sockets, because the client's thread owns them or is about to
-    # get them.
+    # After a recall the application's thread cannot borrow the sockets: they are reserved for the client's
+    # thread.
     assert not owner.borrow()
     own.check_gets_sockets()
 
@@ -184,7 +184,7 @@ def reading(kafka: SecuredKafka, topic: str, **options: Any) -> Consumer:
 
 
 def record_polls(reader: Consumer) -> list[int]:
-    """Return a list. At each poll of the sockets, the id of the polling thread is added to it."""
+    """Return a list to which each later poll of the sockets appends the id of the polling thread."""
     thread_ids: list[int] = []
     poll = reader._runtime.sockets.poll
 

@@ -1,4 +1,4 @@
-"""Only the read of a long response waits for all of its bytes."""
+"""A read of a long response waits for all missing bytes. Other reads return what has arrived."""
 
 from __future__ import annotations
 

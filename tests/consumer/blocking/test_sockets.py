@@ -168,7 +168,7 @@ def test_bytes_that_the_kernel_does_not_accept_are_sent_when_it_does(engine: Eng
         received += peer.recv(1 << 20)
     assert received == data + b"end"
     engine.events()
-    # The selector no longer reports that the socket accepts bytes.
+    # All bytes are written, so the selector no longer waits for the socket to accept more.
     assert engine.sockets._selector.get_key(sock).events == selectors.EVENT_READ
 
 
@@ -259,7 +259,8 @@ def test_a_connection_that_breaks_before_a_response_continues_with_the_next_addr
     engine.sockets._on_broken(1, "reset", engine.sockets._events, denied=denied)
     assert peer.recv(9) == b""
     assert engine.sockets._events == ([] if continues else [Broken(1, "reset", denied)])
-    # The next address refuses connections. The reported error is that of the address that accepted one.
+    # The client tries the next address, which refuses connections. The reported error is that of the first
+    # address.
     assert engine.events(10) == [Broken(1, "reset", denied)]
     assert engine.sockets._sockets == {}
 
@@ -281,7 +282,8 @@ def test_an_address_that_does_not_answer_is_followed_by_the_next_after_some_seco
         engine.sockets._try_next_addresses(engine.sockets._events)
         assert known.sock is not first
         assert known.error == "no answer within 2 s"
-        assert known.next_address_at == float("inf")  # The last address may take as long as it needs.
+        # No time limit applies to the last address, because no other is left to try.
+        assert known.next_address_at == float("inf")
         assert engine.events(10) == [Opened(1)]
 
 

@@ -12,7 +12,7 @@ SOON = 60_000
 
 
 def waiting_threads(waiters: ThreadWaiters, count: int, results: list[bool]) -> list[threading.Thread]:
-    """Start `count` threads that wait for a change. Return the threads when all of them wait."""
+    """Start `count` threads that wait for a change, and return them as soon as all are waiting."""
     threads = [
         threading.Thread(target=lambda: results.append(waiters.wait(0, clock.now() + SOON)))
         for _ in range(count)

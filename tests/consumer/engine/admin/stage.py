@@ -61,7 +61,7 @@ VERSIONS = {
 
 
 def cluster_of(*leaders: int, brokers: int = 3) -> MetadataResponse:
-    """Return the metadata of a cluster with the topic "t", whose partition n has the leader `leaders[n]`."""
+    """Return the metadata of a cluster with the topic "t". Broker `leaders[n]` leads partition n."""
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node, host=f"broker-{node}", port=9092)

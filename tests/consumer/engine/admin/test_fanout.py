@@ -49,7 +49,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def response(**codes: int) -> DeleteGroupsResponse:
-    """Return a response about the groups `codes`, each with its error code."""
+    """Return a DeleteGroups response. The keys of `codes` are group ids, and the values error codes."""
     results = [DeletableGroupResult(group_id=name, error_code=code) for name, code in codes.items()]
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)
 
@@ -69,7 +69,7 @@ def fan(items: Sequence[Any], router: Router[Any] | None = None, **options: Any)
 
 
 def asked(plan: Plan[Any], *, calls: list[Call] | None = None) -> list[Ask]:
-    """Continue a plan, and return its next requests. The pauses of the plan end immediately."""
+    """Continue a plan with the results of its `calls`, and return its next requests. Pauses are skipped."""
     requests: Any = plan.send(calls) if calls is not None else next(plan)
     while isinstance(requests, Rest):
         requests = plan.send([])
@@ -77,8 +77,8 @@ def asked(plan: Plan[Any], *, calls: list[Call] | None = None) -> list[Ask]:
 
 
 def answered(asks: Sequence[Ask], *outcomes: Message | KprotoError | None) -> list[Call]:
-    """Return the calls of these requests. Each call has the response or the error in `outcomes`, or neither
-    if None.
+    """Return a call for each request, with its element of `outcomes` as response or error. With None, the
+    call has neither.
     """
     calls: list[Call] = []
     for ask, outcome in zip(asks, outcomes, strict=True):

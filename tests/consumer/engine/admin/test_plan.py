@@ -209,9 +209,9 @@ def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request()
 
 
 def test_a_cached_authorization_error_is_checked_again() -> None:
-    """An authorization error is not cached, so the next call sends the request again.
+    """A plan does not rely on a cached authorization error: it requests the metadata again.
 
-    The permission may have been granted after the error.
+    The permission may have been granted since the cached response.
     """
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -348,7 +348,8 @@ def test_the_leader_is_looked_up_each_time() -> None:
 
 
 T0 = TopicPartition("t", 0)
-# Call -> the API and its last version without the feature, and the words that name what is required.
+# A value is (call, name of the API, its last version without the feature, words of the error that name what
+# is required).
 TOO_OLD: dict[str, tuple[Callable[[Admin], object], str, int, str]] = {
     "states": (lambda a: a.list_groups(states=["Stable"]), "ListGroups", 3, "4 and higher (Kafka 2.6"),
     "types": (lambda a: a.list_groups(types=["classic"]), "ListGroups", 4, "5 and higher (Kafka 3.8"),
