@@ -174,7 +174,6 @@ class AsyncProducerRuntime(ProducerRuntime):
     def shut_down(self, deadline: int) -> None:
         self._finish(CLOSED)
         self.ended = True
-        self.notify()
 
     def _finish(self, reason: str, failure: BaseException | None = None) -> None:
         for action in self._end(reason, failure):

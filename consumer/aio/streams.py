@@ -84,8 +84,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.arriving_since = float("inf")
         self.receive_buffer = ReceiveBuffer(max_response)
         self.pipe: Pipe | None = None
-        # The buffer for encrypted bytes, None until a connection uses TLS.
-        self._room: memoryview | None = None
+        self._room: memoryview  # The buffer for encrypted bytes, if the connection uses TLS.
         self.transport: asyncio.Transport  # `connection_made`, which the loop calls first, sets it.
         self.sock: socket.socket | None = None  # The transport's own socket, for direct reads.
 
@@ -121,10 +120,10 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.receive_buffer.writable() if self._room is None else self._room
+        return self.receive_buffer.writable() if self.pipe is None else self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.pipe is not None and self._room is not None:
+        if self.pipe is not None:
             try:
                 self._decrypt(self.pipe, self._room[:nbytes])
             except TlsFailed as error:
@@ -139,12 +138,15 @@ class _Protocol(asyncio.BufferedProtocol):
         A response that only the event loop reads would take many iterations of the loop, each of which costs
         more than a direct read.
         """
-        for _ in range(MAX_READS if NOW and self.sock is not None else 0):
+        sock = self.sock
+        if sock is None or not NOW:
+            return
+        for _ in range(MAX_READS):
             if not self.receive_buffer.expects_more or self.silent:
                 return
             try:
                 with self.receive_buffer.writable() as room:
-                    size = self.sock.recv_into(room, 0, NOW) if self.sock is not None else 0
+                    size = sock.recv_into(room, 0, NOW)
             except BlockingIOError:
                 return
             except (OSError, MemoryError) as error:
