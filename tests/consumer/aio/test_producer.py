@@ -240,6 +240,25 @@ def test_a_record_without_a_timestamp_does_not_get_the_explicit_one_before_it(sh
 
 
 @pytest.mark.parametrize(
+    ("seconds", "is_current"), [(99.9995, False), (100.0, True), (100.0009, True), (100.001, False)]
+)
+def test_records_of_a_millisecond_share_its_timestamp(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, is_current: bool
+) -> None:
+    async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
+        batch.run_start, batch.run_end = 100.0, 100.001
+        producer._moment = (100.0, 100.001, 100_000)
+        monkeypatch.setattr(producer_module, "time", lambda: seconds)
+        await producer.send("t", b"x")
+        await producer.send("t", bytearray(b"x"))
+        _, of_batch, of_producer = batch._times()
+        assert (of_batch == 5) == is_current
+        assert (of_producer == 100_000) == is_current
+
+    with_batch(story)
+
+
+@pytest.mark.parametrize(
     ("topic", "error"), [("unknown", RequestTimedOut), ("", ConfigError), ([], ConfigError)]
 )
 def test_a_record_for_an_unknown_or_invalid_topic_is_rejected(topic: Any, error: type[KprotoError]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from consumer import AsyncProducer, GroupChange, clock
 from consumer.engine import events as ev
+from consumer.engine.network.transport import Open
 from kproto.errors import IllegalState
 
 NOWHERE = "127.0.0.1:1"
@@ -165,5 +167,21 @@ def test_reports_and_callbacks_of_the_engine_reach_the_application() -> None:
         assert runtime.changes == before + 1
         await asyncio.sleep(0)
         assert changes == [change]
+
+    run(story)
+
+
+def test_the_end_of_a_producer_closes_its_connections() -> None:
+    async def story(producer: AsyncProducer, runtime: Any) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            runtime.streams.perform(Open(9, *server.getsockname()))
+            while 9 not in runtime.streams._transports:
+                await asyncio.sleep(0.001)
+            producer.kill()
+            await asyncio.sleep(0)
+            peer, _ = server.accept()
+            with peer:
+                peer.settimeout(10)
+                assert peer.recv(1) == b""
 
     run(story)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from consumer import AsyncAdmin, AsyncConsumer, TopicPartition, clock
 from consumer.engine import events as ev
+from consumer.engine.network.transport import Open
 from kproto.errors import IllegalState, WokenUp
 
 NOWHERE = "127.0.0.1:1"
@@ -228,5 +230,56 @@ def test_a_callback_continues_after_the_deadline_of_a_wait_and_the_next_wait_rai
         with pytest.raises(ZeroDivisionError, match="broken"):
             await runtime.callback_finished()
         assert await runtime.callback_finished()
+
+    run(story)
+
+
+def test_the_result_of_a_cancelled_call_or_of_a_call_in_a_closed_loop_is_dropped() -> None:
+    left: list[tuple[Any, asyncio.Future[Any]]] = []
+
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        cancelled, waiting = runtime._new_future(), runtime._new_future()
+        cancelled.cancel()
+        for error in (None, IllegalState("failed")):
+            runtime._complete(cancelled, "result", error)
+        assert cancelled.cancelled()
+        left.append((runtime, waiting))
+        runtime._open.clear()  # The end of the client does not complete the future.
+
+    run(story)
+    ((runtime, future),) = left
+    future.add_done_callback(print)  # The closed loop cannot call it.
+    runtime._complete(future, "result", None)
+    assert not future.done()
+
+
+def test_the_child_of_a_fork_may_close_without_an_event_loop() -> None:
+    reader = AsyncConsumer(NOWHERE, group_id="g")
+    runtime: Any = reader._runtime
+    runtime.forked = True
+    with runtime.call("close", serves=True):
+        pass
+    with pytest.raises(IllegalState, match="fork"):
+        runtime.call("poll", serves=True)
+    runtime.forked = False
+    reader.kill()
+
+
+@pytest.mark.parametrize("end", ["end", "kill", "failure"])
+def test_the_end_of_a_client_closes_its_connections(end: str) -> None:
+    async def story(reader: AsyncConsumer, runtime: Any) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            runtime.streams.perform(Open(9, *server.getsockname()))
+            while 9 not in runtime.streams._transports:
+                await asyncio.sleep(0.001)
+            if end == "failure":
+                runtime._fail(ZeroDivisionError("broken"))
+            else:
+                getattr(runtime, end)()
+            await asyncio.sleep(0)
+            peer, _ = server.accept()
+            with peer:
+                peer.settimeout(10)
+                assert peer.recv(1) == b""
 
     run(story)

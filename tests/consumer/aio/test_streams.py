@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,6 +85,12 @@ def test_small_requests_are_sent_without_delay() -> None:
     with socket.socket() as sock:
         _Protocol(1, 100, print).connection_made(Transport(sock))
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_broken_socket_of_a_new_connection_is_left_to_the_transport() -> None:
+    with socket.socket() as sock:
+        pass
+    _Protocol(1, 100, print).connection_made(Transport(sock))
 
 
 def test_responses_are_reported_in_order_until_the_connection_ends() -> None:
@@ -197,6 +203,17 @@ def test_direct_reads_are_limited_so_that_other_connections_are_read(
     assert len(sock.answers) == 2
 
 
+def test_a_system_without_reads_that_do_not_wait_leaves_all_reads_to_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams_module, "NOW", 0)
+    assert events_of_direct_reads(Socket(), LONG) == []
+
+
+def test_a_long_response_may_begin_before_the_protocol_knows_its_socket() -> None:
+    assert events_of_direct_reads(None, LONG) == []
+
+
 def test_a_short_response_is_read_by_the_loop() -> None:
     assert events_of_direct_reads(Socket(), 100) == []
 
@@ -299,6 +316,15 @@ class Engine:
         return self.streams._failures.sort(("kafka", 9092), addresses)
 
 
+@contextlib.contextmanager
+def every_socket_closed() -> Iterator[None]:
+    """Check that the code closes its sockets: Python warns about one that the garbage collector closes."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    assert caught == []
+
+
 async def turns(count: int = 5) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
@@ -394,6 +420,19 @@ def test_an_address_that_does_not_accept_a_connection_is_tried_last_the_next_tim
             server.close()
 
     asyncio.run(run())
+
+
+def test_the_socket_of_an_attempt_that_fails_is_closed() -> None:
+    async def run() -> None:
+        engine = Engine()
+        addresses: list[Address] = [(socket.AF_INET, ("127.0.0.1", port)) for port in (1, 70_000)]
+        engine.streams._opening[1] = asyncio.create_task(asyncio.sleep(0))
+        await engine.streams._try_addresses(1, _Route(("kafka", 9092), None, 9, addresses), "none")
+        (event,) = engine.events
+        assert isinstance(event, Broken)
+
+    with every_socket_closed():
+        asyncio.run(run())
 
 
 def test_a_connection_that_is_shut_while_it_connects_counts_as_failed() -> None:
@@ -497,10 +536,8 @@ def test_the_socket_of_a_dialer_that_ignores_its_cancellation_is_closed() -> Non
         theirs.close()
         assert engine.events == []
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")  # Python warns about a socket that only the garbage collector closes.
+    with every_socket_closed():
         asyncio.run(run())
-    assert caught == []
 
 
 def test_ctrl_c_in_a_dialer_ends_the_loop() -> None:
@@ -534,6 +571,46 @@ def test_a_connection_that_breaks_before_it_is_added_is_reported_by_its_task() -
         engine.streams._failed(1, "reset")
         assert engine.events == [Broken(1, "reset")]
         assert engine.streams._opening == {}
+        # A connection that is shut before its task reports the error leaves nothing behind.
+        engine.streams._opening[3] = asyncio.create_task(asyncio.sleep(0))
+        engine.streams._on_event(Broken(3, "reset"))
+        engine.streams.perform(Shut(3))
+        assert engine.streams._early == {}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("has_dialer", [False, True])
+def test_a_connection_that_breaks_before_it_is_added_ends_with_its_error(has_dialer: bool) -> None:
+    async def run() -> None:
+        engine = Engine()
+        ours, theirs = socket.socketpair()
+
+        async def dial(host: str, port: int) -> socket.socket:
+            return ours
+
+        async def open_broken(*arguments: object) -> Any:
+            engine.streams._on_event(Broken(1, "reset"))
+            connection = Connection()
+            return connection.transport, connection.protocol
+
+        async def connect(key: int, address: Address, *arguments: object) -> Any:
+            if address == B:
+                raise OSError(111, "Connection refused")
+            return await open_broken()
+
+        engine.streams._wrap = open_broken  # type: ignore[method-assign]
+        engine.streams._connect = connect  # type: ignore[method-assign]
+        if has_dialer:
+            engine.streams.perform(Open(1, "kafka", 9092, dialer=dial))
+        else:
+            attempt = engine.streams._try_addresses(1, _Route(("kafka", 9092), None, 9, [A, B]), "none")
+            engine.streams._opening[1] = asyncio.create_task(attempt)
+        await turns()
+        assert engine.events == [Broken(1, "reset")]
+        assert engine.streams._opening == {}
+        ours.close()
+        theirs.close()
 
     asyncio.run(run())
 
@@ -653,6 +730,19 @@ def test_the_end_closes_connections_and_cancels_the_token_request(abort: bool) -
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_response_that_ends_the_client_is_the_last_one(abort: bool) -> None:
+    async def run() -> None:
+        engine = Engine()
+        connection = engine.add(1, A)
+        engine.events.clear()
+        engine.on_event = lambda event: (engine.events.append(event), engine.streams.close(abort=abort))
+        connection.receive(frame(b"a") + frame(b"b"))
+        assert engine.events == [Answer(1, b"a")]
+
+    asyncio.run(run())
+
+
 def test_results_of_threads_for_connections_that_were_shut_are_dropped() -> None:
     async def run() -> None:
         engine, loop = Engine(), asyncio.get_running_loop()
@@ -678,6 +768,13 @@ def test_results_of_threads_for_connections_that_were_shut_are_dropped() -> None
     asyncio.run(run())
 
 
+def test_results_of_threads_after_the_end_of_the_event_loop_are_dropped() -> None:
+    async def create() -> Engine:
+        return Engine()
+
+    asyncio.run(create()).streams._on_resolved()
+
+
 def test_a_shut_connection_forgets_its_dialer_and_closes_its_socket() -> None:
     async def run() -> None:
         engine = Engine()
@@ -689,15 +786,16 @@ def test_a_shut_connection_forgets_its_dialer_and_closes_its_socket() -> None:
         engine.streams._dials.dial = dial  # type: ignore[method-assign]
         engine.streams._dials.forget = forgotten.append  # type: ignore[method-assign]
         with socket.socket() as late:
-            for key in (1, 2):
+            for key in (1, 2, 3):
                 engine.streams.perform(Open(key, "kafka", 9092, dialer=socket.create_connection))
             await turns()
             engine.streams._dialing[2].set_result(Dialed(2, late))
+            engine.streams._opening[3].cancel()  # As at the end of the event loop.
             for key in (1, 2):
                 engine.streams.perform(Shut(key))
             await turns()
             assert late.fileno() == -1
-        assert sorted(forgotten) == [1, 2]
+        assert sorted(forgotten) == [1, 2, 3]
         assert engine.streams._dialing == {}
         assert engine.events == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +67,31 @@ def test_a_cancelled_wait_is_forgotten_and_later_changes_reach_the_others() -> N
         assert await waiting
 
     run(story)
+
+
+def test_a_wait_that_a_change_ends_leaves_nothing_behind() -> None:
+    """Otherwise each poll would occupy memory until its timeout."""
+
+    async def story(waiters: TaskWaiters) -> None:
+        task = asyncio.create_task(waiters.wait(0, clock.now() + SOON))
+        await asyncio.sleep(0)
+        future = weakref.ref(waiters._futures[0])
+        waiters.notify()
+        assert await task
+        assert future() is None
+
+    run(story)
+
+
+def test_a_change_after_the_end_of_the_event_loop_wakes_no_task() -> None:
+    async def wait(waiters: TaskWaiters) -> None:
+        waiters._futures.append(asyncio.get_running_loop().create_future())
+        waiters._futures[0].add_done_callback(print)  # The closed loop cannot call it.
+
+    waiters = TaskWaiters()
+    asyncio.run(wait(waiters))
+    waiters.notify()
+    assert waiters._futures == []
 
 
 async def turns_during(pause: Coroutine[Any, Any, None]) -> int:
