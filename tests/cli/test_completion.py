@@ -43,7 +43,7 @@ def complete(functions: str, *words: str) -> list[str]:
         ("kproto acls add --operation alter", ["alter", "alter_configs"]),
         ("kproto acls add --topic t --operation read --pattern l", ["literal"]),
         ("kproto consume t --value-format he", ["hex"]),
-        ("kproto topics create --command-config ", []),  # bash itself completes file names.
+        ("kproto topics create --command-config ", []),  # File names are left to bash.
         ("kproto topics create topics --bootstrap a:1 --parti", ["--partitions"]),
         ("kproto nothing", []),
     ],

@@ -44,7 +44,7 @@ class Stage:
     is_kafka: bool
 
     def new_topic(self, name: str, *, records: int = 0) -> TopicPartition:
-        """Create a topic with one partition."""
+        """Create a topic with one partition, and write `records` records to it."""
         self.admin.create_topics({name: 1})
         partition = TopicPartition(name, 0)
         if records:

@@ -316,7 +316,7 @@ def commit_errors(stage: Stage) -> None:
 
 
 def join_errors(stage: Stage) -> None:
-    """Answer the first JoinGroup with an error."""
+    """For each error code, answer a new member's first JoinGroup with it."""
     for number, code in enumerate((15, 25)):
         name = f"A{number}"
         stage.inject(name, "JoinGroup", code)
@@ -326,7 +326,7 @@ def join_errors(stage: Stage) -> None:
 
 
 def sync_errors(stage: Stage) -> None:
-    """Answer the first SyncGroup with an error."""
+    """For each error code, answer a new member's first SyncGroup with it."""
     for number, code in enumerate((27, 22, 25)):
         name = f"A{number}"
         stage.inject(name, "SyncGroup", code)
@@ -336,7 +336,7 @@ def sync_errors(stage: Stage) -> None:
 
 
 def start_errors(stage: Stage) -> None:
-    """Answer the first FindCoordinator or OffsetFetch with an error."""
+    """Answer one member's first FindCoordinator, and another's first OffsetFetch, with an error."""
     for number, (api, code) in enumerate((("FindCoordinator", 15), ("OffsetFetch", 14))):
         name = f"A{number}"
         stage.inject(name, api, code)

@@ -43,7 +43,7 @@ EntryPoint = Callable[[str, dict[str, Any]], None]
 T0 = TopicPartition("flights", 0)
 # The timeout of each call, in seconds.
 WAIT = 30.0
-# Producers retry a retriable error for 3 s.
+# Producers retry a retriable error for 3 s, and not for 60 s, the default of max.block.ms.
 SOON = {"max_block_ms": 3_000}
 
 
@@ -279,7 +279,7 @@ COMMANDS: dict[str, Callable[[str, str, Path], list[str]]] = {
 
 
 def concerns(command: str, case: Any) -> bool:
-    """Return whether a command supports a case.
+    """Return whether a command supports the options of a case of `security_errors`.
 
     The pytest plugin supports neither TLS nor SASL, and `kproto watch` does not support SASL.
     """

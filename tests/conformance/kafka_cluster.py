@@ -104,7 +104,7 @@ class Fleet:
         return ",".join(f"127.0.0.1:{self.ports[node]}" for node in self.nodes)
 
     def listed_brokers(self) -> set[int]:
-        """Return the brokers that the cluster lists."""
+        """Return the ids of the brokers that Metadata lists, or no ids if the request fails."""
         with suppress(KprotoError):
             answer: Any = self.cluster.request(MetadataRequest(topics=[]), timeout=3)
             return {broker.node_id for broker in answer.brokers}

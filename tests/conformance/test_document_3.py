@@ -161,7 +161,7 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
         end = time.monotonic() + 20
         while time.monotonic() < end and {p: o + 1 for p, o in walk.read} != ends:
             time.sleep(0.1)
-        time.sleep(2.5)  # Two ticks of automatic commits.
+        time.sleep(2.5)  # The time of two automatic commits.
     finally:
         walk.close()
     committed = walk.committed()

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.clients
 CLIENTS: dict[str, Any] = {"consumer": Consumer, "producer": Producer, "admin": Admin}
 # No client accepts this value, so each option raises ConfigError.
 INVALID = object()
-# librdkafka warns about a client without addresses.
+# Drops librdkafka's warning about a client without addresses.
 SILENT = logging.Logger("silent", logging.CRITICAL)
 
 

@@ -100,7 +100,7 @@ def test_records_pass_through_each_listener_and_mechanism_in_asyncio(
 
 
 def java_properties(kafka: Any, listener: str, mechanism: str) -> str:
-    """Return a client.properties for `--command-config`."""
+    """Return the text of a client.properties for `--command-config`."""
     properties = {"security.protocol": listener}
     if listener != "SASL_PLAINTEXT":
         properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka.certificates.ca}
@@ -169,7 +169,7 @@ def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> 
 
 
 def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
-    """No request is lost when sessions are renewed.
+    """No request is lost when clients re-authenticate.
 
     The broker ends each session after 2 s, and the clients keep their connections for 6 s.
     """

@@ -248,7 +248,7 @@ def test_attempts_to_write_the_first_batch_are_remembered(
     assert producer.write(b"a", base_sequence=2, version=9).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(1)
     refused = producer.write(b"b", partition=1, base_sequence=5, version=9, is_transactional=False)
-    assert refused.error_code == 0  # A non-transactional batch need not start at 0.
+    assert refused.error_code == 0  # Without a transaction, any first sequence number is valid.
     assert producer.write(b"a", base_sequence=0).error_code == 0
 
 

@@ -122,7 +122,7 @@ class ConfluentMember:
         elif word == "unsubscribe":
             self.consumer.unsubscribe()
             end = time.time() + 1.5
-            while time.time() < end:  # Polls run the revocation callback.
+            while time.time() < end:  # poll() calls the revocation callback.
                 self.consumer.poll(0.05)
             self.polling = False
             say("unsubscribed")
