@@ -1,6 +1,6 @@
 """sarama and kproto's `ConsumerGroup` read the same records and report the same errors.
 
-The handlers of both fail, mark offsets or reset offsets.
+The handlers, in Go and in Python, fail, mark offsets or reset offsets.
 """
 
 from __future__ import annotations

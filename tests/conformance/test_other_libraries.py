@@ -113,7 +113,7 @@ def librdkafka_options() -> list[str]:
 def names_of_java(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     """Return a list for each option and method of Java's clients.
 
-    The list is ["option" or "method", kind of client, name].
+    Each list is ["option" or "method", kind of client, name].
     """
     source = Path(__file__).parent / "java" / "ClientNames.java"
     run = [judges.java(), "-cp", kafka_jars, str(source)]

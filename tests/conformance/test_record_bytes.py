@@ -321,7 +321,7 @@ def test_kafka_and_we_reject_the_same_ends_of_compressed_data(
 ) -> None:
     """Kafka and kproto agree about batches whose compressed data is cut, or followed by other bytes.
 
-    The CRC of these batches is correct.
+    The CRC of the batches is correct, so only decompressing and decoding can fail.
     """
     records = [Record(at, NOW, None, value) for at, value in enumerate(data.draw(VALUES))]
     plain = encode_batch(records)[61:] if magic == 2 else encode_messages(records, magic)
