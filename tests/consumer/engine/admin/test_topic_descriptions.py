@@ -80,7 +80,7 @@ def test_a_partition_without_a_leader_is_described() -> None:
 
 
 def eligible(cursor: int | None, *partitions: int) -> DescribeTopicPartitionsResponse:
-    """Return a response for partitions of the topic t, whose next page begins at the partition `cursor`."""
+    """Return a response for partitions of the topic t. `cursor` is the first partition of the next page."""
     described = [
         DescribeTopicPartitionsResponsePartition(
             error_code=0,

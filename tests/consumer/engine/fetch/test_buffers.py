@@ -180,8 +180,8 @@ def test_columns_return_records_before_a_corrupt_batch_and_then_the_error() -> N
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_unreadable_marker_is_raised_after_the_records_before_it(columns: bool) -> None:
-    """An unreadable transaction marker raises an error after the records before it. Regression: the marker
-    was taken for that of a commit, and the producer's next records were skipped.
+    """An unreadable transaction marker raises an error after the records before it. Regression: it was taken
+    for a commit marker, and the producer's next records were skipped.
     """
     transactional: dict[str, Any] = {"producer_id": 7, "is_transactional": True}
     data = (
@@ -248,7 +248,7 @@ def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
 
 
 def test_a_batch_out_of_order_before_the_position_is_raised_at_once() -> None:
-    """An out-of-order batch that begins before the position raises an error at once. If the batch were
+    """An out-of-order batch that begins before the position raises an error immediately. If the batch were
     skipped, the fetch would return no record, and the client would repeat the fetch without end.
     """
     with pytest.raises(RecordError, match="begins with 2 follows offset 4"):
@@ -352,7 +352,7 @@ def with_base_offset(base: int, data: bytes) -> bytes:
     ("base", "data"), [(LAST, batch(0)), (LAST - 1, batch(0, 1)), (LAST - 9, batch(0, last=9))], ids=[1, 2, 3]
 )
 def test_a_batch_that_ends_at_the_largest_offset_is_corrupt(base: int, data: bytes) -> None:
-    """The position after the batch could be neither fetched nor committed."""
+    """The position after such a batch is 2^63, which fits into no request."""
     with pytest.raises(RecordError, match="no offset may follow 9223372036854775807"):
         chunk(with_base_offset(base, data))
     assert chunk(with_base_offset(LAST - 1, batch(0))).end == LAST
@@ -375,11 +375,11 @@ def test_columns_return_records_before_the_largest_offset() -> None:
     assert fetch.position == 2
 
 
-# ---- views of one response
+# ---- memory views that share the buffer of one response
 
 
 def response_views(*fields: bytes) -> list[memoryview]:
-    """Return views of one buffer, like the records of a fetch response."""
+    """Return a view of each field in one shared buffer, like the records of a fetch response."""
     body, views, at = bytearray(b"head".join(fields)), [], 0
     for field in fields:
         views.append(memoryview(body)[at : at + len(field)])

@@ -22,7 +22,7 @@ SESSIONLESS_EPOCH = -1
 
 
 def test_a_new_leader_that_a_fetch_response_names_is_used_without_metadata() -> None:
-    """The old leader names the new leader in its Fetch response (KIP-951), but never answers Metadata."""
+    """The old leader's Fetch response names the new leader (KIP-951). It answers no Metadata request."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     a = world.consumer()
@@ -35,7 +35,7 @@ def test_a_new_leader_that_a_fetch_response_names_is_used_without_metadata() -> 
 
 
 def test_a_partition_without_records_gets_one_fetch_beside_the_fetch_in_flight() -> None:
-    """The response says that records exist, but contains none, as with an open transaction."""
+    """The empty response has a high watermark of 12, as if the records were those of an open transaction."""
     world = World({"t": 2})
     a = world.consumer(isolation_level="read_committed")
     a.assign({T0: 0})
@@ -92,7 +92,7 @@ def test_a_successful_fetch_resets_the_backoff_of_its_broker() -> None:
 
 
 def test_empty_responses_of_a_broker_that_throttles_are_no_failure() -> None:
-    """A broker with a quota responds without records, and asks the client to wait (KIP-219)."""
+    """A broker that enforces a quota responds without records, with a throttle time (KIP-219)."""
     world = World({"t": 1})
     for number in range(20):
         world.write("t", 0, f"{number:0100}")
@@ -121,7 +121,7 @@ def test_empty_responses_of_a_broker_that_throttles_are_no_failure() -> None:
 
 
 def test_a_throttled_fetch_without_a_session_is_sent_again_after_the_throttle_time() -> None:
-    """After its seek, a partition needs a fetch of its own: the session's fetch waits 20 s at the broker."""
+    """After a seek, the partition needs a sessionless fetch: the session's fetch waits 20 s at the broker."""
     world = World({"t": 2}, latency=(5, 5))
     world.write("t", 1, *"0123456789")
     a = world.consumer(fetch_max_wait_ms=20_000)

@@ -105,7 +105,7 @@ def test_a_coordinator_that_cannot_write_offsets_is_verified_and_kept(code: Erro
 
 
 def test_a_verification_that_names_another_node_moves_the_commit_to_that_node() -> None:
-    """The old coordinator cannot write offsets, and the group has moved to another broker."""
+    """A commit fails with COORDINATOR_NOT_AVAILABLE, and the group has moved to another broker."""
     world = World({"t": 1}, brokers=2)
     world.write("t", 0, "x")
     member = caught_up_member(world, records=1)

@@ -28,7 +28,7 @@ AUTO = {**GROUP, "enable_auto_commit": True, "auto_commit_interval_ms": 100}
 @pytest.mark.rule("I8")
 @pytest.mark.parametrize("seeks", [False, True])
 def test_an_initial_commit_that_fails_after_a_seek_is_not_raised(seeks: bool) -> None:
-    """After a seek the error of an initial commit is not raised: its offset is no longer the position."""
+    """After a seek a failed initial commit raises no error, because its offset is no longer the position."""
     world = world_with_records()
 
     def refuse(client: Client, request: Any, version: int) -> OffsetCommitResponse | None:
@@ -74,7 +74,7 @@ def offsets_sent(world: World, consumer: Consumer) -> list[int]:
 
 
 def member_at(world: World, moment: type, **options: Any) -> Consumer:
-    """Add a member, and run until it has sent a first request of the type `moment`."""
+    """Add a member, and run until it has sent its first request of the message class `moment`."""
     a = world.consumer(**{**GROUP, **options})
     a.subscribe("t")
     assert world.run(until=lambda: bool(world.requests_of(a, moment)))
@@ -206,7 +206,7 @@ def test_a_commit_of_a_deleted_topic_does_not_replace_the_initial_commit_of_the_
 
 @pytest.mark.rule("M206")
 def test_a_late_response_to_a_commit_of_the_deleted_topic_does_not_replace_the_initial_commit() -> None:
-    """The response to the commit arrives after the client has learnt that the topic was re-created."""
+    """The delayed response arrives after the client has noticed that the topic was re-created."""
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     a = member_at(world, OffsetFetchRequest, session_timeout_ms=30_000, metadata_max_age_ms=500)
     world.fault("delay", a, world.cluster.group_coordinator_of("g"), ms=2_000)
@@ -225,7 +225,7 @@ def test_a_late_response_to_a_commit_of_the_deleted_topic_does_not_replace_the_i
 def test_a_commit_without_offsets_commits_no_start_offset_after_a_commit_of_the_application(
     options: dict[str, Any],
 ) -> None:
-    """No record has been returned, so a commit of all returned records has nothing to commit."""
+    """`commit()` without offsets commits all returned records. Here the consumer has returned none."""
     world = World({"t": 1}, latency=(20, 20))
     a = member_at(world, ListOffsetsRequest, **options)
     a.commit({tp("t", 0): 3})
@@ -271,7 +271,7 @@ def lose_response(world: World, a: Consumer, offset: int) -> None:
 def test_an_initial_commit_does_not_overwrite_a_commit_that_timed_out(
     moment: type, options: dict[str, Any], timeout_ms: int
 ) -> None:
-    """The coordinator has stored the application's commit, but the call raised RequestTimedOut."""
+    """The coordinator has stored the application's commit, but its response is lost: the call times out."""
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     a = member_at(world, moment, **{**options, "request_timeout_ms": 501, "session_timeout_ms": 30_000})
@@ -353,7 +353,7 @@ def test_an_initial_commit_that_waited_for_its_coordinator_does_not_overwrite_a_
 @pytest.mark.rule("M206")
 @pytest.mark.parametrize("ends_by", ["commit", "abort"])
 def test_an_initial_commit_after_a_slow_offset_lookup_does_not_overwrite_a_transaction(ends_by: str) -> None:
-    """The transaction sends its offset while the leader delays the start offset. Only the leader is slow."""
+    """While the leader delays its ListOffsets response, a transaction sends an offset to the coordinator."""
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     coordinator = world.cluster.group_coordinator_of("g")
@@ -375,7 +375,9 @@ def test_an_initial_commit_after_a_slow_offset_lookup_does_not_overwrite_a_trans
 
 @pytest.mark.rule("M206")
 def test_after_a_seek_records_wait_for_the_initial_commit_in_flight() -> None:
-    """A transaction with the offsets of these records reaches the coordinator after the initial commit."""
+    """A transaction may contain the offsets of these records, and must reach the coordinator after the
+    initial commit.
+    """
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
     a = member_at(world, ListOffsetsRequest, session_timeout_ms=30_000)

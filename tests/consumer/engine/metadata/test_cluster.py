@@ -31,7 +31,8 @@ def view(*answers: MetadataResponse, version: int = 13, everything: bool = False
 def test_the_newest_leader_epoch_wins() -> None:
     """A leader with an older epoch is ignored (M198).
 
-    Brokers answer from metadata of different ages, so a response may be older than the last one.
+    A metadata response may be older than the previous one, because brokers update their metadata at different
+    times.
     """
     assert (
         view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=4)).leader(tp("t", 0))
@@ -161,7 +162,7 @@ def test_addresses_in_other_responses_are_accepted() -> None:
 
 
 def make_address_stale(world: World, node: int, client: Any) -> None:
-    """Replace the address of a broker in the client's metadata by a wrong one."""
+    """Replace the address of a broker in the client's metadata by a stale one."""
     client.engine.core.view.brokers[node] = BrokerAddress(node, "where it was", 1)
 
 

@@ -62,12 +62,12 @@ class LoginStage:
         self.server: Any = None
         self.bare = False
         self.silent = False
-        # Whether the broker rejects renewals. Kafka's KafkaChannel rejects a renewal within a second of the
-        # last login.
+        # Whether the broker rejects renewals. Kafka's KafkaChannel rejects a re-authentication within a
+        # second of the last login.
         self.too_soon = False
         self.versions_without_sasl = 0  # The number of ApiVersions responses that do not list SaslHandshake.
         self.answers_no: tuple[str, ...] = ()
-        # The bytes that the broker sends instead of its answer to SaslAuthenticate.
+        # If not None, the auth bytes that the broker sends instead of those of the SASL mechanism.
         self.says: bytes | None = None
         self.offers = list(SERVERS)
         # Whether the connection breaks at the first request after the login.

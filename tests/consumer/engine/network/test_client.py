@@ -94,7 +94,7 @@ def test_impossible_versions_break_the_connection(ranges: Any) -> None:
     assert isinstance(call.error, ConnectionFailed)
     assert "impossible versions" in str(call.error) or "lists no API" in str(call.error)
     second_call = stage.ask()
-    stage.tick(2_000)  # The client does not connect, because the address is in backoff.
+    stage.tick(2_000)  # Until this time the address is in its reconnect backoff.
     stage.connect(stage.opened[-1].key)
     stage.answer()
     assert second_call.error is None
@@ -150,7 +150,8 @@ def test_a_call_to_an_unknown_broker_fails_at_once() -> None:
 
 def test_calls_to_a_failed_broker_wait_for_the_backoff() -> None:
     stage = Stage(reconnect_backoff_ms=50, reconnect_backoff_max_ms=150).knows(BrokerAddress(1, "a", 1))
-    for expected in (50, 150, 150):  # The connection fails twice in each round.
+    # A call fails when the connection fails a second time, so each round has two failures.
+    for expected in (50, 150, 150):
         stage.ask(node=1)
         stage.happened(Broken(stage.opened[-1].key, "connection refused"))
         waiting = stage.ask(node=1)

@@ -58,7 +58,7 @@ def test_the_first_request_is_api_versions_in_the_highest_version() -> None:
 
 
 def test_api_versions_is_repeated_in_a_version_that_the_broker_knows() -> None:
-    """The error response has version 0 and lists the supported versions (KIP-511)."""
+    """The response with UNSUPPORTED_VERSION has version 0, and lists the broker's versions (KIP-511)."""
     new_connection = connection()
     [(correlation, _, _)] = sent(new_connection.opened())
     refusal = versions((18, 0, 2))
@@ -99,7 +99,9 @@ def test_a_maximum_version_lowers_the_version() -> None:
 
 
 def list_versions(ready_connection: Connection, request: bytes, *ranges: tuple[int, int, int]) -> bytes:
-    """Answer a repeated ApiVersions request, and return the bytes that the connection then writes."""
+    """Respond to a repeated ApiVersions request with version ranges (API key, minimum, maximum). Return the
+    bytes that the connection then writes.
+    """
     [(correlation, version, repeated)] = sent(request)
     assert isinstance(repeated, ApiVersionsRequest)
     body = encode_response(versions((18, 0, 4), *ranges), version, correlation)

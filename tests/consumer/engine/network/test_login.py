@@ -142,7 +142,7 @@ def test_requests_in_flight_are_answered_before_a_renewal_and_new_ones_after_it(
         if isinstance(action, Write)
         for body in Frames().feed(action.data)
     ]
-    for body in bodies:  # The broker reads the requests after they were written.
+    for body in bodies:  # The broker reads both requests only after the client has written them.
         stage.serve(1, body)
         stage.run()
     assert before.response is not None
@@ -280,7 +280,7 @@ def test_a_slow_token_provider_is_not_reported_as_a_silent_broker() -> None:
     stage = LoginStage(sasl_mechanism="OAUTHBEARER")
     call = stage.ask()
     stage.tick(3_000)
-    assert not call.done  # A token provider gets a longer limit than a broker, because it may be slower.
+    assert not call.done  # A token provider has 10 s instead of a broker's 3 s, because it may be slower.
     stage.tick(10_000)
     assert "the token provider has returned nothing within 10000 ms" in str(call.error)
 
@@ -345,7 +345,7 @@ def test_a_login_rejected_by_one_broker_names_it_and_does_not_affect_the_other()
 def test_a_login_rejected_by_one_bootstrap_address_is_tried_at_the_other_next_time() -> None:
     """After one bootstrap address has rejected a login, the client next logs in at the other address.
 
-    Brokers may learn of a changed password at different times.
+    A changed password may reach the brokers at different times.
     """
     stage = LoginStage(sasl_mechanism="PLAIN")
     stage.network.view.brokers.clear()

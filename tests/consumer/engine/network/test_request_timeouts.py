@@ -75,7 +75,8 @@ def test_a_pending_produce_request_triggers_liveness_checks() -> None:
     while not call.done:
         stage.tick(stage.network.next_deadline() or 0)
     assert checks[:3] == [5_000, 7_000, 9_000]
-    # The connection has stayed open for the whole request timeout, because the broker may be healthy.
+    # Liveness checks do not close the connection, because the broker may be healthy. The request timeout
+    # does.
     assert stage.now == 30_000
 
 
@@ -97,8 +98,8 @@ def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
 
 
 def test_a_batch_at_a_frozen_leader_is_sent_to_the_next_leader() -> None:
-    """A batch in flight to a frozen leader is sent to the next leader. Otherwise the call would take the
-    request timeout of 30 s.
+    """A batch in flight to a frozen leader is sent to the next leader within seconds. The request timeout is
+    30 s.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)
@@ -215,7 +216,8 @@ def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> Non
 def test_members_of_a_coordinator_that_cannot_write_commits_keep_their_partitions(code: ErrorCode) -> None:
     """Members keep their partitions while the coordinator cannot write commits.
 
-    The offsets topic lacks replicas. Commits fail for minutes, but heartbeats succeed.
+    The cause is an offsets topic with too few in-sync replicas. Commits fail for minutes, but heartbeats
+    succeed.
     """
     world = World({"t": 1}, brokers=2, latency=(300, 300))
     options: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}

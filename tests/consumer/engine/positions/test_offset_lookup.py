@@ -144,7 +144,9 @@ LOOKUPS: list[Any] = [
 def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
     kind: type[Any], response: Any, raises: bool
 ) -> None:
-    """A lookup whose error is raised is repeated after the longest backoff, 1 s."""
+    """A lookup whose error is raised is retried every second, the longest backoff. Other lookups are retried
+    with a growing backoff.
+    """
     world = world_with_records()
     a = world.consumer(group_id="g", auto_offset_reset="earliest")
     a.engine.core.network.caps[9] = 9
@@ -160,7 +162,7 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
     else:
         assert min(gaps) >= 80
         assert gaps[-1] > gaps[0]
-        # A failure that lasts for 5 s is reported.
+        # A lookup that has failed for 5 s is reported.
         assert world.run(3_000, until=lambda: bool(a.changes_of("refused")))
         assert a.changes_of("refused")[0].reason.startswith(kind.__name__.removesuffix("Request"))
     world.tamper = None
@@ -168,7 +170,9 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
 
 
 def test_failures_between_successful_lookups_are_not_reported() -> None:
-    """Only lookups that fail for 5 s in a row are reported. Each of these is retried once."""
+    """A lookup is reported after failing for 5 s without a success. Here each lookup fails once, and its
+    retry succeeds.
+    """
     world = world_with_records()
     a = world.consumer()
     a.assign({T0: 0})
@@ -207,7 +211,8 @@ def test_a_list_offsets_that_a_former_leader_answers_requests_metadata_at_once()
     assert world.run(until=lambda: len(times) == 1)
     before = len(world.requests_of(a, MetadataRequest))
     assert world.run(until=lambda: a.engine.core.partitions.states[T0].failures == 1)
-    assert a.engine.core.view.leader(T0) is None  # The former leader is not asked again.
+    # The next ListOffsets is sent to the new leader, which is still unknown.
+    assert a.engine.core.view.leader(T0) is None
     world.run(400)
     assert len(world.requests_of(a, MetadataRequest)) == before + 1
     assert len(times) == 1
@@ -216,7 +221,9 @@ def test_a_list_offsets_that_a_former_leader_answers_requests_metadata_at_once()
 
 @pytest.mark.parametrize("place", ["max_timestamp", "latest_tiered"])
 def test_a_place_that_the_leader_does_not_know_is_raised_until_a_seek(place: str) -> None:
-    """ListOffsets has the maximum timestamp from version 7 on, and the latest tiered offset from 9 on."""
+    """ListOffsets supports the maximum timestamp from version 7 on, and the latest tiered offset from 9 on.
+    The leader supports version 6.
+    """
     world = world_with_records()
     a = world.consumer()
     a.engine.core.network.caps[2] = 6
@@ -235,7 +242,7 @@ def test_a_place_that_the_leader_does_not_know_is_raised_until_a_seek(place: str
 def test_a_broker_without_the_request_receives_it_after_the_longest_backoff(
     request_: type[Any], group: str | None
 ) -> None:
-    """Each attempt raises the error. The attempts continue, because the broker may be upgraded."""
+    """Each attempt raises UnsupportedVersion. The client keeps trying, because the broker may be upgraded."""
     world = world_with_records()
     a = world.consumer(auto_offset_reset="earliest", group_id=group)
     a.engine.core.network.caps[request_.__api_key__] = -1
@@ -290,11 +297,11 @@ def test_without_a_policy_an_offset_out_of_range_is_raised_with_its_partition_an
 def test_the_offsets_of_all_partitions_are_requested_if_new_ones_have_another_policy(
     policy: str, partitions: list[int]
 ) -> None:
-    """A partition without a committed offset is treated as new if another of its topic has one."""
+    """A partition without a committed offset counts as new if another partition of the topic has one."""
     world = world_with_records(partitions=2)
     a = world.consumer(group_id="g", auto_offset_reset="earliest", on_new_partition=policy)
     a.assign({T0: 0})
-    world.run(1_000)  # After this time the client knows the partitions of the topic.
+    world.run(1_000)  # Fetch the metadata, so that the client knows the partitions of the topic.
     a.assign({})
     a.assign({T0: None})
     assert world.run(until=lambda: bool(world.requests_of(a, OffsetFetchRequest)))
@@ -378,7 +385,7 @@ def test_java_requests_committed_offsets_by_the_names_of_topics(policy: str, ver
     world = world_with_records()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", policy=policy)
     a.assign({T0: 0})
-    world.run(1_000)  # After this time the client knows the id of the topic.
+    world.run(1_000)  # Fetch the metadata, so that the client knows the id of the topic.
     a.assign({})
     a.assign({T0: None})
     world.run(1_000)

@@ -42,7 +42,7 @@ def test_records_that_a_pause_discards_are_fetched_again() -> None:
 
 
 def fetching(offset: int = 5, **fields: Any) -> tuple[SubscriptionState, PartitionState]:
-    """Return a partition that fetches from `offset`. Its assignment was announced to the application."""
+    """Return a partition that fetches from `offset`, and that the `assigned` callback has received."""
     home = SubscriptionState()
     state = home.add(T0, announced=True)
     state.set_position(offset, 3)
@@ -178,7 +178,8 @@ def test_records_wait_while_the_initial_commit_is_in_flight() -> None:
 
 def test_a_full_buffer_is_not_fetched_for() -> None:
     _, state = fetching()
-    for number in range(2):  # One fetch whose records are being returned, and the next fetch.
+    # The first is the fetch whose records are being returned, the second is the next fetch.
+    for number in range(2):
         assert (state.is_fetchable, state.is_full) == (True, False)
         state.add_fetch(fetched(5 + number, 1))
     assert (state.is_fetchable, state.is_full) == (False, True)

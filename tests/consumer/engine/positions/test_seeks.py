@@ -62,7 +62,7 @@ def test_a_seek_of_another_members_partition_is_rejected(event: Any) -> None:
 def test_a_seek_before_the_assignment_sets_the_start_offset(strategy: str) -> None:
     """A seek before the assignment sets the start offset of the partition.
 
-    The offset is kept even if cooperative-sticky assigns the partition only in the second generation.
+    The seek is kept for a second generation, because cooperative-sticky may assign the partition only then.
     """
     world = filled_world()
     a = owner(world, partition_assignment_strategy=strategy)
@@ -114,7 +114,7 @@ def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
 def test_a_seek_expires_after_the_second_generation() -> None:
     """A seek in a partition that is not assigned expires after two generations.
 
-    A cooperative rebalance has two generations.
+    A cooperative rebalance may take two generations to move a partition, so a seek must survive the first.
     """
     world = World({"t": 3})
     world.write("t", 2, *(str(number) for number in range(10)))

@@ -49,7 +49,9 @@ def test_a_re_created_topic_is_read_by_the_policy_for_new_partitions(policy: str
 def test_a_member_that_has_read_nothing_looks_for_a_commit_of_the_re_created_topic(
     policy: str, lookups: int
 ) -> None:
-    """Another owner may have committed in the new topic. The policy "none" looks for no such commit."""
+    """The member looks the committed offset up again, because another owner may have committed in the new
+    topic. With the policy "none" it does not.
+    """
     world = committed_world()
     b = new_member(world, on_new_partition=policy)
     assert world.run(until=lambda: b.position(tp("t", 0)) == 10)
@@ -64,7 +66,7 @@ def test_a_member_that_has_read_nothing_looks_for_a_commit_of_the_re_created_top
 def test_topic_ids_of_an_upgraded_broker_do_not_reset_a_position() -> None:
     world = world_with_records()
     a = world.consumer(**GROUP)
-    a.engine.core.network.caps[METADATA] = 9  # The last version without topic ids.
+    a.engine.core.network.caps[METADATA] = 9  # Metadata version 9 is the last one without topic ids.
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == 10)
     lookups = len(world.requests_of(a, ListOffsetsRequest))

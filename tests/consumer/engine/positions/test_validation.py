@@ -233,7 +233,7 @@ def test_a_validation_that_fails_with_a_retriable_error_is_repeated(code: int) -
 
 
 def test_a_validation_after_not_leader_is_repeated_after_new_metadata() -> None:
-    """The network stalls for longer than the backoff, so that the response to Metadata is late."""
+    """The test delays the Metadata response beyond the backoff. The validation must still wait for it."""
     world = committed_world()
     refused: list[int] = []
 
@@ -249,10 +249,10 @@ def test_a_validation_after_not_leader_is_repeated_after_new_metadata() -> None:
     b = new_member(world)
     world.write("t", 0, "x")
     assert world.run(until=lambda: bool(refused))
-    world.fault("stall")  # The response to Metadata, which the client requests next, is delayed.
+    world.fault("stall")  # This delays the response to the client's next Metadata request.
     world.run(500)
     world.heal()
-    world.run(1)  # All requests that the client sent before the response to Metadata have arrived.
+    world.run(1)  # Let all requests arrive that the client sent before the Metadata response.
     assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) == 1
     assert world.run(until=lambda: b.values() == ["x"])
     assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) == 2
@@ -309,7 +309,9 @@ def test_a_validation_without_a_response_is_repeated_with_new_metadata() -> None
 def test_an_epoch_that_ended_at_offset_0_is_known_to_the_leader(
     end: int, leader_epoch: int, kind: str, start: int
 ) -> None:
-    """A leader that does not know an epoch returns -1 as the epoch or as the epoch's end offset."""
+    """A leader that does not know the epoch returns -1 as leader epoch or end offset. 0 is a valid end
+    offset.
+    """
     world = committed_world()
 
     def answer(client: Client, request: Any, version: int) -> OffsetForLeaderEpochResponse | None:
@@ -330,7 +332,9 @@ def test_an_epoch_that_ended_at_offset_0_is_known_to_the_leader(
 
 
 def test_failures_between_successful_validations_are_not_reported() -> None:
-    """Only validations that fail for 5 s in a row are reported. Each of these is retried once."""
+    """A validation is reported after failing for 5 s without a success. Here each validation fails once, and
+    its retry succeeds.
+    """
     world = committed_world()
     a = world.consumer()
     a.assign({T0: 0})
@@ -353,7 +357,9 @@ def test_failures_between_successful_validations_are_not_reported() -> None:
 
 @pytest.mark.rule("M149")
 def test_a_truncation_found_before_a_leader_change_is_validated_by_the_new_leader() -> None:
-    """The response of the old leader is slow. Meanwhile the consumer learns of a newer leader epoch."""
+    """The consumer learns of a newer leader epoch before the old leader's response with the truncation
+    arrives.
+    """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)
     world.write("t", 0, *numbers(0, 10))

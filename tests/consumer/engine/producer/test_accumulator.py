@@ -28,7 +28,7 @@ from kproto.records.builder import UnnumberedBatch
 from kproto.records.list_encoder import unnumbered
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-# The timestamps are distinct int objects, as if the clock was read for each record.
+# The int objects are distinct even for equal timestamps, as if the clock was read for each record.
 MOMENTS = [10**12 + ms for ms in (0, 0, 0, 1, 2, 500, 3)]
 
 ROWS = st.tuples(
@@ -93,7 +93,8 @@ def test_many_different_timestamps_are_kept_with_the_records() -> None:
 
 
 def test_a_batch_is_filled_up_to_batch_size() -> None:
-    """The memory of a batch grows in steps, and the last step is smaller than the ones before."""
+    """A batch reserves its memory in steps. The last step is smaller, so that the batch reaches batch_size.
+    """
     row: Row = (MOMENTS[0], b"k", b"v" * (100 - RECORD_OVERHEAD - 1), ())
     records = accumulator(batch_size=BATCH_OVERHEAD + 82 * 100)
     batches = [put(records, row) for _ in range(83)]
@@ -116,7 +117,7 @@ def test_a_full_buffer_seals_all_batches_and_frees_their_unused_memory() -> None
 
 @pytest.mark.parametrize("character", ["a", "\u00e9", "\u20ac", "\U0001f600"])
 def test_a_batch_is_not_larger_than_its_reserved_memory(character: str) -> None:
-    """A character of a header's name has 1 to 4 bytes in UTF-8."""
+    """The reserved memory must suffice for characters with 1 to 4 bytes in UTF-8, here in a header's name."""
     records = accumulator()
     batch = put(records, (MOMENTS[0], None, b"v", ((character * 500, b"x"),)))
     records.seal(batch)
@@ -135,24 +136,16 @@ class Clock:
         return self.now
 
 
-def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None:
-    clock = Clock()
-    records = RecordAccumulator(producer_options({}), Random(1), clock, RLock())
-    error = IllegalState("no such topic")
-    records.fail_waiting_sends("t", error)  # No send waits for the topic.
-    assert records.take("t", None, b"v", None, 0, ()) is None
-    assert records.why == "no metadata for topic 't' yet"
-    assert not records.waits_for_memory
-    records.fail_waiting_sends("t", error)
-    clock.now += SENDER_WAKEUP_MS
-    with pytest.raises(IllegalState, match="no such topic"):
-        records.take("t", None, b"v", None, 0, ())
-    records.fail_waiting_sends("t", error)  # The send that waited has raised its error.
-    # The next send requests the metadata again. An error of long ago is not raised.
-    assert records.take("t", None, b"v", None, 0, ()) is None
-    records.fail_waiting_sends("t", error)
-    clock.now += SENDER_WAKEUP_MS + 1
-    assert records.take("t", None, b"v", None, 0, ()) is None
+def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None: clock = Clock() records =
+RecordAccumulator(producer_options({}), Random(1), clock, RLock()) error = IllegalState("no such topic")
+records.fail_waiting_sends("t", error) # No send waits for the topic yet, so the error is dropped. assert
+records.take("t", None, b"v", None, 0, ()) is None assert records.why == "no metadata for topic 't' yet"
+assert not records.waits_for_memory records.fail_waiting_sends("t", error) clock.now += SENDER_WAKEUP_MS with
+pytest.raises(IllegalState, match="no such topic"): records.take("t", None, b"v", None, 0, ())
+records.fail_waiting_sends("t", error) # The waiting send has raised the error, so this error is dropped. The
+next send waits for metadata again. It does not raise an error older than SENDER_WAKEUP_MS. assert
+records.take("t", None, b"v", None, 0, ()) is None records.fail_waiting_sends("t", error) clock.now +=
+SENDER_WAKEUP_MS + 1 assert records.take("t", None, b"v", None, 0, ()) is None
 
 
 def test_new_metadata_of_a_topic_replaces_its_error() -> None:
@@ -177,7 +170,9 @@ def test_a_record_larger_than_an_empty_buffer_is_accepted() -> None:
 
 
 def test_the_last_bytes_of_a_buffer_are_used() -> None:
-    """A batch reserves memory for further records only if the memory is free."""
+    """A new batch reserves memory for further records only if the buffer has enough. Otherwise it gets what
+    its first record needs.
+    """
     size = 100 + RECORD_OVERHEAD
     records = accumulator(buffer_memory=FIRST_BYTES + size + BATCH_OVERHEAD)
     records.route("t", 2, [0, 1])
@@ -215,7 +210,8 @@ def test_a_partition_is_stalled_after_a_second_beyond_linger_with_half_of_the_bu
     records.seal_all()
     first._batch.queue.waiting.append(first._batch)
     clock.now += 1_300
-    assert records.buffered <= 2 * FIRST_BYTES  # Half of the buffer is in use, but not more.
+    # Not more than half of the buffer is in use, so the next send is accepted.
+    assert records.buffered <= 2 * FIRST_BYTES
     assert records.take("t", None, b"v" * 4_000, 0, 0, ()) is not None
     records.seal_all()
     assert records.take("t", None, b"v" * 4_000, 0, 0, ()) is None
@@ -227,12 +223,15 @@ def test_a_partition_is_stalled_after_a_second_beyond_linger_with_half_of_the_bu
 
 
 def test_a_producer_without_a_sender_thread_is_notified_of_new_and_sealed_batches() -> None:
-    """A notified AsyncProducer runs its engine, so not every record of a batch notifies the producer."""
+    """Each notification makes an AsyncProducer run its engine, so a record that joins an open batch sends
+    none.
+    """
     records = accumulator()
     assert not records.sender_notified
     first = put(records, (MOMENTS[0], None, b"v", ()))
     assert records.sender_notified
-    assert not records.needs_sender_now()  # The batch may wait for linger.ms.
+    # The batch waits for linger.ms, so the sender has nothing to send yet.
+    assert not records.needs_sender_now()
     records.sender_notified = False
     assert put(records, (MOMENTS[0], None, b"v", ())) is first
     assert not records.sender_notified
@@ -364,8 +363,8 @@ def test_finalizers_may_send_during_a_send(seed: int) -> None:
 
 
 class InterruptedTimestamps(list[tuple[int, int]]):
-    """A list of runs of equal timestamps. Just before the first run is appended, `send` is called to add more
-    records.
+    """A batch's list of timestamp runs. It calls `send` just before it appends the first run, as an
+    interrupting signal handler would.
     """
 
     def __init__(self, before: list[tuple[int, int]], send: Any) -> None:

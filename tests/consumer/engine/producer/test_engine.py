@@ -118,8 +118,8 @@ def test_flush_sends_all_batches() -> None:
 
 @pytest.mark.parametrize("code", [3, 6])
 def test_the_first_batch_of_a_partition_is_sent_alone(code: int) -> None:
-    """A leader accepts any sequence number of an unknown producer id. If the first batch failed while a
-    second one was in flight, the second would be stored, and the first rejected on every retry.
+    """From an unknown producer id a leader accepts any sequence number. If the first batch failed while a
+    second one was in flight, the second would be stored, and every retry of the first rejected.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
@@ -320,8 +320,8 @@ def test_with_acks_0_a_delivery_ends_when_the_batch_is_written() -> None:
 
 
 def log_after_a_failed_batch_before_a_stored_one() -> list[str]:
-    """Return the log after two batches were stored but answered with errors. The first one fails with a
-    timeout; the second one is retried until the broker reports a duplicate.
+    """Store two batches, but answer them with errors. The first batch fails with a timeout, and the second is
+    retried until the broker reports a duplicate. Return the values in the log.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1, request_timeout_ms=400, delivery_timeout_ms=600)
@@ -511,7 +511,9 @@ def test_an_encoding_error_fails_only_its_own_batch() -> None:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_batch_waits_for_a_record_that_is_counted_but_not_added_yet(keyed: bool) -> None:
-    """A debugger or profiler in Python can let the sender run between the two steps of a send."""
+    """A send first counts its record and then adds it. Under a debugger or profiler the sender may run in
+    between.
+    """
     world = World({"t": 1})
     a = world.producer(linger_ms=0)
     batch = a.must_send("t", "0", key="k") if keyed else a.must_send("t", "0")
@@ -555,7 +557,7 @@ def test_a_request_has_at_most_max_request_size_bytes() -> None:
 
 
 def test_the_first_batch_of_a_re_created_topic_is_sent_alone() -> None:
-    """The new topic does not know the producer, so it would accept any sequence number."""
+    """The leader of the new topic does not know the producer id, so it would accept any sequence number."""
     world = World({"t": 1}, latency=(20, 20))
     a = world.producer(linger_ms=0, batch_size=1, metadata_max_age_ms=500)
     first = a.must_send("t", "0")
@@ -772,7 +774,7 @@ def test_a_response_without_the_partition_is_not_a_success(change: str) -> None:
 def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_sequence_number(
     codes: tuple[int, int],
 ) -> None:
-    """A response that contains a partition twice, once with an error, is not trusted.
+    """A Produce response that contains a partition twice, once with an error, counts as no result.
 
     The batch is retried with the same sequence number.
     """
@@ -820,8 +822,8 @@ def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
 
 
 def send_after_a_crash(expected: int) -> tuple[World, Client, list[Any]]:
-    """Send three batches after a first one. The broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to each batch
-    whose sequence number is below `expected`.
+    """Send a batch and then three more. The broker rejects those with a sequence number below `expected` with
+    OUT_OF_ORDER_SEQUENCE_NUMBER.
     """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0)
@@ -849,7 +851,7 @@ def send_after_a_crash(expected: int) -> tuple[World, Client, list[Any]]:
 def test_an_out_of_order_batch_is_stored_if_a_later_batch_is(expected: int) -> None:
     world, producer, sent = send_after_a_crash(expected)
     assert [delivery.result().offset for delivery in sent[: expected - 1]] == [None] * (expected - 1)
-    # Each sequence number was sent once.
+    # No batch was sent again or renumbered.
     assert numbers_of(world, producer) == [(0, 0, number) for number in range(4)]
     producer.deliver("t", "4", partition=0)
     producer.flush()
@@ -868,9 +870,9 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """Let the broker store the record "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND `times` times. If the
-    error code `too_large` is not 0, batches of several records are answered with it, and not stored. The
-    returned list gets the values of each Produce request when the request arrives.
+    """Let the broker store the record "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND to its first `times`
+    requests. If `too_large` is not 0, batches of several records are rejected with this error code. Return a
+    list to which the values of each arriving Produce request are appended.
     """
     produced: list[list[str]] = []
 
@@ -1024,7 +1026,7 @@ def test_purge_drops_what_was_not_sent_and_keeps_what_may_be_written() -> None:
     assert (purge.done, purge.count) == (True, 2)
     for batch in (unsent, filling):
         assert str(batch.error) == "t-0: purge() dropped this record before it was sent"
-    # Records that the application itself has dropped are no failures.
+    # Records that the application has purged do not count as failures.
     assert a.engine.records.take_failures().count == 0
     assert world.run(until=lambda: sent.done)
     assert sent.error is None
@@ -1032,7 +1034,7 @@ def test_purge_drops_what_was_not_sent_and_keeps_what_may_be_written() -> None:
 
 
 def test_purge_keeps_a_batch_without_a_sequence_number_that_was_sent_once() -> None:
-    """The broker may have written the batch, although the response was an error."""
+    """The broker may have written the batch although it responded with REQUEST_TIMED_OUT."""
     world = World({"t": 1})
     a = world.producer(linger_ms=0, enable_idempotence=False, retry_backoff_ms=500, retry_backoff_max_ms=500)
     refused: list[Any] = []
@@ -1056,7 +1058,9 @@ def test_purge_keeps_a_batch_without_a_sequence_number_that_was_sent_once() -> N
 
 @pytest.mark.parametrize("has_id", [True, False])
 def test_a_topic_without_an_id_is_written_by_its_name(has_id: bool) -> None:
-    """Produce has topic ids from version 13 on. Brokers before Kafka 2.8 assign none."""
+    """Produce identifies topics by id from version 13 on. A topic has no id if its brokers are older than
+    Kafka 2.8.
+    """
     world = World({"t": 1})
     versions: list[int] = []
 
@@ -1113,7 +1117,7 @@ def test_records_without_a_key_go_to_leaders_in_the_rack(
 
 
 def test_leaders_that_move_between_racks_are_followed_without_a_metadata_request() -> None:
-    """The response to Produce names the new leader and its broker (KIP-951)."""
+    """The client learns of each new leader from a Produce response (KIP-951)."""
     world = World({"t": 3}, brokers=2)
     in_racks(world, "a", "b")
     producer = world.producer(linger_ms=0, partitioner_rack_aware=True, client_rack="b")

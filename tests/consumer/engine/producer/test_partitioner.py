@@ -28,7 +28,7 @@ from kproto.errors import UnknownTopic
     ],
 )
 def test_murmur2_returns_kafkas_hashes(data: bytes, expected: int) -> None:
-    """The hashes equal the test vectors of Kafka's UtilsTest.testMurmur2."""
+    """The expected hashes are those of Kafka's UtilsTest.testMurmur2."""
     assert murmur2(data) == expected & 0xFFFFFFFF
 
 
@@ -125,7 +125,9 @@ def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
 
 
 def test_waiting_batches_are_counted_at_most_every_10_ms() -> None:
-    """Counting the batches of all partitions every 16 KiB would make sends to large topics slow."""
+    """The partitioner counts all partitions' waiting batches at a switch. Doing so every 16 KiB would slow
+    down sends to large topics.
+    """
     now = 1_000
     records = RecordAccumulator(producer_options({}), Random(1), lambda: now)
     records.route("t", 2, [0, 1])
@@ -183,7 +185,9 @@ def test_without_a_leader_in_the_rack_all_partitions_with_a_leader_are_selected(
 
 
 def test_within_the_rack_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
-    """Only the partitions of the rack are compared. The batches of partition 3 do not count."""
+    """Only partitions 0 and 1, whose leaders are in the rack, are compared. The 99 batches of partition 3 do
+    not count.
+    """
     records = new_accumulator()
     records.route("t", 4, [0, 1, 2, 3], [0, 1])
     records.queues[TopicPartition("t", 0)].waiting.extend([NO_BATCH] * 4)
@@ -204,7 +208,7 @@ def test_a_sticky_partition_whose_leader_leaves_the_rack_is_kept_until_16_kib() 
 
 
 def test_new_leaders_in_the_rack_count_at_the_next_selection() -> None:
-    """A response to Produce names them (KIP-951)."""
+    """The client learns of these leaders from a Produce response (KIP-951)."""
     records = new_accumulator()
     records.route("t", 3, [0, 1, 2], [0])
     assert set(drawn_partitions(records, 20)) == {0}

@@ -45,7 +45,7 @@ def test_the_error_of_a_batch_contains_the_brokers_message() -> None:
 
 
 def test_a_new_leader_that_a_produce_response_names_is_used_without_metadata() -> None:
-    """The old leader names the new leader (KIP-951)."""
+    """The error response of the old leader names the new leader (KIP-951)."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     producer = world.producer(linger_ms=0)
@@ -120,8 +120,7 @@ def test_the_reports_of_64_reasons_are_remembered() -> None:
         world.tamper = reject(ErrorCode.POLICY_VIOLATION, error_message=f"reason {number}")
         batch = producer.must_send("t", "x")
         assert world.run(until=lambda batch=batch: batch.done)
-    # Reason 64 replaced reason 0 among the remembered reasons. Therefore reason 0 is reported again, and the
-    # reasons 1 and 64 are not.
+    # Reason 64 has displaced reason 0, so only reason 0 is reported again at the end: 66 reports.
     assert len(producer.changes) == 66
     assert "reason 0" in producer.changes[-1].reason
 
@@ -136,7 +135,7 @@ def test_the_reports_of_64_reasons_are_remembered() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_that_a_retry_would_repeat_fails_the_batch_at_once(error: KprotoError) -> None:
-    """Java's Sender also fails the batches of a request for these errors."""
+    """Java's Sender also fails the batches of a request after these errors."""
     world = World({"t": 1}, latency=(50, 50))
     producer = world.producer(linger_ms=0)
     first = producer.must_send("t", "x")
@@ -183,7 +182,7 @@ def test_a_leader_error_without_a_new_leader_looks_the_leader_up() -> None:
     assert world.run(until=lambda: second.failures == 1)
     assert producer.engine.core.view.leader(second.partition) is None
     assert not world.run(400, until=lambda: second.done)
-    # The metadata is requested during the backoff of the batch.
+    # The client has requested metadata once, during the backoff of the batch.
     assert len(world.requests_of(producer, MetadataRequest)) == requests + 1
     assert world.run(until=lambda: second.done)
     assert second.error is None
