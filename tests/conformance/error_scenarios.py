@@ -81,8 +81,8 @@ def commits_after_a_lost_membership(stage: Stage, code: int, **conf: Any) -> Non
         ask(a, "commit-async")
         poll_until(a, "assigned", new_only=True)
         ask(a, f"commit-at {stage.topic}:0:5")
-    # A fenced member does not poll again. That poll would raise, and kproto's consumer, unlike Java's, would
-    # first call the rebalance callback.
+    # A fenced member does not poll again: kproto's consumer would run the rebalance callback before that
+    # poll raises.
     a.close()
 
 

@@ -46,8 +46,8 @@ CALLS_OF_A_REQUEST = 20_000
 # resource. The broker skips the elements of a nested array four times before it decodes them.
 CALLS_PER_BYTE = 20
 # The maximum number of calls in one step. If a request can be divided, a step serves one piece of it (at most
-# PIECE elements). Otherwise a step serves the whole request (at most MAX_ELEMENTS elements). A piece of a
-# Metadata request, of 3,000 elements, needed 81,000 calls. AlterUserScramCredentials, which cannot be
+# PIECE elements). Otherwise a step serves the whole request (at most MAX_ELEMENTS elements). A step of
+# a Metadata request with 3,000 elements needed 81,000 calls. AlterUserScramCredentials, which cannot be
 # divided, needs 20 calls for each element.
 CALLS_OF_A_PIECE = 150_000
 CALLS_OF_A_STEP = 500_000
