@@ -93,8 +93,7 @@ def test_many_different_timestamps_are_kept_with_the_records() -> None:
 
 
 def test_a_batch_is_filled_up_to_batch_size() -> None:
-    """A batch reserves its memory in steps. The last step is smaller, so that the batch reaches batch_size.
-    """
+    """A batch reserves its memory in steps. The last step is smaller, so that it ends at batch_size."""
     row: Row = (MOMENTS[0], b"k", b"v" * (100 - RECORD_OVERHEAD - 1), ())
     records = accumulator(batch_size=BATCH_OVERHEAD + 82 * 100)
     batches = [put(records, row) for _ in range(83)]
@@ -136,16 +135,25 @@ class Clock:
         return self.now
 
 
-def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None: clock = Clock() records =
-RecordAccumulator(producer_options({}), Random(1), clock, RLock()) error = IllegalState("no such topic")
-records.fail_waiting_sends("t", error) # No send waits for the topic yet, so the error is dropped. assert
-records.take("t", None, b"v", None, 0, ()) is None assert records.why == "no metadata for topic 't' yet"
-assert not records.waits_for_memory records.fail_waiting_sends("t", error) clock.now += SENDER_WAKEUP_MS with
-pytest.raises(IllegalState, match="no such topic"): records.take("t", None, b"v", None, 0, ())
-records.fail_waiting_sends("t", error) # The waiting send has raised the error, so this error is dropped. The
-next send waits for metadata again. It does not raise an error older than SENDER_WAKEUP_MS. assert
-records.take("t", None, b"v", None, 0, ()) is None records.fail_waiting_sends("t", error) clock.now +=
-SENDER_WAKEUP_MS + 1 assert records.take("t", None, b"v", None, 0, ()) is None
+def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None:
+    clock = Clock()
+    records = RecordAccumulator(producer_options({}), Random(1), clock, RLock())
+    error = IllegalState("no such topic")
+    records.fail_waiting_sends("t", error)  # No send waits for the topic yet, so the error is dropped.
+    assert records.take("t", None, b"v", None, 0, ()) is None
+    assert records.why == "no metadata for topic 't' yet"
+    assert not records.waits_for_memory
+    records.fail_waiting_sends("t", error)
+    clock.now += SENDER_WAKEUP_MS
+    with pytest.raises(IllegalState, match="no such topic"):
+        records.take("t", None, b"v", None, 0, ())
+    # The waiting send has raised the error, so this error is dropped. The next send waits for metadata again.
+    # It does not raise an error older than SENDER_WAKEUP_MS.
+    records.fail_waiting_sends("t", error)
+    assert records.take("t", None, b"v", None, 0, ()) is None
+    records.fail_waiting_sends("t", error)
+    clock.now += SENDER_WAKEUP_MS + 1
+    assert records.take("t", None, b"v", None, 0, ()) is None
 
 
 def test_new_metadata_of_a_topic_replaces_its_error() -> None:
