@@ -69,7 +69,7 @@ class SynchronousProducer:
 
 
 class Sent:
-    """A delivery of a SynchronousProducer; `result` waits for it."""
+    """A delivery of a SynchronousProducer. `result` blocks until it has completed."""
 
     def __init__(self, producer: SynchronousProducer, delivery: Delivery) -> None:
         self.producer, self.delivery = producer, delivery
@@ -85,7 +85,7 @@ class Sent:
         return self.delivery.done()
 
 
-# The functions that create a producer with the methods of `Producer`.
+# The producers under test by name. Both have the blocking methods of `Producer`.
 PRODUCERS: Mapping[str, Callable[..., Any]] = {"threads": Producer, "asyncio": SynchronousProducer}
 
 OPTIONS: dict[str, Any] = {"transactional_id": "x", "linger_ms": 0}

@@ -42,7 +42,7 @@ def caught_up_member(world: World, records: int = 10, **options: Any) -> Consume
 
 
 def lose_commits_and_member(world: World) -> None:
-    """Leave commits without a response, and answer heartbeats with UNKNOWN_MEMBER_ID."""
+    """Break the connection at each commit, and answer heartbeats with UNKNOWN_MEMBER_ID."""
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, OffsetCommitRequest):

@@ -44,7 +44,7 @@ GROUP: dict[str, Any] = {
 }
 
 DAY = 24 * 3600 * 1000
-# The options for a day of virtual time in few steps: periodic actions happen rarely.
+# Options with long intervals, so that a day of virtual time has few events.
 SLOW: dict[str, Any] = {
     "session_timeout_ms": 1_800_000,
     "heartbeat_interval_ms": 600_000,
@@ -231,7 +231,7 @@ def test_retained_partitions_are_read_during_a_cooperative_rebalance() -> None:
     a.subscribe("t")
     world.run(1000)
     records_before = len(a.records)
-    b.callback_ms = 2000  # The `assigned` callback of b delays only b.
+    b.callback_ms = 2000  # b's slow `assigned` callback must not delay a.
     b.subscribe("t")
     for _ in range(100):
         world.write("t", 0, "x")
@@ -282,7 +282,8 @@ def test_a_poll_that_waits_longer_than_max_poll_interval_keeps_its_partitions() 
     world.run(6900)
     world.write("t", 0, "x")
     world.run(100)
-    # One join takes two requests: the response to the first contains only the member id.
+    # Only one join: its first JoinGroup is answered with MEMBER_ID_REQUIRED and the member id, its second
+    # joins.
     assert len(world.requests_of(a, JoinGroupRequest)) == 2
     assert a.changes_of("lost") == []
     assert a.values() == ["x"]
@@ -661,7 +662,7 @@ def test_a_seek_in_a_lost_partition_does_not_affect_the_next_assignment() -> Non
     assert world.run(until=lambda: len(a.records) == 10)
     world.run(until=lambda: world.committed("g", tp("t", 0)) == 10)
     stalled = world.fault("stall", a)
-    a.freeze(4000)  # Only a poll checks whether the session has expired.
+    a.freeze(4000)  # The loss is detected only by the next poll, which checks the session timeout.
     world.run(3999)
     a.seek(tp("t", 0), 2)
     world.network.heal(stalled)
@@ -755,7 +756,7 @@ def test_a_drained_partition_is_fetched_beside_an_open_fetch_only_if_the_broker_
     world = World({"t": 3})
     a = filled(world, fetch_min_bytes=least)
     before = len(world.requests_of(a, FetchRequest))
-    a.do(ev.Seek(tp("t", 1), 50))  # A seek that makes the consumer fetch this partition immediately.
+    a.do(ev.Seek(tp("t", 1), 50))  # After this seek the consumer fetches partition 1 immediately.
     a.do(ev.Take(40))
     world.run(200)
     requests = world.requests_of(a, FetchRequest)[before:]
@@ -772,7 +773,7 @@ def test_a_high_watermark_that_the_leader_no_longer_has_delays_no_other_partitio
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
     assert world.run(until=lambda: len(a.records) == 20)
     state = a.engine.partitions[tp("t", 0)]
-    # Simulates an earlier leader that reported a larger value.
+    # As if an earlier leader had reported a larger high watermark.
     state.high_watermark = state.last_stable_offset = 100
     state.mark_dirty()
     world.run(700_000)
@@ -829,7 +830,7 @@ def test_auto_commit_commits_what_earlier_polls_returned() -> None:
     a.limit = 10
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == 20)
-    a.pause_polling()  # The application still processes the second ten records.
+    a.pause_polling()  # The second ten records are still being processed, because no poll has followed.
     world.run(500)
     assert committed(world) == {tp("t", 0): 10}
 

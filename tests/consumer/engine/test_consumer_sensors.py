@@ -73,8 +73,8 @@ def test_the_lag_and_the_lead_of_a_partition_are_measured_when_its_records_are_r
     assert world.run(until=lambda: len(a.records) == 10)
     snapshot = metrics(world, a)
     of_t0: dict[str, Any] = {"topic": "t", "partition": 0}
-    # Polls return 4, 4 and 2 records in one millisecond. Of the lags 6, 2 and 0, the largest and the last are
-    # recorded, and of the leads 4, 8 and 10 the smallest and the last.
+    # Polls return 4, 4 and 2 records within one millisecond. Only the largest and the last of the lags 6, 2
+    # and 0 are recorded, and only the smallest and the last of the leads 4, 8 and 10.
     assert snapshot.value("records-lag", **of_t0) == 0
     assert snapshot.value("records-lag-max", **of_t0) == snapshot.value("records-lag-max") == 6
     assert snapshot.value("records-lag-avg", **of_t0) == (6 + 0) / 2
@@ -86,7 +86,9 @@ def test_the_lag_and_the_lead_of_a_partition_are_measured_when_its_records_are_r
 
 @pytest.mark.parametrize("ends_by", ["unsubscribe", "close"])
 def test_the_lag_of_the_client_includes_partitions_that_were_revoked_since(ends_by: str) -> None:
-    """As in Java, a revocation removes only the metrics of the partition."""
+    """As in Java, a revocation removes the metrics of the partition, but not its values from those of the
+    client.
+    """
     world = world_with_records(records=10)
     a = world.consumer(**GROUP, max_poll_records=4)
     a.works_ms = 500
@@ -220,7 +222,7 @@ def test_connections_and_requests_of_each_broker_are_counted() -> None:
     before = metrics(world, a).value("request-total") or 0
     world.tamper = tamper
     world.run(10_000)
-    # A request in flight at the start or the end of the 10 s is in only one of the two counts.
+    # A request in flight at the start or the end of the 10 s may be in only one of the two counts.
     assert abs((metrics(world, a).value("request-total") or 0) - before - len(sent)) <= 2
     assert sum(isinstance(request, FetchRequest) for request in sent) > 10
     assert metrics(world, a).value("connection-count") == 3
@@ -237,11 +239,11 @@ def test_the_time_between_polls_is_that_between_their_starts() -> None:
     for began, ended in ((1_000, 1_100), (1_400, 1_400), (2_000, 2_200)):
         sensors.poll_began(began)
         sensors.poll_ended(ended)
-    # For the first poll, 0 ms is recorded as the time since the poll before it, as in Java.
+    # As in Java, the first poll records 0 ms since the previous poll.
     assert calls(sensors, 5_000).value("time-between-poll-avg") == (0 + 400 + 600) / 3
     assert calls(sensors, 5_000).value("time-between-poll-max") == 600
     assert calls(sensors, 5_000).value("last-poll-seconds-ago") == 3
-    # Times in poll, measured as in Java: 100 of 100 ms, 0 of 400 ms, and 200 of 800 ms.
+    # The ratios of time in poll, as Java measures them: 100 of 100 ms, 0 of 400 ms, and 200 of 800 ms.
     assert calls(sensors, 5_000).value("poll-idle-ratio-avg") == 1.25 / 3
 
 
@@ -262,7 +264,7 @@ def test_polls_of_buffered_records_are_recorded_with_their_own_times() -> None:
     sensors.poll_ended(2_500)
     assert calls(sensors, 3_000).value("time-between-poll-avg") == (0 + 400 + 100 + 0 + 500) / 5
     assert calls(sensors, 3_000).value("time-between-poll-max") == 500
-    # Times in poll, measured as in Java: 0 of 400 ms, 0 of 100 ms, and 500 of 1,000 ms.
+    # The ratios of time in poll, as Java measures them: 0 of 400 ms, 0 of 100 ms, and 500 of 1,000 ms.
     assert calls(sensors, 3_000).value("poll-idle-ratio-avg") == 0.5 / 3
 
 

@@ -1,4 +1,4 @@
-"""Error codes of responses are raised, or refresh the metadata."""
+"""Each error code in a response is raised, or makes the client refresh its metadata."""
 
 from __future__ import annotations
 

@@ -238,8 +238,8 @@ def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoi
 
 
 class ChangingAssignments(World):
-    """A group whose SyncGroup responses assign t-0 and t-1 in turn. `lies` counts these responses. If `lies`
-    is None, responses are not changed.
+    """A world whose SyncGroup responses assign t-0 and t-1 in turn. `lies` counts these responses. If it is
+    None, responses are not changed.
     """
 
     lies: int | None = 0
@@ -258,8 +258,8 @@ class ChangingAssignments(World):
 def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -> None:
     """An assignment that changes with each generation is reported.
 
-    The member backs off before each join. Otherwise a cooperative member would revoke the removed partition
-    and rejoin without end.
+    The member backs off before each join. Without a backoff, a cooperative member would revoke the removed
+    partition and rejoin in an endless loop.
     """
     world = ChangingAssignments({"t": 2})
     world.write("t", 0, "x")
@@ -305,7 +305,7 @@ def test_alternating_reasons_are_reported_once_each() -> None:
     assert world.run(30_000, until=lambda: bool(a.changes_of("reachable")))
     world.stop_broker(1)
     world.run(10_000)
-    # A failure after a recovery is a new one, and is reported.
+    # A failure after a recovery counts as a new failure and is reported.
     assert len(a.changes_of("unreachable")) > len(reasons)
 
 

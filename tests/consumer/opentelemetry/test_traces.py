@@ -1,4 +1,4 @@
-"""The spans of a record link its producer to its processing, as the SDK of OpenTelemetry collects them."""
+"""The spans that OpenTelemetry's SDK collects link the processing of a record to its send."""
 
 from __future__ import annotations
 

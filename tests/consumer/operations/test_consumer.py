@@ -163,7 +163,7 @@ def test_what_a_consumer_knows_without_a_request_follows_its_calls() -> None:
         reader.pause(t1)
         assert (reader.assignment(), reader.paused()) == ({T0, t1}, {t1})
         assert (reader.position(T0), reader.position(t1)) == (3, 4)
-        # Without a response of a broker, the end of the log is unknown.
+        # The end of the log is unknown, because no broker has responded.
         assert (reader.lag(T0), reader.high_watermark(T0)) == (None, None)
         assert (reader.lag(TopicPartition("t", 9)), reader.high_watermark(TopicPartition("t", 9))) == (
             None,
@@ -195,7 +195,7 @@ KNOWN: dict[str, Callable[[Consumer], object]] = {
 def test_the_child_of_a_fork_does_not_get_the_state_of_the_parents_consumer(method: str) -> None:
     with Consumer(NOWHERE, group_id="g") as reader:
         KNOWN[method](reader)
-        reader._runtime.forked = True  # os.fork() sets this in the child.
+        reader._runtime.forked = True  # As in the child after os.fork().
         with pytest.raises(IllegalState, match="was opened before the process forked"):
             KNOWN[method](reader)
         reader._runtime.forked = False

@@ -62,7 +62,7 @@ def next_offsets(records: Iterator[Any], count: int) -> list[int]:
     return [next(records).offset for _ in range(count)]
 
 
-# Each program prints one line for each record, and one for each call of its listener.
+# Each program prints a line for each record and for each call of its rebalance listener.
 BLOCKING = """
 import sys, time
 from consumer import Consumer, RebalanceListener
@@ -206,7 +206,8 @@ def test_a_commit_in_an_iteration_covers_the_returned_records_and_keeps_the_buff
             assert committed is not None
             assert committed.offset == consumer.position(place) == offset + 1
             assert consumer.lag(place) == 200 - offset - 1
-        # The partition has kept its epoch. With a new epoch its buffered records would be fetched again.
+        # A commit must not give the partition a new epoch, because its buffered records would then be fetched
+        # again.
         assert consumer._operations.engine.partitions[place].epoch == epoch
 
 
@@ -379,7 +380,8 @@ def test_changes_of_many_positions_are_logged_in_one_line(caplog: pytest.LogCapt
     records = [record for record in caplog.records if " reset " in record.getMessage()]
     lines = [record.getMessage() for record in records]
     assert {record.levelname for record in records} == {"WARNING"}
-    assert len(lines) <= 3  # Partitions whose fetches are answered earlier may get lines of their own.
+    # All resets of one step share a line. Fetches that are answered earlier may cause further lines.
+    assert len(lines) <= 3
     assert "and 30 more t-0 from 1000 to 0, " in lines[0]
     assert lines[0].endswith(" ...: offset 1000 is out of range: earliest")
     assert {change.partitions for change in resets} == {(partition,) for partition in partitions}
@@ -434,7 +436,7 @@ def logged(caplog: pytest.LogCaptureFixture, *changes: GroupChange, **config: An
 def test_a_change_is_logged_with_its_positions_and_its_reason(
     caplog: pytest.LogCaptureFixture, change: GroupChange, level: str, text: str
 ) -> None:
-    """Changes that may cost records are warnings."""
+    """Changes after which records may be skipped or read twice are logged as warnings."""
     config: dict[str, Any] = {"group_id": "g", "max_poll_interval_ms": 4_000, "session_timeout_ms": 4_000}
     assert logged(caplog, change, heartbeat_interval_ms=1_000, **config) == [(level, text)]
 
@@ -479,7 +481,7 @@ def test_an_iteration_is_checked_each_second_or_at_the_interval_of_auto_commit(
         assert iteration.check_ownership()
         assert before <= iteration.owned_from <= time.time()
         assert iteration.owned_until - iteration.owned_from == pytest.approx(seconds, abs=1e-4)
-        # After a loss, the consumer no longer owns the partitions of its buffered records.
+        # Partitions were lost since the poll, so their buffered records must not be returned.
         reader._operations.engine.core.partitions.losses += 1
         assert not iteration.check_ownership()
 
@@ -509,7 +511,7 @@ def test_an_iteration_is_checked_no_later_than_its_session_ends(monkeypatch: pyt
 def test_max_poll_interval_ms_begins_at_the_end_of_a_poll_with_and_without_records(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine is notified once that a poll ends: with the records, or when the poll returns none."""
+    """The engine gets one PollEnded for each poll, whether the poll returns records or times out."""
     ends: list[ev.Event] = []
     with Consumer(broker, **GROUP) as reader:
         runtime: Any = reader._operations.runtime
@@ -528,7 +530,8 @@ def test_max_poll_interval_ms_begins_at_the_end_of_a_poll_with_and_without_recor
         ends.clear()
         while not reader.poll(10):
             ends.clear()
-        assert len(ends) <= 1  # A poll of buffered records is a single event of the engine.
+        # A poll that returns buffered records is a single `Poll` event, without a separate PollEnded.
+        assert len(ends) <= 1
 
 
 def test_a_consumer_that_is_in_no_group_loses_nothing_if_it_is_not_closed() -> None:

@@ -1,4 +1,4 @@
-"""Channels keep items for their reader, and repeated errors pass a throttle once per interval."""
+"""Channels buffer items for their reader. ErrorThrottle passes a repeated error once per interval."""
 
 from __future__ import annotations
 
@@ -107,5 +107,5 @@ def test_a_throttle_forgets_the_oldest_of_256_errors(monkeypatch: pytest.MonkeyP
     assert len(throttle._intervals) == MAX_ERRORS
     assert throttle.passes(ValueError("another one"))
     assert len(throttle._intervals) == MAX_ERRORS
-    assert throttle.passes(ValueError(0))  # The first error was forgotten.
+    assert throttle.passes(ValueError(0))  # The first error is unknown again, so it passes.
     assert not throttle.passes(ValueError(MAX_ERRORS - 1))

@@ -70,7 +70,7 @@ def test_consume_runs_once_at_a_time(server: Server) -> None:
         await until(lambda: len(handler.claims) == 4)
         with pytest.raises(IllegalState, match=r"consume\(\) is already running"):
             await group.consume("t", handler)
-        # The rejected call does not disturb the session.
+        # The session continues after the rejected call.
         await asyncio.to_thread(fill, server, 1)
         await until(lambda: len(handler.records) == 1)
         with pytest.raises(ConfigError, match=r"^timeout="):
@@ -81,7 +81,7 @@ def test_consume_runs_once_at_a_time(server: Server) -> None:
         with pytest.raises(IllegalState, match="this group was closed; make a new one"):
             await group.consume("t", handler)
         assert [error async for error in group.errors()] == []
-        assert not group._claim_tasks  # No task of an ended claim is kept.
+        assert not group._claim_tasks  # The tasks of ended claims were removed.
         assert not group._handler_tasks
 
     with_group(server, work)
@@ -193,8 +193,8 @@ def test_close_leaves_the_group_at_once(server: Server) -> None:
 
 
 def test_a_session_of_fewer_topics_claims_none_of_the_others(server: Server) -> None:
-    """A cooperative member keeps the partitions of a topic that the next session does not consume until the
-    next rebalance. The next session does not claim them.
+    """Until the next rebalance, a cooperative member keeps the partitions of a topic that it no longer
+    consumes. The next session must not claim these partitions.
     """
 
     async def work(group: AsyncConsumerGroup) -> None:
@@ -289,7 +289,7 @@ def test_a_repeated_error_of_auto_commits_is_reported_once(
             reported.extend([str(error) async for error in group.errors()])
 
         reading = asyncio.ensure_future(read())
-        # Three commits fail, and the fourth succeeds.
+        # Wait for the fourth commit, the first that succeeds.
         await until(lambda: group._marks.committed_offset(T0) == 1)
         await group.close()
         await consuming
@@ -313,7 +313,7 @@ def test_a_failed_last_commit_is_reported_and_not_raised(server: Server) -> None
         assert "OFFSET_METADATA_TOO_LARGE" in str(error)
         handler = FirstRecordCoroutine()
         await group.consume("t", handler)
-        # The mark was not lost: this session begins after it, and commits it.
+        # This session starts at the mark whose commit failed, and commits it.
         assert [record.offset for record in handler.records] == [1]
 
     fill(server, 2)
@@ -359,7 +359,7 @@ def test_an_error_that_a_handler_raises_again_has_one_note(server: Server) -> No
 
 
 def test_a_handler_that_does_not_return_in_time_is_cancelled_and_reported(server: Server) -> None:
-    """After the end of its claim, a handler has max_poll_interval_ms."""
+    """A handler has max_poll_interval_ms to return after its claim has ended."""
 
     class Stays(AsyncRecordingHandler):
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
@@ -390,7 +390,7 @@ def test_a_handler_that_does_not_return_in_time_is_cancelled_and_reported(server
 
 
 def test_a_pause_of_other_partitions_is_ignored(server: Server) -> None:
-    """A pause of a partition that the member does not own yet does not affect the partition later."""
+    """A pause of a partition that the member does not own has no effect if it gets the partition later."""
 
     async def work(group: AsyncConsumerGroup) -> None:
         group.pause(T0)

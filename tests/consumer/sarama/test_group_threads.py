@@ -72,7 +72,7 @@ def test_a_session_commits_marks_with_their_metadata(server: Server, call: str) 
         group.consume(["t"], FirstRecordHandler(each))
         assert not group._handler_threads
     assert seen == [(1, "mine"), True, {"t": [0, 1, 2, 3]}]
-    # Only a reset replaces the metadata of an equal mark.
+    # At the same offset, only reset_offset replaces the metadata of an earlier mark.
     assert committed_metadata(server) == (1, "" if call == "reset_offset" else "mine")
 
 

@@ -102,7 +102,7 @@ def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> N
     loop.call_soon_threadsafe(loop.stop)
     assert stopped.wait(10)
     calling = BackgroundCall(lambda: loop_thread.run(asyncio.sleep(0)))
-    until(lambda: bool(loop._ready))  # At this point the loop has accepted the call.
+    until(lambda: bool(loop._ready))  # The stopped loop has accepted the call, but will not run it.
     go_on.set()
     assert [type(error) for error in calling.wait()] == [IllegalState]
 
@@ -145,7 +145,7 @@ def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None
     assert began.wait(10)
     loop_thread.close(asyncio.sleep(0))
     assert first.wait() == []
-    # A second call of `close` may call `_stop` after the first call of `close` has ended.
+    # As if the second `close` called `_stop` only after the first `close` has returned.
     loop_thread._stop()
     assert loop_thread.ended
 
@@ -187,7 +187,7 @@ def test_a_closed_loop_rejects_calls_and_closes_their_coroutines() -> None:
     assert {inspect.getcoroutinestate(work) for work in (last, call, again)} == {inspect.CORO_CLOSED}
     with pytest.raises(IllegalState, match="my own text"):
         loop_thread.check_usable("my own text")
-    # Another thread may close the loop between the check and the start of the coroutine.
+    # As if another thread closed the loop after the check and before the start of the coroutine.
     late = asyncio.sleep(0)
     with pytest.raises(CancelledError):
         loop_thread._run(late)
@@ -195,7 +195,7 @@ def test_a_closed_loop_rejects_calls_and_closes_their_coroutines() -> None:
 
 
 def test_the_child_of_a_fork_cannot_use_the_loop(loop_thread: LoopThread[None]) -> None:
-    """In the child of a fork every call raises, an iteration too, and `close` does nothing."""
+    """In the child of a fork every call and every new iteration raises, and `close` does nothing."""
     assert loop_thread in lifecycle._open_clients
     assert loop_thread.on_exit() == ""
     items: Channel[int] = Channel()
@@ -216,7 +216,7 @@ def test_the_child_of_a_fork_cannot_use_the_loop(loop_thread: LoopThread[None]) 
         assert {inspect.getcoroutinestate(work) for work in (call, close)} == {inspect.CORO_CLOSED}
         assert len(threads_named("tested")) == 1
     finally:
-        loop_thread._forked = False  # This process is not a child, and the fixture closes the loop.
+        loop_thread._forked = False  # The fixture must be able to close the loop of this process.
 
 
 def test_ctrl_c_in_a_call_cancels_its_coroutine(

@@ -69,7 +69,7 @@ def test_only_the_requested_partitions_are_committed() -> None:
 
 
 def test_a_commit_of_removed_marks_is_ignored() -> None:
-    """A partition may be revoked while a commit of its mark is in flight."""
+    """A partition may be revoked while its mark is committed. The response must not restore the mark."""
     marks = Marks()
     for place in (A, B):
         marks.mark(place, 0, 5, "", reset=False)
@@ -91,7 +91,7 @@ def test_a_later_mark_keeps_the_committed_offset_until_the_next_commit() -> None
 
 
 def test_a_mark_in_setup_is_verified_once() -> None:
-    """A verified mark is not compared with a later committed offset, and neither is a mark of a claim."""
+    """A mark of `setup` is compared with the committed offset once, and a mark of a claim never."""
     marks = Marks()
     marks.mark(A, None, 3, "", reset=False)
     marks.mark(B, 0, 3, "", reset=False)

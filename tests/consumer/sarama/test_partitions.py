@@ -69,8 +69,8 @@ def test_reading_starts_at_oldest_newest_or_an_offset(server: Server) -> None:
 def test_partitions_may_be_consumed_one_after_the_other(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two partitions can be consumed one after the other. When the first one is closed, the client has no
-    assignment for a moment. This must not be reported as an error of the second partition.
+    """A partition is consumed three times in turn. After each close the client has no assignment for a
+    moment, which must not be reported as an error.
     """
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
@@ -107,7 +107,8 @@ def test_buffered_records_are_returned_after_async_close(server: Server) -> None
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
         partition_consumer = consumers.consume_partition("t", 0, OLDEST)
         messages = iter(partition_consumer)
-        assert next(messages).offset == 0  # One fetch returns all records.
+        # The fetch has returned all ten records, of which nine are now buffered.
+        assert next(messages).offset == 0
         partition_consumer.async_close()
         assert [record.offset for record in messages] == list(range(1, 10))
 
@@ -219,7 +220,7 @@ def test_close_ends_threads_that_wait_for_messages(server: Server) -> None:
     assert list(partition_consumer) == []
 
 
-# The quick tests interrupt every seventh moment.
+# The distance between the points at which a test interrupts. Other profiles than quick test more points.
 STEP = 7 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 3
 
 
@@ -315,12 +316,12 @@ def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCap
         reported = [next(errors[0]), next(errors[1])]
         for number in (1, 0):
             fill(server, 1, partition=number)
-        # All five fetches have failed at this point.
+        # The injected errors of five fetches are used up before a record arrives.
         assert [next(iter(first)).offset, next(iter(second)).offset] == [0, 0]
     reported += [error for place in errors.values() for error in place]
     for name in ("t-0", "t-1"):
         denied = f"{name}: the principal of this client needs an ACL that allows READ on the topic"
-        # Both errors are reported for each partition.
+        # `errors()` of each partition reports the errors of both, because they share one consumer.
         assert len([text for text in map(str, reported) if denied in text]) == 2
         assert len([line for line in caplog.messages if denied in line]) == 1
 
@@ -369,7 +370,7 @@ def test_the_ends_of_a_shortened_log_are_allowed_and_offsets_outside_are_not(ser
             partition_consumer.close()
         with pytest.raises(OffsetOutOfRange, match="t-0 has offsets from 3 to 5, not 2"):
             consumers.consume_partition("t", 0, 2)
-        # The rejected call does not occupy the partition.
+        # The partition can be consumed after the rejected call.
         assert [record.offset for record in islice(consumers.consume_partition("t", 0, OLDEST), 2)] == [3, 4]
 
 
@@ -476,7 +477,7 @@ def test_an_unexpected_error_of_the_client_ends_all_partitions(server: Server) -
 
 
 def test_records_of_a_closed_partition_are_dropped(server: Server) -> None:
-    """Records that a poll returns for a partition that was closed meanwhile are dropped."""
+    """A poll may return records of a partition that has just been closed. These records are dropped."""
     fill(server, 1)
 
     async def main() -> None:

@@ -155,7 +155,7 @@ def test_the_high_water_mark_before_the_first_fetch_is_the_initial_one() -> None
 
 
 def test_records_of_a_partition_that_may_be_lost_are_withheld() -> None:
-    """A reader waits while another member may own the partition, until the next poll reports what is true."""
+    """While another member may own the partition, readers wait. The next poll reports whether it is lost."""
 
     async def work(client: AsyncConsumer, queue: RecordQueue) -> None:
         lost = True

@@ -94,7 +94,7 @@ def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Se
     handler = RecordingHandler(each)
     with ConsumeLoop(server, handler) as loop:
         handler.until(lambda: len(handler.records) == 5)
-        assert loop.returns == 0  # A handler that raises an error ends the session.
+        assert loop.returns == 0  # A handler that raised would have ended the session.
     assert list(loop.group.errors()) == []
     assert committed(server)[0] == 5
 
@@ -465,7 +465,8 @@ def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: 
             task = asyncio.ensure_future(group.consume("t", handler))
             while len(handler.claims) < 4:
                 await asyncio.sleep(0.02)
-            # With this delay, the poll that ends the claims returns before all members have joined.
+            # This delays the responses, so that the poll that ends the claims returns before all members have
+            # joined.
             server.slow(0.4)
             with ConsumeLoop(server, second, partition_assignment_strategy="range"):
                 await task
@@ -537,7 +538,7 @@ def test_a_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     stopped.check()
 
 
-@pytest.mark.thorough  # The test waits for the session timeout.
+@pytest.mark.thorough  # The test takes a session timeout in real time.
 def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -566,10 +567,12 @@ def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.L
     handler.until(lambda: len(handler.claims) == 4)
     server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)
     fill(server, 1)
-    handler.until(lambda: len(handler.records) == 1)  # All five requests have failed at this point.
+    # The injected errors of five fetches are used up before a record arrives.
+    handler.until(lambda: len(handler.records) == 1)
     loop.group.close()
     listening.join()
     denied = "the principal of this client needs an ACL that allows READ on the topic"
     errors = [str(error) for error in reported if denied in str(error)]
     lines = [line for line in caplog.messages if denied in line]
-    assert len(errors) == len(lines) == len({*errors}) > 0  # One error for each partition.
+    # At most one error for each partition, in `errors` and in the log.
+    assert len(errors) == len(lines) == len({*errors}) > 0

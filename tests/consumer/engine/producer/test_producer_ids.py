@@ -88,7 +88,7 @@ def test_after_errors_a_producer_id_is_requested_at_growing_intervals() -> None:
     assert 70 <= waits[0] <= 140
     assert waits[0] < waits[1] < waits[2] < waits[3]
     assert all(700 <= wait <= 1_300 for wait in waits[4:])
-    # After a success, the next request begins with the first interval again.
+    # After a success, the backoff of the next request starts at its minimum again.
     world.tamper = None
     first = delivered(world, producer, "y")
     assert first is not None

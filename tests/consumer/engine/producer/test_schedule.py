@@ -20,13 +20,14 @@ from tests.consumer.engine.producer.stage import numbers, values_of
 from tests.consumer.stage import Producer, World, tp
 
 PARTITIONS = 6
-TIMES = 4  # The number of rounds of sends. The producer opens connections only in the first round.
+# The number of times that a test sends batches. Only the first time the producer opens connections.
+TIMES = 4
 
 
 def batches_of(world: World) -> list[tuple[int, int, str]]:
-    """Return the connection, partition and first record of each batch.
+    """Return (connection, partition, value of the first record) of each batch that a broker has read.
 
-    The batches are in the order in which the broker read them.
+    The batches are in the order of their arrival.
     """
     batches_read: list[tuple[int, int, str]] = []
     for entry in world.entries:
@@ -102,7 +103,7 @@ def producer_with_three_full_connections() -> tuple[World, Producer]:
 
 
 def test_further_connections_are_used_as_soon_as_the_first_one_is_full() -> None:
-    """The first batches are sent over the further connections before the broker has sent any response."""
+    """The producer uses the further connections before the broker has responded on the first one."""
     world, producer = producer_with_three_full_connections()
     queues = producer.engine.records.queues.values()
     assert len({queue.connection for queue in queues if queue.in_flight}) == 3
@@ -272,7 +273,7 @@ def test_connections_are_throttled_independently() -> None:
     connection.requested_throttle = "Produce", 5_000
     connection.throttle(world.now, 300_000)
     wire = producer.wires[connection.key].conn
-    world.run(50)  # Wait for the requests in flight.
+    world.run(50)  # Let the requests arrive that were in flight when the throttling began.
     world.entries.clear()
     world.run(4_900)
     assert wire not in {conn for conn, _, _ in batches_of(world)}
@@ -300,7 +301,7 @@ def test_a_queue_is_visited_at_its_earliest_time_and_not_again_for_later_ones() 
 
 
 def accepted_producer(world: World) -> Producer:
-    """Return a producer whose epoch the broker has accepted for the partition."""
+    """Return a producer that has written a batch to partition 0, so that its leader knows the epoch."""
     producer = world.producer(linger_ms=0, batch_size=1, connections_per_broker=1)
     producer.must_send("t", "first", partition=0)
     flush(world, producer)

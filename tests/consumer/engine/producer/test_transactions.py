@@ -168,7 +168,7 @@ def test_sends_outside_of_a_transaction_raise() -> None:
     assert play.call("commit") is None
     with pytest.raises(IllegalState, match="no transaction is open"):
         play.engine.append("t", None, b"a", 0, 0, ())
-    # `send_columns` calls `count` and `append_batch`. Both raise the same error.
+    # `send_columns` calls `count` and `append_batch`, which must raise the same error as `append`.
     with pytest.raises(IllegalState, match="no transaction is open"):
         play.engine.records.count("t")
     whole = unnumbered([5], [None], [b"a"], [()])
@@ -347,7 +347,7 @@ def test_a_request_is_retried_at_growing_intervals(request_: type) -> None:
     assert 70 <= waits[0] <= 140
     assert waits[0] < waits[1] < waits[2] < waits[3]
     assert all(700 <= wait <= 1_300 for wait in waits[4:])
-    # After a success, the next transaction begins with the first interval again.
+    # After a success, the backoff of the next transaction starts at its minimum again.
     times.clear()
     play.refusals[EndTxnRequest] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     play.begin()
@@ -432,7 +432,9 @@ def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the
 
 @pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
 def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_the_abort(kind: type) -> None:
-    """The coordinator may have added the partition, so that late batches could join the next transaction."""
+    """The coordinator may have added the partition. Late batches could then join the next transaction, and
+    before Kafka 2.5 no new epoch can fence them.
+    """
     play = TransactionWorld(retry_backoff_ms=500, retry_backoff_max_ms=500)
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
     play.begin()
@@ -493,7 +495,9 @@ def test_before_kafka_2_5_the_first_sequence_number_is_used_again_if_its_batch_i
 def test_the_error_of_a_transaction_is_that_of_the_partition_that_was_rejected(
     codes: tuple[int, int],
 ) -> None:
-    """OPERATION_NOT_ATTEMPTED (55) only says that another partition was rejected."""
+    """OPERATION_NOT_ATTEMPTED (55) means that the coordinator rejected another partition, whose error is
+    raised.
+    """
     play = TransactionWorld()
     play.begin()
 
@@ -620,8 +624,9 @@ def test_without_kip_890_offsets_have_topic_names() -> None:
 
 
 def test_an_unknown_topic_id_of_offsets_aborts_and_refreshes_the_metadata() -> None:
-    """The topic may have been recreated since the producer's last metadata. The next transaction uses the new
-    topic id."""
+    """The topic has been re-created since the producer's last metadata. The next transaction uses the new
+    topic id.
+    """
     play = TransactionWorld(second=True)
     play.begin()
     play.producer.must_send("t", "a", partition=0)
@@ -701,7 +706,7 @@ def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
 def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None:
     """Offsets with a member id need a version of TxnOffsetCommit that contains the id.
 
-    Java's TxnOffsetCommitRequest.Builder does the same. Offsets with the group's name alone are sent in every
+    Java's TxnOffsetCommitRequest.Builder does the same. Offsets with only the group id are sent in every
     version.
     """
     play = TransactionWorld()
@@ -729,7 +734,9 @@ def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None
 
 
 def test_offsets_name_the_member_that_has_read_the_records() -> None:
-    """KIP-447: the coordinator compares the member with the current generation of the group."""
+    """The coordinator can then reject the offsets of a member that is not in the current generation
+    (KIP-447).
+    """
     play = TransactionWorld()
     play.begin()
     play.machine.send_offsets(GroupMetadata("g", 3, "me", "pod-1"), {tp("t", 0): (5, 2, "note")})
@@ -836,7 +843,9 @@ def test_an_abort_after_the_responses_to_all_requests_keeps_the_epoch() -> None:
 
 @pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
 def test_an_abort_with_an_addition_in_flight_is_followed_by_a_new_epoch(kind: type) -> None:
-    """The new epoch fences records and offsets of the aborted transaction that still reach a broker."""
+    """The new epoch fences records and offsets of the aborted transaction that reach a broker after the
+    abort.
+    """
     play = TransactionWorld()
     play.begin()
     play.kinds()
@@ -853,7 +862,7 @@ def test_an_abort_with_an_addition_in_flight_is_followed_by_a_new_epoch(kind: ty
 
 @pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
 def test_an_abort_after_an_addition_without_a_response_is_followed_by_a_new_epoch(kind: type) -> None:
-    """The coordinator may have added the partition or the group."""
+    """Although its response was lost, the coordinator may have added the partition or the group."""
     play = TransactionWorld(retry_backoff_ms=5_000, retry_backoff_max_ms=5_000)
     play.begin()
 

@@ -1,4 +1,4 @@
-"""Pushed metrics have the names of KIP-714, and their sums continue from the previous push."""
+"""Pushed metrics have the names of KIP-714, and each sum covers the time since the previous push."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_changes_of_a_rejected_push_are_pushed_again() -> None:
 
 
 def test_a_sum_that_starts_again_is_not_negative() -> None:
-    """The sensors of a node are forgotten when the node leaves the cluster."""
+    """A sum restarts at 0 when its sensor is re-created: for example, a broker leaves and returns."""
     collector = MetricsCollector(START)
     collect(collector, FIRST, metric("request-total", 5))
     points = collect(collector, SECOND, metric("request-total", 2))
@@ -109,7 +109,9 @@ def test_a_sum_that_starts_again_is_not_negative() -> None:
 
 
 def test_a_sum_whose_sensor_was_removed_starts_again() -> None:
-    """A node or topic that no longer exists is forgotten, and takes no memory."""
+    """The collector drops the last value of a removed sensor, so that deleted topics and brokers take no
+    memory.
+    """
     collector = MetricsCollector(START)
     collect(collector, FIRST, metric("request-total", 5))
     collect(collector, SECOND)

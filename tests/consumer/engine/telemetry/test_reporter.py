@@ -51,7 +51,7 @@ class TelemetryStage(Stage):
         return Metrics([Metric("request-total", "consumer-metrics", {}, self.total, "", "")])
 
     def connect(self, node: int, keys: tuple[int, ...] = (71, 72)) -> None:
-        """Open a connection to a broker that advertises these APIs."""
+        """Open a connection to a broker that advertises the APIs with these keys."""
         self.network.connect(node, self.now)
         self.take()
         key = self.opened[-1].key
@@ -68,7 +68,7 @@ class TelemetryStage(Stage):
         self.end_calls()
 
     def end_calls(self) -> None:
-        """Pass the ended calls to the reporter, and send the request that follows."""
+        """Pass the completed calls to the reporter, and send its next request, if any."""
         finished, self.network.finished = self.network.finished, []
         for call in finished:
             call.purpose(call)
@@ -82,7 +82,7 @@ class TelemetryStage(Stage):
         self.end_calls()
 
     def subscribe(self, **fields: Any) -> None:
-        """Respond to GetTelemetrySubscriptions, and advance the clock to the first push."""
+        """Respond to GetTelemetrySubscriptions with these fields, and advance the clock to the first push."""
         assert isinstance(self.requests[0][3], GetTelemetrySubscriptionsRequest)
         values: dict[str, Any] = {
             "throttle_time_ms": 0,

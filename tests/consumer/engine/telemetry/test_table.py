@@ -47,7 +47,7 @@ def each_step_keeps_to_its_cell() -> Iterator[None]:
 
 
 def machine_in(state: TelemetryState, subscription: Subscription = SUBSCRIPTION) -> TelemetryMachine:
-    """Return a state machine that has reached this state at the time 0."""
+    """Return a state machine that events at the time 0 have moved to this state."""
     paths: dict[TelemetryState, tuple[TelemetryEvent, ...]] = {
         S.SUBSCRIPTION_NEEDED: (),
         S.SUBSCRIPTION_IN_PROGRESS: (NodeReady(),),
@@ -208,7 +208,7 @@ def test_a_closed_client_sends_nothing_whatever_happened(events: list[TelemetryE
         due = machine.next_request_at
         actions = step(machine, event, now)
         assert len(actions) <= 1
-        # Only a ready broker leads to a request.
+        # A request is sent only in response to the event that a broker is ready.
         assert isinstance(event, NodeReady) or not actions
         assert due != NEVER or not actions
     step(machine, Closed(), 99)
