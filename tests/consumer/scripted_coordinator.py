@@ -1,6 +1,6 @@
 """A transaction coordinator with scripted error codes.
 
-`Script` answers requests, and `Coordinator` does so on a socket.
+`Script` answers the requests of a simulated world. `Coordinator` answers those of a real socket.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Script:
         self.second = second
         self.place = place
         self.refusals: dict[type, list[int]] = {}
-        # The kinds of requests whose next response is empty, without an error.
+        # The kinds of requests whose next response lacks its result, without an error.
         self.leaves_out: set[type] = set()
         self.asked: list[Any] = []
         self.epoch = -1

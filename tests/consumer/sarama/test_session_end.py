@@ -117,8 +117,8 @@ def test_a_mark_made_in_cleanup_is_committed(server: Server) -> None:
 
 @rule("M103")
 def test_a_mark_made_in_cleanup_is_committed_before_a_rebalance(server: Server) -> None:
-    """A mark that `cleanup` makes is committed before a rebalance. Otherwise the next owner of the partition
-    would read the record again.
+    """A mark that `cleanup` makes is committed before a rebalance. Without this commit, the next owner of the
+    partition would read the record again.
     """
     fill(server, 1)
 
@@ -222,7 +222,8 @@ def test_an_error_after_the_loop_of_a_handler_is_reported(
 ) -> None:
     """An error that a handler raises after its loop is reported.
 
-    An example is a failure of the last flush. Regression: the error was lost.
+    For example, a handler flushes its last batch after the loop, and the flush fails. Regression: the error
+    was lost.
     """
 
     class Flushes(RecordingHandler):
@@ -238,7 +239,8 @@ def test_an_error_after_the_loop_of_a_handler_is_reported(
     assert (str(error), error.__notes__) == ("the last flush failed", ["consume_claim of t-2"])
     (line,) = (record for record in caplog.records if "the last flush failed" in record.getMessage())
     assert "consume_claim of t-2" in line.getMessage()
-    assert line.exc_info is not None  # The traceback shows the handler's line.
+    # The log record has the traceback, which shows the failed line of the handler.
+    assert line.exc_info is not None
 
 
 def test_an_error_of_cleanup_is_reported_and_raised(server: Server) -> None:
@@ -251,7 +253,7 @@ def test_an_error_of_cleanup_is_reported_and_raised(server: Server) -> None:
         with pytest.raises(ValueError, match="no disk"):
             group.consume(["t"], Fails())
         fill(server, 1)
-        group.consume(["t"], FirstRecordHandler())  # The error does not affect the next session.
+        group.consume(["t"], FirstRecordHandler())  # The next session works in spite of the error.
     assert [str(error) for error in group.errors()] == ["no disk"]
     assert committed(server)[0] == 2
 
@@ -296,8 +298,8 @@ def test_exits_and_interrupts_in_a_handler_end_the_session_only(
 ) -> None:
     """SystemExit, KeyboardInterrupt and StopIteration in a handler end the session only.
 
-    A handler may call `sys.exit()`, or `next()` on an exhausted iterator. Regression: `consume` and `close`
-    waited without end.
+    Such an exception comes from `sys.exit()`, or from `next()` on an exhausted iterator. Regression:
+    `consume` and `close` never returned.
     """
     fill(server, 1)
 
@@ -321,8 +323,8 @@ def test_exits_and_interrupts_in_a_handler_end_the_session_only(
 
 @pytest.mark.parametrize("where", ["setup", "consume_claim", "cleanup"])
 def test_close_in_a_handler_is_rejected_at_once(server: Server, where: str) -> None:
-    """`close` in a handler is rejected at once: it would wait for the handlers, and so for itself. In sarama
-    it never returns.
+    """`close` waits for the handlers, so a handler that called it would wait for itself. It is rejected
+    immediately. In sarama such a call never returns.
     """
     errors: list[IllegalState] = []
 
@@ -347,7 +349,8 @@ def test_close_in_a_coroutine_of_the_handler_is_rejected_at_once(server: Server)
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
             with pytest.raises(IllegalState, match="call it outside a handler"):
                 await group.close()
-            self.beside = asyncio.ensure_future(group.close())  # This other task may call `close`.
+            # `close` is allowed in another task, even one that a handler has created.
+            self.beside = asyncio.ensure_future(group.close())
 
     async def main() -> None:
         nonlocal group

@@ -1,4 +1,4 @@
-"""Protobuf messages that are built without protoc: a file with nested messages, maps and an import."""
+"""Protobuf messages that are built without protoc: nested messages, a map, and a file that imports others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ F = descriptor_pb2.FieldDescriptorProto
 
 @cache
 def shop() -> dict[str, Any]:
-    """Return the messages Price, Order, Order.Item, Order.Item.Note and Last by their names.
+    """Return the message classes Price, Order, Order.Item, Order.Item.Note, Order.After and Last by name.
 
-    Price is defined in shop/price.proto, which shop/order.proto imports. Order has a map before Item.
+    shop/price.proto defines Price. shop/order.proto imports it, and defines the other messages.
     """
     price = descriptor_pb2.FileDescriptorProto(name="shop/price.proto", package="shop", syntax="proto3")
     message = price.message_type.add(name="Price")
@@ -37,7 +37,8 @@ def shop() -> dict[str, Any]:
     entry.field.add(name="value", number=2, type=F.TYPE_STRING, label=1)
     message.field.add(name="labels", number=4, type=F.TYPE_MESSAGE, label=3)
     message.field[-1].type_name = ".shop.Order.LabelsEntry"
-    # `After` follows LabelsEntry. The entries of a map are a nested message, which has a message index too.
+    # `After` follows LabelsEntry, the nested message that protobuf generates for the entries of a map. Tests
+    # check the message index of `After`.
     after = message.nested_type.add(name="After")
     after.field.add(name="text", number=1, type=F.TYPE_STRING, label=1)
     order.message_type.add(name="Last").field.add(name="n", number=1, type=F.TYPE_INT32, label=1)

@@ -1,4 +1,4 @@
-"""A schema registry in memory, with the requests that serializers and deserializers send."""
+"""A schema registry in memory, which serves and records the requests of serializers and deserializers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class RegistryServer:
-    """Subjects with their versions. A schema has one id, whichever subjects it is registered under."""
+    """A registry's subjects and schemas. A schema has the same id under each subject."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -62,7 +62,7 @@ class RegistryServer:
 
 
 def _definition(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema as the registry keeps it. It keeps `{"type": "string"}` as `"string"`."""
+    """Return a schema in the registry's normal form: for example, `"string"` for `{"type": "string"}`."""
     kind = body.get("schemaType", "AVRO")
     schema = json.loads(body["schema"]) if kind == "AVRO" else None
     if isinstance(schema, dict) and set(schema) == {"type"}:

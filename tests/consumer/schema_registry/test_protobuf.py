@@ -55,7 +55,8 @@ def test_messages_survive_a_round_trip_and_schemas_are_registered_once(server: R
     assert [ProtobufDeserializer(shop()["Order"]).deserialize("t", each, ()) for each in data] == [
         order()
     ] * 3
-    # The imported file is registered first, under its name. Timestamp is known to all clients.
+    # The imported price.proto is registered first, under its file name. Google's timestamp.proto is not
+    # registered, because every client has it.
     assert server.subjects == {"shop/price.proto": [1], "t-value": [2]}
     assert server.schemas[1]["references"] == [
         {"name": "shop/price.proto", "subject": "shop/price.proto", "version": 1}
@@ -90,7 +91,8 @@ def test_without_a_class_messages_are_those_of_the_registered_schema(server: Reg
     deserializer = ProtobufDeserializer(registry=registry(server))
     messages = [deserializer.deserialize("t", data, ()) for _ in range(3)]
     assert [(message.price.cents, dict(message.labels)) for message in messages] == [(995, {"a": "b"})] * 3
-    assert len(server.requests) - before == 2  # Requests for the schema and for the file that it imports.
+    # One request for the schema, and one for the file that it imports.
+    assert len(server.requests) - before == 2
 
 
 @pytest.mark.parametrize(

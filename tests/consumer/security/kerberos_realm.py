@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 REALM = "EXAMPLE.COM"
-# The reason why tests are skipped on a computer without a KDC; empty on other computers.
+# The reason to skip tests on a computer without a KDC, or "" if a KDC is installed.
 MISSING = "" if shutil.which("krb5kdc") else "no KDC: the packages krb5-kdc and krb5-admin-server"
 
 

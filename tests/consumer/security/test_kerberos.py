@@ -19,7 +19,8 @@ from tests.consumer.security.kerberos_realm import MISSING, REALM, running_kdc
 try:
     import gssapi
 except (ImportError, OSError):
-    # `importorskip` is not used here: only CI installs the package, which needs the headers of Kerberos.
+    # `importorskip` would fail if judges are required. The build of gssapi needs Kerberos headers, so only CI
+    # installs it.
     pytest.skip("needs gssapi, and the packages krb5-kdc and krb5-admin-server", allow_module_level=True)
 
 pytestmark = [
@@ -37,7 +38,9 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class Acceptor:
-    """The broker side of GSSAPI: `evaluate` returns the next challenge; `user` is set at the end."""
+    """The broker's side of GSSAPI. `evaluate` returns the next challenge, and sets `user` when the login
+    succeeds.
+    """
 
     def __init__(self, layers: int = 1) -> None:
         self.context = gssapi.SecurityContext(usage="accept")

@@ -1,7 +1,4 @@
-"""Options of TLS and SASL are checked, and no error shows a secret.
-
-The tests check which values are allowed, what the errors suggest, and that no error shows a secret.
-"""
+"""Options of TLS and SASL are checked, and no error shows a secret."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_blanks_at_the_end_of_a_value_are_stripped_as_in_java() -> None:
         "ssl_check_hostname": False,
     }
     ours = {"security.protocol": "SASL_SSL", "sasl.password": "ends with one "}
-    # Java has no property of this name, so the value is not changed.
+    # Java has no property `sasl.password`, so the value is not trimmed as Java's values are.
     assert from_java(ours)["sasl_password"] == "ends with one "
 
 
@@ -303,7 +303,7 @@ def test_the_properties_of_kerberos_are_those_of_java() -> None:
         "sasl_kerberos_principal": "orders@EXAMPLE.COM",
     }
     plain = {"sasl.mechanism": "PLAIN", "sasl.kerberos.service.name": "kafka"}
-    assert from_java(plain) == {"sasl_mechanism": "PLAIN"}  # Java ignores the service with other mechanisms.
+    assert from_java(plain) == {"sasl_mechanism": "PLAIN"}  # Only GSSAPI uses the service name.
 
 
 @pytest.mark.parametrize(("value", "by_token"), [("true", True), ("TRUE", True), ("false", False)])

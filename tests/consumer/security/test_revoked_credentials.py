@@ -40,7 +40,7 @@ def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
     kafka: SecuredKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     """When a session cannot be renewed, no acknowledged record is lost, and all other records fail. A Fetch
-    and a Produce are in flight at any time.
+    or a Produce request is always in flight, so that the rejection also interrupts requests.
     """
     how: Any = kafka.options("alice", "secret")
     sent: list[Delivery] = []
@@ -72,7 +72,7 @@ def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
     acknowledged = [delivery.result().offset for delivery in sent if delivery.exception() is None]
     assert set(acknowledged) <= stored.keys()
     lines = [line for line in caplog.messages if "undelivered" in line]
-    assert len(lines) == 1, lines  # One log line is written for hundreds of batches.
+    assert len(lines) == 1, lines  # All undelivered batches, which are hundreds, share one log line.
 
 
 def test_clients_continue_after_the_password_is_correct_again(
@@ -93,7 +93,8 @@ def test_clients_continue_after_the_password_is_correct_again(
                 repeat(ask)
         kafka.set_password("alice", "secret")
         delivery = producer.send("t", b"after")
-        # The first sends may still raise the error of the last attempt with the old password.
+        # The first deliveries may still fail with the error of the last login before the password was
+        # restored.
         while isinstance(delivery.exception(30), AuthenticationFailed):
             delivery = producer.send("t", b"after")
         values: list[bytes | None] = []
@@ -124,7 +125,7 @@ def test_short_lived_tokens_are_renewed_without_an_error(
         ):
             consumer.assign([T0])
             sent, read = list[Delivery](), list[bytes | None]()
-            while len(tokens) < 6:  # Each of the two clients has requested three tokens.
+            while len(tokens) < 6:  # By then each of the two clients has renewed its token twice.
                 sent.append(producer.send("t", b"%d" % len(sent)))
                 read += [record.value for record in consumer.poll(0.01)]
             producer.flush()

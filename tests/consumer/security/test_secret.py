@@ -31,7 +31,7 @@ from consumer.spark.options import parse
 from kproto.errors import ConfigError
 
 SECRET = "hunter2-hunter2"
-# Options that hold a secret, of this library and of others, and misspelt ones.
+# Names of options that hold a secret, in kproto and in other libraries, and misspelt names.
 OPTIONS = (
     "sasl_password",
     "sasl.password",
@@ -54,7 +54,7 @@ OPTIONS = (
     "authorization",
     "auth",
 )
-# Texts with a secret that are given as addresses.
+# Invalid bootstrap addresses. `{}` stands for the secret.
 ADDRESSES = (
     "alice:{}@host:9092",
     "h1:9092,alice:{}@h2:9092",
@@ -100,7 +100,9 @@ def in_odd_types(text: str) -> st.SearchStrategy[Any]:
 
 
 def texts_of(error: BaseException) -> str:
-    """Return all that a program may print of an error, with the variables of the client's frames."""
+    """Return everything that a program may print about an error, including the variables in the client's
+    frames.
+    """
     frames = [
         frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename != __file__
     ]
@@ -113,7 +115,7 @@ def texts_of(error: BaseException) -> str:
     return "\n".join(texts)
 
 
-# A registry's address with a secret.
+# Addresses of a schema registry. `{}` stands for the secret.
 REGISTRIES = (
     "http://alice:{}@host:8081",
     "http://host:8081?password={}",
@@ -207,7 +209,7 @@ def test_no_consumer_group_shows_a_secret(data: st.DataObject, caplog_text: list
 
 
 def message_of(function: Any, *arguments: Any) -> str:
-    """Return the repr of the result, or all that Spark shows of the error: its text and its traceback."""
+    """Return the repr of the result. After an error, return what Spark shows: its text and traceback."""
     try:
         return repr(function(*arguments))
     except ConfigError as error:

@@ -174,7 +174,7 @@ def test_a_pkcs12_file_with_a_key_allows_no_other_key(tmp_path: Path) -> None:
 def test_a_failed_read_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read that fails leaves neither a file with the key nor an open file.
 
-    Systems with and without files in memory are tested.
+    The test covers systems with and without `os.memfd_create`, which creates files in memory.
     """
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)

@@ -58,7 +58,7 @@ class Server:
             self.got += self.tls.read(ROOM)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLError:  # A failed handshake: the outgoing bytes contain the alert.
+        except ssl.SSLError:  # After a failed handshake the outgoing bytes contain the TLS alert.
             self.done = True
         return self.outgoing.read()
 
@@ -209,7 +209,8 @@ def test_a_session_is_resumed() -> None:
     tls = trusting()
     first = tls.pipe("kafka")
     do_handshake(first, server)
-    first.read_into(memoryview(bytearray(100)))  # Read the session ticket, which follows the handshake.
+    # The server sends the session ticket after the handshake, so the client has to read it.
+    first.read_into(memoryview(bytearray(100)))
     first.close()
     second_server = Server()
     second_server.tls = server_context.wrap_bio(

@@ -138,7 +138,7 @@ def fails() -> str:
 
 
 def ends_the_test() -> str:
-    pytest.fail(SECRET)  # The exception of `pytest.fail` is not a subclass of Exception.
+    pytest.fail(SECRET)  # `pytest.fail` raises a BaseException that is not an Exception.
 
 
 def is_cancelled() -> str:
@@ -149,7 +149,7 @@ async def cancels_itself() -> str:
     raise asyncio.CancelledError(SECRET)
 
 
-# Token providers that fail, and a part of the error of each.
+# (token provider that fails or returns an invalid token, part of the error's text).
 JUNK: list[tuple[Callable[[], Any], str]] = [
     (leaves, r"failed \(SystemExit\)"),
     (fails, r"failed \(ValueError\)"),
@@ -224,7 +224,8 @@ def test_a_token_response_with_a_lifetime_of_nan_is_rejected() -> None:
 
 def test_a_token_may_expire_after_the_largest_date() -> None:
     assert TokenSource(lambda: f"e30.{LATE}.x").blocking().expires_at is None
-    # The last number, in seconds since 1970, is the end of the year 9999, and of Python's dates.
+    # 253,402,300,799 s since 1970 is the end of the year 9999, the latest time that a Python datetime can
+    # have.
     for end in (10**400, float("inf"), 253_402_300_799):
         assert TokenSource(lambda end=end: Token("x", end)).blocking().value.reveal() == "x"
 
@@ -277,7 +278,8 @@ def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     assert [record.getMessage() for record in caplog.records] == [
         "https://idp responds with HTTP 503: the last token is used, which is valid for 1 s more"
     ]
-    passed[0] += 2000  # The token has expired by the monotonic clock, although the wall clock was set back.
+    # By the monotonic clock the token has now expired. The wall clock stays before its end.
+    passed[0] += 2000
     with pytest.raises(NoToken, match="HTTP 503"):
         ask()
     available.append(Token("y", today[0] + 3600))
@@ -341,8 +343,8 @@ def test_one_thread_of_a_loop_calls_the_provider() -> None:
             streams.perform(GetToken(key, source))
         await asyncio.sleep(0)
         streams.perform(Shut(0))
-        # The event loop's thread pool still has free threads: tokens must not occupy the threads that resolve
-        # names.
+        # The event loop's thread pool must have a free thread, because name lookups use this pool. Pending
+        # token requests must not occupy it.
         await asyncio.wait_for(asyncio.to_thread(lambda: None), 60)
         release.set()
         while len(events) < 39:

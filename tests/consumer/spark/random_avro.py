@@ -137,7 +137,7 @@ def broken(random: Random, written: bytes) -> bytes:
 
 
 def check(random: Random) -> None:
-    """Check a random schema with random values, then with one malformed value among them."""
+    """Check that the source reads random values, and rejects a malformed one if fastavro rejects it."""
     names = count()
     fields = [{"name": f"f{n}", "type": schema(random, names)} for n in range(random.randint(1, 5))]
     top = {"type": "record", "name": "Top", "fields": fields}

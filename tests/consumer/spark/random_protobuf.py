@@ -187,7 +187,7 @@ def expected(message: Any) -> dict[str, Any]:
 
 
 def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
-    """Decode values of Top with the source. Return the rows, and why each malformed value is malformed."""
+    """Decode values of Top with the source. Return the rows, and the errors of malformed values by index."""
     target = pa.struct([(field.name, kind(field)) for field in top().fields])
     lanes = Lanes(pa.array(written, pa.binary()))
     column, bad = protobuf._column(lanes, top(), target)
@@ -200,7 +200,7 @@ def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
 
 
 def check(random: Random) -> None:
-    """Check random messages, and then the same messages after one of them was malformed."""
+    """Check that the source decodes random messages, and rejects a malformed one if protobuf rejects it."""
     messages = [fill(random, message()()) for _ in range(random.choice([1, 4, 150]))]
     written = [message_.SerializeToString() for message_ in messages]
     rows, bad = decode(written)

@@ -64,7 +64,7 @@ def test_each_spark_process_imports_only_what_it_needs(module: str, heavy: tuple
 def test_spark_finds_the_source_on_the_path() -> None:
     """Spark finds the source through its module `pyspark_kproto` on Python's path, and pickles its class.
 
-    Every worker can import the pickled class.
+    Each Python worker of Spark imports this module to unpickle the class.
     """
     program = (
         "import sys; from io import BytesIO\n"
@@ -89,8 +89,8 @@ def test_spark_finds_the_source_on_the_path() -> None:
 def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
     """In an older Spark, the first method that is called on a stream reader raises the error.
 
-    Spark 4.0 and 4.1 would replace an earlier error by their own. In these versions, Spark calls
-    `latestOffset` first for a new query, and `initialOffset` first for a resumed query.
+    If kproto raised earlier, Spark 4.0 and 4.1 would show an error of Spark instead. In these versions, Spark
+    calls `latestOffset` first for a new query, and `initialOffset` first for a resumed query.
     """
     program = (
         "import sys\n"
@@ -126,7 +126,7 @@ def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str,
 def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, arguments: Any) -> None:
     """A wrong option raises an error in the first method that Spark calls on the stream reader.
 
-    A query that repeats a batch after a crash calls `partitions` first.
+    This method is `partitions` if a query repeats a batch after a crash.
     """
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     source = KprotoDataSource(options)
@@ -137,7 +137,7 @@ def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, 
 def test_a_wrong_option_raises_without_our_stack_frames() -> None:
     """The error of a wrong option has no stack frames of kproto.
 
-    Spark shows the complete traceback above the error.
+    Spark prints the whole traceback above the message of the error, so frames of kproto would be noise.
     """
     with pytest.raises(ConfigError, match="startingOffsets='soon'") as raised:
         KprotoDataSource({"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "soon"})

@@ -9,7 +9,7 @@ from tests.bundles import check_each
 from tests.consumer.spark.stage import OptionRow, option_rows
 
 VERDICTS = {"same", "better", "no effect", "ours", "refused"}
-# Option -> the other options that it requires.
+# A key is an option. A value has the further options that it requires.
 NEEDED = {"schema.registry.basic.auth.user.info": {"schema.registry.url": "http://localhost:8081"}}
 
 

@@ -26,7 +26,7 @@ def test_an_end_before_the_start_of_the_log_is_data_loss_or_reads_nothing(
     assert message in str(failure(filled, endingOffsets=end))
     assert offsets(filled, endingOffsets=end, failOnDataLoss="false") == [(1, 0, 3)]
     assert caplog.messages == [f"failOnDataLoss=false: {message}"]
-    # No error: this batch requests no record of t-0.
+    # A batch that requests no record of t-0 raises no error.
     assert offsets(filled, endingOffsets='{"t": {"0": 0, "1": 4}}') == [(1, 0, 3)]
 
 

@@ -59,7 +59,8 @@ def test_a_failed_commit_does_not_end_the_query_and_is_retried_later(filled: Fil
     run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
     run.batch()
     live = run.reader.planner.logs.cluster
-    run.reader.planner.logs._cluster = Admin("127.0.0.1:1")  # No broker listens at this address.
+    # No broker listens at this address, so the commit fails.
+    run.reader.planner.logs._cluster = Admin("127.0.0.1:1")
     run.reader.commit(run.at)
     run.reader.planner.logs._cluster = live
     run.reader.commit(run.at)

@@ -34,9 +34,9 @@ def re_create_topic(filled: Filled, *counts: int) -> None:
 
 
 def run_after_deletion(filled: Filled) -> Run:
-    """Return a query of the topics t and u with failOnDataLoss=false. It has read one batch.
+    """Return a query of the topics t and u with failOnDataLoss=false, after t was deleted.
 
-    After the query's first batch, t was deleted, and a record was written to u.
+    The query has read one batch. Then the topic t was deleted, and a record was written to u.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
@@ -193,13 +193,15 @@ def server() -> Iterator[Server]:
 
 
 def _put(cluster: Admin, count: int) -> None:
-    """Write each record as a separate batch, because logs are truncated between batches."""
+    """Write `count` records, each as a separate batch, because a log is truncated only between batches."""
     for i in range(count):
         cluster.produce(T0, encode_batch([Record(0, HOUR + i, None, b"%d" % i)]))
 
 
 def _read(server: Server, more: int) -> tuple[Filled, Offset]:
-    """Read all ten records, truncate the log at offset 4, and write `more` records."""
+    """Read all ten records, truncate the log at offset 4, and write `more` records. Return the end of the
+    read.
+    """
     filled = Filled(server.bootstrap)
     run = Run(filled, startingOffsets="earliest")
     assert run.batch() == {"t-0": list(range(10))}
