@@ -62,6 +62,13 @@ def test_assignments_of_other_strategies_have_no_user_data(name: str) -> None:
     assert Assignment.decode(balance_strategy.assignments(name, {"a": []}, 7)["a"]).user_data is None
 
 
+def test_roundrobin_assigns_no_partition_of_a_topic_without_subscribers() -> None:
+    plan = balance_strategy.assign_partitions(
+        "roundrobin", {"a": subscribe("t"), "b": subscribe("t", "v")}, {"t": 2, "u": 3, "v": 2}
+    )
+    assert plan == {"a": partitions_of("t", 0), "b": [*partitions_of("t", 1), *partitions_of("v", 0, 1)]}
+
+
 topics = st.dictionaries(st.sampled_from("tuv"), st.integers(1, 6), min_size=1)
 
 

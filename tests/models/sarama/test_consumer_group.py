@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from kproto.group.subscription import TopicPartition
+from kproto.models import contract as c
 from kproto.models import sarama
-from tests.models.sarama.stage import USUAL, requests_of, stage_with_member
+from tests.models.sarama.stage import USUAL, requests_of, stage_with_client, stage_with_member
 from tests.models.stage import Stage
 from tests.rules import rule
 
@@ -39,3 +41,53 @@ def test_a_missing_topic_fails_consume_and_is_requested_again() -> None:
     assert requests_of(a, "Metadata")[1:6] == ["Metadata v11 no"] * 5
     stage.topic("no", 1)
     assert stage.run(until=lambda: a.has_printed("assigned no:0"))
+
+
+def test_a_group_that_is_closed_before_its_first_response_closes_without_a_join() -> None:
+    stage, a = stage_with_client()
+    a.do(c.SubscribeCalled(("t",)))
+    a.do(c.CloseCalled())
+    assert not a.closed
+    assert stage.run(1_000, until=lambda: a.closed)
+    assert a.requests == ["Metadata v11 all"]
+
+
+def test_consume_without_topics_is_an_error_and_is_called_again() -> None:
+    stage, a = stage_with_client()
+    stage.run(100)
+    a.do(c.SubscribeCalled(()))
+    stage.run(650)
+    assert [line for *_, line in a.printed[1:]] == ["error errors.errorString no topics provided"] * 3
+    a.run_command("subscribe t")
+    assert stage.run(2_000, until=lambda: len(a.records) == 10)
+
+
+def test_the_same_topics_may_be_consumed_again_after_unsubscribe() -> None:
+    stage, a = stage_with_member()
+    a.run_command("unsubscribe")
+    stage.run(1_000)
+    assert (a.state.generation, a.state.group.session) == (-1, None)
+    stage.produce("t", [0], 1)
+    a.run_command("subscribe t")
+    assert stage.run(2_000, until=lambda: len(a.records) == 11)
+    assert a.state.generation == 2
+
+
+def test_a_commit_before_the_first_session_does_nothing() -> None:
+    stage, a = stage_with_client()
+    a.do(c.CommitCalled("x", {TopicPartition("t", 0): 3}))
+    stage.run(1_000)
+    assert a.committed == {"x": None}
+    assert requests_of(a, "Commit", "Find") == []
+
+
+def test_calls_that_sarama_does_not_have_are_reported() -> None:
+    stage, a = stage_with_client()
+    a.do(c.SubscribeCalled(pattern="t.*"))
+    a.do(c.SeekCalled(TopicPartition("t", 0), 3))
+    stage.run(1_000)
+    assert [line for *_, line in a.printed[1:]] == [
+        "error UnknownCommand sarama has no Subscribe",
+        "error UnknownCommand sarama has no Seek",
+    ]
+    assert a.state.group.requested_topics is None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kproto.group.subscription import Subscription, TopicPartition
+from kproto.models import sarama
 from kproto.models.sarama import (
     balance_strategy,
     consumer_group_session,
@@ -15,6 +16,7 @@ from kproto.models.sarama import (
 )
 from kproto.models.sarama.routines import Routine
 from tests.models.sarama.stage import (
+    USUAL,
     Mutate,
     add_second_member,
     assert_mutant_fails,
@@ -171,6 +173,18 @@ def test_a_partition_that_changes_its_owner_is_assigned_to_no_member_first() -> 
         "cooperative-sticky", {"a": current, "b": Subscription(topics=("t",))}, {"t": 4}
     )
     assert plan == {"a": list(partitions_of(2, 3)), "b": []}
+
+
+def test_an_added_topic_whose_metadata_cannot_be_fetched_ends_the_session() -> None:
+    stage, a = stage_with_member(4, **COOPERATIVE)
+    b = stage.add_member("B", sarama, **{**USUAL, **COOPERATIVE})
+    b.run_command("subscribe t")
+    assert stage.run(until=lambda: len(requests_of(b, "Sync")) == 2)
+    b.inject("Metadata", 29)
+    stage.run(1_000)
+    assert b.has_printed("error KError(29)")
+    assert b.has_printed("cleanup")
+    assert not a.has_printed("cleanup")
 
 
 # -- mutants

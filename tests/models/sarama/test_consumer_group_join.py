@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from kproto.messages.join_group import JoinGroupResponse
+from kproto.messages.metadata import MetadataResponse
 from kproto.messages.sync_group import SyncGroupResponse
 from kproto.models import java, sarama
 from kproto.models.sarama import consumer_group_join
@@ -264,6 +266,66 @@ def test_a_join_that_backs_off_ends_with_the_call(command: str) -> None:
     stage.run(10_000)
     assert len(requests_of(a, "Join")) == joins
     assert a.closed is (command == "close")
+
+
+def test_a_consume_that_is_canceled_during_its_refresh_does_not_join() -> None:
+    stage, a = stage_with_client()
+    stage.run(100)
+    a.hold("Metadata", 500)
+    a.run_command("subscribe t")
+    stage.run(100)
+    a.run_command("unsubscribe")
+    stage.run(2_000)
+    assert requests_of(a, "Join", "Find") == []
+    assert a.has_printed("error errors.errorString context canceled")
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_failed_lookup_before_a_join_uses_one_retry(retries: int) -> None:
+    stage, a = stage_with_client(**{"Group.Rebalance.Retry.Max": retries})
+    a.inject("Find", 16, *[16] * 2 * retries)
+    a.run_command("subscribe t")
+    assert stage.run(10_000, until=lambda: a.has_printed("error"))
+    assert a.has_printed("error KError(16)")
+    assert requests_of(a, "Join") == []
+    # With one retry, the lookup before the next attempt fails as well, and no retry is left.
+    assert len(requests_of(a, "Find")) == 1 + 2 * retries
+    if retries:
+        times = [time_of_request(a, "Find", number) for number in range(3)]
+        assert [later - earlier >= 2_000 for earlier, later in pairwise(times)] == [True, True]
+
+
+@pytest.mark.parametrize(("responses", "errors"), [(1, 0), (2, 1)])
+def test_the_leader_refreshes_a_topic_without_partitions_once_more(responses: int, errors: int) -> None:
+    stage, a = stage_with_client()
+
+    def remove_partitions(response: Any) -> None:
+        response.topics[0].partitions = []
+
+    def on_join(response: Any) -> None:
+        change_responses(a, MetadataResponse, remove_partitions, responses)
+
+    change_responses(a, JoinGroupResponse, on_join, 2)
+    a.run_command("subscribe t")
+    assert stage.run(2_000, until=lambda: a.has_printed("error") or a.has_printed("assigned"))
+    assert a.has_printed("error KError(3)") is bool(errors)
+    requests = [line for line in a.requests if line.startswith(("Metadata", "Join", "Sync"))]
+    start = next(number for number, line in enumerate(requests) if "leader of 1" in line)
+    assert requests[start + 1 : start + 3] == ["Metadata v11 t"] * 2
+    assert len([line for line in requests if line.startswith("Sync")]) == 1 - errors
+
+
+def test_a_session_that_is_canceled_during_its_sync_ends_after_its_setup() -> None:
+    stage, a = stage_with_client()
+    a.hold("Sync", 500)
+    a.run_command("subscribe t")
+    stage.run(200)
+    a.run_command("unsubscribe")
+    stage.run(3_000)
+    assert [line for *_, line in a.printed[1:]] == ["assigned t:0 t:1", "revoked t:0 t:1"]
+    assert a.records == []
+    assert a.state.group.session is None
+    assert not a.has_printed("error")
 
 
 # -- mutants

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from kproto.models import contract as c
 from kproto.models.sarama import consumer_group_session
 from tests.models.sarama.stage import (
     Mutate,
@@ -216,6 +217,32 @@ def test_a_topic_that_the_cache_lost_is_refreshed_before_it_counts_as_changed() 
     assert stage.run(4_000, until=lambda: a.has_printed("revoked"))
     stage.run(3_000)
     assert 'reason="partitions were added to a subscribed topic"' in requests_of(a, "Join")[2]
+
+
+def test_a_heartbeat_that_timed_out_closes_its_connection_and_is_repeated() -> None:
+    stage, a = stage_with_member(auto_commit=False)
+    a.polling = False
+    a.hold("Heartbeat", 40)
+    assert stage.run(1_000, until=lambda: requests_of(a, "Heartbeat")[-1].endswith("silence"))
+    (wire,) = {id(wire): wire for wire in a.wires.values() if wire.group}.values()
+    beat = next(line.request for line in reversed(a.lines) if line.api == "Heartbeat")
+    a.do(c.RequestFailed(beat, "i/o timeout", late=True))
+    stage.run(500)
+    assert wire not in a.wires.values()
+    assert requests_of(a, "Heartbeat")[-1].endswith("gen=1 id=A1 -> 0")
+    assert not a.has_printed("revoked")
+
+
+def test_the_checker_of_a_session_that_ended_during_its_refresh_stops() -> None:
+    stage, a = stage_with_member(metadata_ms=1_000)
+    checker = a.state.group.session.partition_checker
+    a.state.metadata.topics.clear()
+    a.hold("Metadata", 400)
+    assert stage.run(1_500, until=lambda: checker.state.value == "refreshing_topic")
+    a.run_command("unsubscribe")
+    stage.run(1_000)
+    assert checker.state.value == "stopped"
+    assert len(requests_of(a, "Join")) == 2
 
 
 # -- mutants

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kproto.error_codes import ErrorCode
 from kproto.group.subscription import TopicPartition
 from kproto.models.sarama import errors
 
@@ -40,3 +41,28 @@ def test_only_an_error_without_a_code_becomes_a_consumer_error() -> None:
         None,
     )
     assert errors.as_consumer_error(errors.OUT_OF_RANGE, partition)[::2] == ("KError(1)", 1)
+
+
+def test_the_errors_with_names_have_the_codes_of_kafka() -> None:
+    named = {
+        errors.OUT_OF_RANGE: ErrorCode.OFFSET_OUT_OF_RANGE,
+        errors.UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        errors.LEADER_NOT_AVAILABLE: ErrorCode.LEADER_NOT_AVAILABLE,
+        errors.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        errors.REBALANCE_IN_PROGRESS: ErrorCode.REBALANCE_IN_PROGRESS,
+        errors.FENCED: ErrorCode.FENCED_INSTANCE_ID,
+    }
+    for error, code in named.items():
+        assert error == errors.kafka(code)
+        assert error.code == code
+        assert error.text.startswith("kafka server: ")
+
+
+def test_sentinel_errors_have_a_text_of_their_own() -> None:
+    sentinels = [
+        error for name, error in vars(errors).items() if name.isupper() and isinstance(error, errors.GoError)
+    ]
+    without_code = [error for error in sentinels if error.code is None]
+    assert len({error.text for error in without_code}) == len(without_code)
+    assert errors.CANCELED in without_code
+    assert {error.name for error in without_code} == {"errors.errorString"}

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kproto.group.subscription import TopicPartition
+from kproto.messages.find_coordinator import FindCoordinatorResponse
 from kproto.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from kproto.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
 from kproto.models.sarama import errors
 from kproto.models.sarama.initial_offset import InitialOffsetFetch, LogOffset
 from kproto.models.sarama.offset_manager import OffsetManager
@@ -219,3 +229,92 @@ def test_without_the_partition_the_error_of_the_group_is_returned(code: int, err
     group = OffsetFetchResponseGroup(group_id="g", error_code=code, topics=[])
     stage.answer(OffsetFetchResponse(groups=[group]))
     assert stage.signals == [("offset_fetched", error)]
+
+
+def fetch_from_broker_1(stage: ClientStage) -> None:
+    """Fetch the offset of t-0 from broker 1, the known coordinator."""
+    stage.client.coordinator.node_id = 1
+    offsets = OffsetManager(stage.client, "m", 1, lambda error, partition: None, lambda error: None)
+    offsets.broker = stage.client.metadata.brokers[1].open()
+    stage.start(lambda: InitialOffsetFetch(offsets, stage.caller, T0).start())
+
+
+def committed(offset: int, *, index: int = 0, topic: str = "t", code: int = 0) -> OffsetFetchResponse:
+    block = OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=offset,
+        committed_leader_epoch=6,
+        metadata="mine",
+        error_code=code,
+    )
+    topics = [OffsetFetchResponseTopics(name=topic, partitions=[block])]
+    return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
+
+
+def coordinator_2() -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(error_code=0, node_id=2, host="broker2", port=9092)
+
+
+def test_a_committed_offset_has_its_leader_epoch_and_metadata() -> None:
+    stage = ClientStage()
+    fetch_from_broker_1(stage)
+    stage.answer(committed(7))
+    ((signal, result),) = stage.signals
+    assert (signal, result.offset, result.epoch, result.metadata) == ("offset_fetched", 7, 6, "mine")
+    assert not result.dirty
+
+
+@pytest.mark.parametrize("place", [{"index": 1}, {"topic": "u"}])
+def test_the_offset_of_another_partition_is_not_used(place: dict[str, Any]) -> None:
+    stage = ClientStage()
+    fetch_from_broker_1(stage)
+    stage.answer(committed(7, **place))
+    assert stage.signals == [("offset_fetched", errors.INCOMPLETE)]
+
+
+def test_a_fetch_without_a_response_asks_the_next_coordinator_without_a_backoff() -> None:
+    stage = ClientStage()
+    fetch_from_broker_1(stage)
+    stage.fail()
+    stage.answer(coordinator_2())
+    stage.answer(committed(7))
+    assert names_of(stage) == ["OffsetFetchRequest", "FindCoordinatorRequest", "OffsetFetchRequest"]
+    assert [action.to.host for action in stage.client.out if hasattr(action, "request")][-1] == "broker2"
+    assert stage.signals[0][1].offset == 7
+
+
+def test_a_fetch_is_repeated_metadata_retry_max_times() -> None:
+    stage = ClientStage(extra={"Metadata.Retry.Max": 1})
+    fetch_from_broker_1(stage)
+    stage.fail("first")
+    stage.answer(coordinator_2())
+    stage.fail("second")
+    assert stage.signals == [("offset_fetched", errors.network("second", False))]
+
+
+def test_a_failed_lookup_of_the_coordinator_is_repeated_before_an_offset_is_fetched() -> None:
+    stage = fetch_offset(ClientStage())
+    for code in (24, 0):
+        response = coordinator_2()
+        response.error_code = code
+        stage.answer(response)
+    stage.answer(committed(7))
+    assert names_of(stage) == ["FindCoordinatorRequest"] * 2 + ["OffsetFetchRequest"]
+    assert stage.signals[0][1].offset == 7
+
+
+@pytest.mark.parametrize(("isolation", "stable"), [("read_committed", True), ("read_uncommitted", False)])
+@pytest.mark.parametrize(("version", "since"), [("2.8.0", True), ("2.4.0", False)])
+def test_an_old_fetch_names_its_group_and_topic(
+    version: str, since: bool, isolation: str, stable: bool
+) -> None:
+    stage = ClientStage(extra={"Version": version}, isolation=isolation)
+    fetch_from_broker_1(stage)
+    (request,) = stage.requests_of("OffsetFetch")
+    assert (request.group_id, request.groups) == ("g", [])
+    assert [(topic.name, topic.partition_indexes) for topic in request.topics] == [("t", [0])]
+    assert request.require_stable is (stable and since)
+    topic = committed(7).groups[0].topics[0]
+    block = OffsetFetchResponsePartition(partition_index=0, committed_offset=7, metadata="", error_code=0)
+    stage.answer(OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name=topic.name, partitions=[block])]))
+    assert stage.signals[0][1].offset == 7

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from kproto.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -261,3 +263,31 @@ def test_an_updater_logs_its_error_and_continues() -> None:
     assert logs == [Notify("log", "Metadata", text)]
     stage.wait(1_000)
     assert topics_in(stage) == [None, None]
+
+
+@pytest.mark.parametrize(("chance", "first"), [(0.0, 1), (0.49, 1), (0.5, 2), (0.99, 2)])
+def test_the_locks_are_taken_from_a_random_broker_on(chance: float, first: int) -> None:
+    stage = ClientStage(random=lambda: chance)
+    candidates = [broker.id for broker in stage.client.metadata.candidates()]
+    assert candidates == [first, first, 3 - first, first]
+    assert stage.client.metadata.brokers[first].opened
+    assert not stage.client.metadata.brokers[3 - first].opened
+
+
+def test_a_single_broker_needs_no_choice() -> None:
+    def draw() -> float:
+        raise AssertionError
+
+    stage = ClientStage()
+    del stage.client.metadata.brokers[2]
+    object.__setattr__(stage.client.settings, "random", draw)
+    assert [broker.id for broker in stage.client.metadata.candidates()] == [1, 1, 1]
+
+
+def test_bootstrap_addresses_are_restored_once() -> None:
+    metadata = metadata_of_client()
+    for _ in range(2):
+        metadata.deregister(metadata.seeds[0])
+    for _ in range(2):
+        metadata.resurrect()
+    assert [seed.address.host for seed in metadata.seeds] == ["one", "two"]

@@ -7,6 +7,7 @@ import pytest
 from kproto.group.subscription import (
     Subscription,
     TopicPartition,
+    cooperative_user_data,
     sticky_user_data,
 )
 from kproto.models.sarama import balance_strategy, sticky_balance_strategy
@@ -101,6 +102,22 @@ def test_a_cooperative_partition_is_withheld_until_its_owner_has_revoked_it() ->
     )
     assert sorted(map(len, plan.values())) == [0, 1]
     assert plan["b"] == []
+
+
+@pytest.mark.parametrize("in_subscription", [True, False])
+def test_the_newest_cooperative_claim_counts(in_subscription: bool) -> None:
+    """Subscriptions before version 2 have the generation in their user data."""
+    members = {
+        name: Subscription(
+            topics=("t",),
+            owned=tuple(partitions_of("t", 0, 1)),
+            generation=generation if in_subscription else None,
+            user_data=cooperative_user_data(0 if in_subscription else generation),
+        )
+        for name, generation in (("a", 1), ("b", 2))
+    }
+    plan = balance_strategy.assign_partitions("cooperative-sticky", members, {"t": 4})
+    assert plan == {"a": partitions_of("t", 2, 3), "b": partitions_of("t", 0, 1)}
 
 
 # ---- moves

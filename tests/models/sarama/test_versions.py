@@ -68,3 +68,17 @@ def test_a_version_of_kafka_selects_the_requests_that_it_introduced() -> None:
         for first, version in since.items():
             assert highest(since, first) == version
             assert highest(since, (*first[:-1], first[-1] + 1)) >= version
+
+
+@pytest.mark.parametrize(
+    ("text", "retention", "expected"),
+    [
+        ("0.11.0.0", 0, (4, 1, 1, 1, 1, 0, 1, 0, 0, 1)),
+        ("1.0.0", 60_000, (4, 1, 5, 1, 1, 0, 1, 0, 0, 2)),
+        ("2.8.0", 0, (11, 1, 7, 1, 1, 0, 1, 0, 3, 1)),
+    ],
+)
+def test_release_1_38_1_selects_older_requests(text: str, retention: int, expected: tuple[int, ...]) -> None:
+    versions = versions_of(parse(text), "1.38.1", retention)
+    apis = (FETCH, LIST, METADATA, OFFSETS, FIND, HEARTBEAT, JOIN, LEAVE, SYNC, COMMIT)
+    assert tuple(versions[api] for api in apis) == expected
