@@ -44,7 +44,8 @@ class SaramaSettings:
     """The options of sarama's Config, with sarama's names in snake_case. Times are in milliseconds."""
 
     version: KafkaVersion
-    # The release of sarama that is modelled. It selects only the request versions.
+    # The release of sarama that is modelled. It selects the request versions, the default of Fetch.MaxBytes,
+    # and the members that check the numbers of partitions.
     release: str
     client_id: str
     group_id: str

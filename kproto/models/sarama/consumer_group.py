@@ -49,6 +49,7 @@ from .errors import GoError
 from .initial_offset import InitialOffsetFetch
 from .offset_manager import PartitionOffset
 from .routines import ignore, row
+from .versions import RELEASES
 
 __all__ = ["SaramaGroup", "SaramaGroupState"]
 
@@ -147,8 +148,19 @@ def _on_setup_returned(group: SaramaGroup, payload: object) -> None:
     assert joined is not None
     session.start(session.claims)
     group.move(S.RUNNING)
-    session.watch_partitions(joined.counts)
+    session.watch_partitions(_watched_counts(group, joined))
     _check_session(group, None)
+
+
+def _watched_counts(group: SaramaGroup, joined: Joined) -> dict[str, int] | None:
+    """Return the partition counts that this member checks, or None for a member without a checker.
+
+    Before sarama 1.41, each member checked the topics of its Consume.
+    """
+    client = group.client
+    if client.settings.release == RELEASES[-1]:
+        return joined.counts
+    return {topic: len(client.metadata.partitions(topic)) for topic in group.topics}
 
 
 def _check_session(group: SaramaGroup, payload: object) -> None:

@@ -17,6 +17,8 @@
   the start, then every Metadata.RefreshFrequency, or never if that is 0. A changed count, higher or lower,
   has the same effect as REBALANCE_IN_PROGRESS (M93). The leader only reads the cached metadata, which is
   refreshed at the same interval. New partitions are therefore noticed after at most two intervals (M204).
+  In release 1.38.1 every member checks the topics that it consumes. A follower that notices new partitions
+  only restarts its own session: the coordinator answers its unchanged JoinGroup with the same generation.
 """
 
 from __future__ import annotations
@@ -167,9 +169,7 @@ class GroupSession:
             self.client.wake(self.lock_waiting.pop(0), "generation_locked")
 
     def watch_partitions(self, counts: Mapping[str, int] | None) -> None:
-        """Start a checker of the partition counts if this member is the leader. For a follower, `counts` is
-        None.
-        """
+        """Start a checker of these partition counts. For a member without a checker, `counts` is None."""
         if self.partition_checker is not None:
             self.partition_checker.is_replaced = True
             self.client.wake(self.partition_checker, "check")
@@ -354,7 +354,7 @@ Heartbeat.TABLE = {
 }
 
 
-# -- the leader's partition checker
+# -- the partition checker
 
 
 class PartitionCheckerState(States):

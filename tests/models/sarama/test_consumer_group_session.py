@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from kproto.models import contract as c
+from kproto.models import sarama
 from kproto.models.sarama import consumer_group_session
+from kproto.testing.world import World
 from tests.models.sarama.stage import (
     Mutate,
     add_second_member,
@@ -138,6 +141,33 @@ def test_s1_4_only_the_leader_checks() -> None:
     b = add_second_member(stage, metadata_ms=1_000)
     watches = [member.state.group.session.partition_checker is not None for member in (a, b)]
     assert sorted(watches) == [False, True]
+
+
+@rule("M204")
+@pytest.mark.parametrize(("release", "sessions"), [("1.38.1", 2), ("1.61.1", 1)])
+def test_before_1_41_a_follower_that_notices_new_partitions_restarts_its_session(
+    release: str, sessions: int
+) -> None:
+    """A follower checks the topics that it consumes, and only its own session ends: its JoinGroup is the same
+    as before, so the coordinator answers with the current generation.
+    """
+    world = World({"t": 2, "u": 1})
+    usual: dict[str, Any] = {"group_id": "g", "reset": "earliest", "heartbeat_ms": 500}
+    leader, follower = (
+        world.join(name, sarama, topics=topics, metadata_ms=ms, extra={"Release": release}, **usual)
+        for name, topics, ms in (("a", ["t", "u"], 10_000), ("b", ["t"], 1_000))
+    )
+    world.run(5_000)
+    checker = follower.state.group.session.partition_checker
+    assert (None if checker is None else checker.counts) == ({"t": 2} if sessions == 2 else None)
+    assert leader.state.group.session.partition_checker.counts == {"t": 2, "u": 1}
+    world.grow("t", 4)
+    world.run(4_000)
+    assert [kind for kind, _ in follower.calls].count("assigned") == sessions
+    assert (leader.state.generation, follower.state.generation) == (2, 2)
+    assert len(leader.owned | follower.owned) == 3
+    world.run(17_000)
+    assert len(leader.owned | follower.owned) == 5  # The leader has noticed the new partitions, too.
 
 
 def test_new_partitions_are_noticed_after_at_most_two_ticks() -> None:
