@@ -1,6 +1,6 @@
 """Mutate the cells of the group's tables, and run the tests of each rule.
 
-At least one of a rule's tests has to fail.
+For each rule, at least one mutant must fail a test of this rule.
 
     python -m tests.rule_mutants            # all rules
     python -m tests.rule_mutants R64 M14    # these rules
@@ -54,7 +54,8 @@ def answer_other_errors(cell: Cell) -> Cell:
             if isinstance(action, SendResponse):
                 _replace_errors(action.response)
 
-    # Allow every code. Otherwise the check of the table detects the mutant before the tests of the rules do.
+    # The cell may answer every code. If it might not, the check of the table would detect the mutant before a
+    # test of a rule could.
     return cell._replace(act=act, errors=tuple(ErrorCode))
 
 
@@ -81,7 +82,7 @@ def _replace_errors(message: Message) -> None:
 
 
 def cells_of(number: str) -> Iterator[tuple[Table[Any, Any], Key]]:
-    """Yield the cells that keep a rule."""
+    """Yield the table and the key of each cell that implements a rule."""
     for table in TABLES:
         for key, cell in table.items():
             if number in cell.rules and cell.act is not impossible:
@@ -131,7 +132,7 @@ def is_pinned(number: str) -> bool:
 
 
 def main(numbers: list[str]) -> int:
-    """Print the rules that no test pins."""
+    """Print the rules for which no mutant fails a test. Return the exit status."""
     known = {number for table in TABLES for cell in table.values() for number in cell.rules}
     survivors = [number for number in numbers or sorted(known) if not is_pinned(number)]
     for number in survivors:

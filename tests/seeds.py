@@ -17,7 +17,7 @@ FIRST = int(os.environ.get("KPROTO_SEED") or 1)
 
 
 def seeds(count: int, behind: int = 0) -> range:
-    """Return `count` seeds of this run that follow its first `behind` seeds, which other tests use."""
+    """Return `count` seeds of this run. The first `behind` seeds are left to other tests."""
     return range(FIRST + behind, FIRST + behind + count)
 
 
@@ -25,7 +25,7 @@ def seeds(count: int, behind: int = 0) -> range:
 def repeatable(seed: int, selection: str) -> Generator[None]:
     """Add a note to an error that says how to repeat the run with `seed`.
 
-    `selection` is a setting of an environment variable that limits the test to this seed.
+    `selection`, such as "KPROTO_STORIES=1", sets an environment variable so that the test draws one seed.
     """
     try:
         yield

@@ -11,7 +11,7 @@ from tests import comparison_pages
 from tests.comparison_pages import FOLDER, code, names, rows
 
 SOURCES = Path(__file__).parents[1] / "consumer"
-# These modules contain names of other libraries, which are not names of kproto.
+# These modules contain names of other libraries, and are therefore not searched for names of kproto.
 FOREIGN = {"other_clients.py", "other_options.py"}
 
 
@@ -40,7 +40,7 @@ def test_a_name_may_omit_what_it_shares_with_the_name_before(page: str) -> None:
 
 
 def test_the_options_and_methods_of_kproto_exist() -> None:
-    """Names with `_` in the second column occur in the sources of the clients.
+    """Each name with `_` in the second column of a page's tables occurs in the clients' source.
 
     `tests/cli/test_comparison_pages.py` checks the pages about tools.
     """

@@ -277,7 +277,7 @@ def test_the_page_of_kafka_versions_has_every_release_and_feature() -> None:
     for feature in hooks().FEATURES:
         assert feature.version in request_class(keys[feature.api]).__versions__, feature.name
         [row] = [line for line in page.splitlines() if line.startswith(f"| {feature.name} |")]
-        # Each release after the first one with the feature must have the feature, too.
+        # "-" sorts before "yes": each release after the first one with the feature has it as well.
         marks = row.split(" | ")[2:7]
         assert marks == sorted(marks), feature.name
         assert marks[-1] == "yes", feature.name
@@ -300,7 +300,7 @@ def test_the_page_of_state_machines_has_a_picture_of_each() -> None:
 
     page = generated()["reference/state-machines.md"]
     assert page.count("data:image/svg+xml") == len(MACHINES)
-    # A <style> element of a drawing, written into the page, would also change the page's header.
+    # The CSS rules of a <style> element in a drawing would also apply to the page's header.
     assert "<style" not in page
     assert all(f"## {name.capitalize()}\n" in page for name in MACHINES)
 
@@ -315,7 +315,7 @@ def table_of_changes() -> Iterator[Any]:
 
 @pytest.mark.parametrize("row", list(table_of_changes()))
 def test_the_paths_and_names_of_the_table_of_changes_exist(row: str) -> None:
-    """Each name that a row of the table quotes occurs in one of the files that the row lists."""
+    """Each path in a row exists, and each quoted name occurs in a file that the row lists."""
     quoted = re.findall(r"`([^`]+)`", row)
     paths = [DOCS.parent / text for text in quoted if "/" in text and " " not in text]  # commands have spaces
     assert paths

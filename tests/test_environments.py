@@ -89,7 +89,7 @@ def test_a_missing_package_is_a_failure_where_all_are_required(
     order += ["--import-mode=importlib", "--continue-on-collection-errors"]
     order += ["-p", "xdist", "-n", workers] if workers != "0" else []
     environment = {**os.environ, "KPROTO_JUDGES": judges, "PYTHONPATH": str(ROOT)}
-    # The start of each process takes half of the CPU without the other plugins of this environment.
+    # Without the other installed plugins, the start of each process takes half of the CPU.
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     done = subprocess.run(order, cwd=tmp_path, env=environment, capture_output=True, text=True)
     failed = set(re.findall(r"^(?:FAILED|ERROR) (\w+\.py)", done.stdout, re.M))
@@ -130,7 +130,7 @@ def test_skipped(skips): pass
 
 @pytest.mark.thorough
 def test_a_worker_reports_faults_of_fixtures_and_what_they_print(tmp_path: Path) -> None:
-    """The reports of fixtures without a fault are left out, unless an option shows them."""
+    """A worker does not send the reports of successful fixtures, unless an option shows them."""
     pytest.importorskip("xdist")
     (tmp_path / "test_fixtures.py").write_text(FIXTURES)
     order = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-rs"]

@@ -22,7 +22,7 @@ def test_every_program_is_listed_and_tested() -> None:
     assert all(f"`{name}`" in text for name in programs)
 
 
-# Each program takes more than a second. The quick tests run these two.
+# The quick tests run only these two programs, because each program takes more than a second.
 QUICK = {"reader.py", "group_with_two_loops.py"}
 
 

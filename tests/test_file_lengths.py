@@ -1,7 +1,7 @@
 """The length of source files: at most 500 lines, except where a longer file is easier to read than two.
 
-A long file that is not in `LONG_FILES` fails, and so does an entry that is no longer needed. Split a file by
-concern before it reaches the limit: a bug report would name one of the new files.
+The test fails for a long file that is not in `LONG_FILES`, and for an entry that is no longer needed. Split a
+file before it reaches the limit, so that each part is one concern that a bug report would name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 500
-# A small change must not force a split, so a file may have this many lines more than the limit.
+# A file may exceed the limit by this many lines, so that a small change does not force a split.
 TOLERANCE = 30
 
 _ADMIN = "one method for each operation of Kafka's Admin, so that a user finds all of them in one class"

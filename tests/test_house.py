@@ -47,8 +47,8 @@ LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 # The client may use the layers of kproto up to `group`. `testing` and later layers may use the client.
 LAST_FOR_CONSUMER = LEVEL["group"]
 FIRST_WITH_CONSUMER = LEVEL["testing"]
-# Imports against the order, as (importing module, imported module). Each stands inside a function.
-# BrokerError.text needs kproto.error_codes for the name of an error code.
+# Imports that violate the order of the layers, as (importing module, imported module). Each is inside a
+# function. BrokerError.text needs kproto.error_codes for the name of an error code.
 EXCEPTIONS = {("kproto.errors", "kproto.error_codes")}
 # Modules for waiting, clocks, randomness and sockets. Modules of kproto outside MAY_USE_IO do not import
 # them.
@@ -84,11 +84,12 @@ def imports(path: Path) -> tuple[str, ...]:
 
 @cache
 def import_statements(path: Path) -> tuple[tuple[str, ...], ...]:
-    """Return the absolute names of each import statement: the module, then what it imports from it."""
+    """Return the absolute names of each import statement: the module, then the names imported from it."""
     return tuple(parse_imports(path.read_text(), path.relative_to(ROOT).parent.parts))
 
 
-# Docstrings, whose examples contain imports, and statements that import. Parsing all modules takes seconds.
+# Patterns instead of a parser, because parsing all modules takes seconds. Docstrings are removed, because
+# their examples contain imports.
 DOCSTRING = re.compile(r'"""(?:[^"\\]|\\.|""?(?!"))*"""', re.S)
 IMPORT = re.compile(r"(?m)^[ \t]*((?:from [\w.]+ )?import (?:\([^)]*\)|[^\n]*))")
 
@@ -192,7 +193,7 @@ def imported_modules(path: Path, names: Set[str]) -> set[str]:
 
 
 def statement_modules(statement: Sequence[str], names: Set[str]) -> list[str]:
-    """Return the modules among `names` that one statement imports: `statement` has its base and its names."""
+    """Return the modules among `names` that a statement (its module, then its imported names) imports."""
     base, *imported = statement
     members = [name for name in imported if name in names]
     return members if imported and len(members) == len(imported) else [*members, *({base} & names)]

@@ -68,7 +68,7 @@ def test_opentelemetry_reads_our_bytes(metrics: list[MetricPoint], resource: dic
 def test_bytes_of_opentelemetry_are_read(metrics: list[MetricPoint], resource: dict[str, str]) -> None:
     metrics_pb2 = pytest.importorskip("opentelemetry.proto.metrics.v1.metrics_pb2")
     theirs = metrics_pb2.MetricsData.FromString(encode(metrics, resource))
-    # Add fields that kproto does not write, and a histogram. `decode` must ignore them.
+    # Add a histogram and fields that kproto does not write, which `decode` must ignore.
     for resource_metrics in theirs.resource_metrics:
         resource_metrics.schema_url = "x"
         resource_metrics.resource.dropped_attributes_count = 1

@@ -106,8 +106,8 @@ RIDDLES = {
     "inside",
     "whole",
 }
-# A vague word that the code may assign or take as a parameter: `one = `, `one, two = `, `one: int`,
-# `one += `, `for one in `, `(one)`.
+# Finds a vague word that code assigns or takes as a parameter: `one = `, `one, two = `, `one: int`, `one +=
+# `, `for one in `, `(one)`.
 VAGUE_ASSIGNMENT = re.compile(
     rf"(?<![.\w])(?:{'|'.join(sorted(VAGUE))})\s*(?:[\],:)]|=(?!=)|[-+*/%@&|^<>]{{1,2}}=|in\b)"
 )
@@ -121,7 +121,7 @@ GERUNDS = {"testing", "string", "encoding", "decoding", "partitioning", "routing
 
 @cache
 def files() -> Mapping[str, str]:
-    """Return path -> text of every Python file and documentation page."""
+    """Return the text of every Python file and documentation page by path."""
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.*"))]
     paths += [ROOT / page for page in PAGES]
     return {

@@ -76,9 +76,9 @@ def test_links_on_a_package_index_are_absolute_if_the_repository_has_an_address(
 def test_a_package_index_shows_no_links_without_an_address() -> None:
     text = description("")
     assert "](" not in text
-    # The picture's alternative text is omitted.
+    # The alternative text of the picture is removed with the picture.
     assert "The life of a group: members join" not in text
-    # The text of links remains.
+    # A link is replaced by its text.
     assert "start with kafka-python, aiokafka,\nconfluent-kafka," in text
     assert text.endswith("start with\n`docs/index.md`.\n")
 

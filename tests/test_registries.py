@@ -26,8 +26,8 @@ def parsed(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text())
 
 
-# A docstring, a comment, or a string: group 1 has its content. Names are quoted by ", as ruff formats them.
-# Parsing every module takes seconds.
+# Matches docstrings, comments and strings. Group 1 has the content of a string in double quotes, as ruff
+# formats it. A pattern is used because parsing every module takes seconds.
 STRING_OR_COMMENT = re.compile(
     r'"""(?:[^"\\]|\\.|""?(?!"))*"""|\#[^\n]*|"((?:[^"\\\n]|\\.)*)"|\'(?:[^\'\\\n]|\\.)*\'', re.S
 )
@@ -36,7 +36,7 @@ ATTRIBUTE = re.compile(r"\.([A-Za-z_]\w*)")
 
 
 class Names(NamedTuple):
-    """The names of the attributes in a source, and its strings. Formatted strings are not searched."""
+    """The names of all attributes in a source, and its strings. f-strings are not searched for attributes."""
 
     attributes: frozenset[str]
     strings: frozenset[str]
@@ -153,7 +153,7 @@ def read_by_methods(name: str) -> set[str]:
     """
     methods = [node for node in settings_class(name).body if isinstance(node, ast.FunctionDef)]
     read: set[str] = set()
-    # A method is defined above the methods that use it. The reversed order visits these users first.
+    # A method is defined above the methods that use it, so the loop visits these users first.
     for method in reversed(methods):
         if method.name in names_read() | read:
             read |= {

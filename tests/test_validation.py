@@ -12,7 +12,7 @@ from kproto.errors import ConfigError
 from kproto.validation import NAMES_TO_TEXTS, PARTITION, TEXT, WHOLE_NUMBER, checked, or_none, secret
 
 KPROTO = Path(__file__).parents[1] / "kproto"
-# The annotations of parameters that need a check.
+# Parameters with these annotations need a check.
 PLAIN = {"bytes", "float", "int", "str", "TopicPartition", "Mapping[str, int]", "Mapping[str, str]"}
 
 

@@ -111,7 +111,7 @@ def test_xerial_streams_may_be_concatenated() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_up_to_three_bytes_behind_xerial_blocks_are_ignored(read: Callable[..., bytes]) -> None:
-    """Fewer than four bytes are an incomplete block length, which Java's SnappyInputStream also ignores."""
+    """A block begins with a length of four bytes. Fewer bytes are ignored, as by Java's SnappyInputStream."""
     packed = compress(2, b"flight")
     assert read(2, packed + b"\0\0\1") == b"flight"
     with pytest.raises(CodecError, match="a xerial block ends too early"):
@@ -171,7 +171,7 @@ def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: 
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that receives the size of each input of gzip's decompressors.
 
-    A decompressor copies the part of its input that it does not use.
+    The size matters because a decompressor copies the part of its input that it has not consumed.
     """
     sizes: list[int] = []
 
@@ -222,7 +222,8 @@ def test_isal_reads_what_zlib_reads(data: bytes, drawn: st.DataObject) -> None:
                 return None
 
     wanted = outcome("zlib")
-    if wanted is not None:  # Only valid data is compared, because isal accepts headers with reserved flags.
+    # Data that zlib rejects is not compared, because isal accepts headers with reserved flags.
+    if wanted is not None:
         assert outcome("isal.isal_zlib") == wanted
 
 
@@ -257,7 +258,8 @@ def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_lz4_frames_with_linked_blocks_do_not_exceed_the_allowance(read: Callable[..., bytes]) -> None:
-    """A frame of linked blocks is decompressed as a whole, so the limit applies whatever it begins with.
+    """A frame of linked blocks is decompressed as a whole, so even output that begins like records is
+    limited.
 
     Java's consumer rejects frames of linked blocks.
     """
@@ -310,9 +312,9 @@ def test_max_decompressed_allows_more_or_less(codec: int) -> None:
 
 @cache
 def large_stream(codec: str, size: int) -> bytes:
-    """Compress an `r` and zeros. If the codec's readers read several frames, the `r` has its own frame."""
+    """Compress an `r` and zeros. The `r` gets its own frame if the codec's reader reads several frames."""
     number = codec_number(codec)
-    if codec == "lz4":  # A reader ignores further frames of lz4.
+    if codec == "lz4":  # The lz4 reader reads only one frame.
         return compress(number, b"r" + bytes(size - 1))
     return compress(number, b"r") + compress(number, bytes(size - 1))
 
@@ -320,7 +322,7 @@ def large_stream(codec: str, size: int) -> bytes:
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_a_large_batch_is_judged_by_its_first_bytes(codec: str, read: Callable[..., bytes]) -> None:
-    """More than 16 MiB are allowed if the output begins like records, whatever its first block contains."""
+    """More than 16 MiB are allowed if the output begins like records, even if the first frame is short."""
     size = 18 << 20
     starts: list[bytes] = []
 

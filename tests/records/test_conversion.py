@@ -1,4 +1,4 @@
-"""Conversion for old consumers and from old producers keeps what the magic can store.
+"""Conversion of records for old consumers and from old producers keeps all fields that the target magic has.
 
 tests/conformance compares the conversion with Kafka's.
 """

@@ -136,7 +136,7 @@ def test_a_wrapper_with_wrong_content_is_refused(value: bytes | None, field: str
 
 @pytest.mark.parametrize("size", [-1, 0, 13])
 def test_a_bomb_whose_first_inner_message_has_an_invalid_size_is_refused(size: int) -> None:
-    """A compressed value may be large only if it begins with messages. The smallest message has 14 bytes."""
+    """A large value is decompressed only if it begins with a message, whose size is at least 14 bytes."""
     start = struct.pack(">qi", 0, size) + b"\1" * 4 + bytes((1, 0)) + b"\1" * 6
     with pytest.raises(RecordError, match="bytes") as caught:
         rows(message(1, 1, None, compress(1, start + bytes(17 << 20))))
@@ -156,8 +156,7 @@ def test_message_sets_reject_zstd_and_headers() -> None:
 def test_a_wrapper_may_hold_messages_of_the_other_magic(attributes: int, moment: int) -> None:
     """A wrapper may hold messages of another magic than its own: the readers do not compare the magics.
 
-    Java's consumer does not compare the magics either (AbstractLegacyRecordBatch without
-    ensureMatchingMagic).
+    Java's consumer also reads them, because it calls AbstractLegacyRecordBatch without ensureMatchingMagic.
     """
     inner = message(0, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
     wrapped = bytearray(message(1, attributes, None, compress(1, inner), 8))

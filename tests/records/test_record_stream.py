@@ -104,7 +104,7 @@ def test_the_decompressed_size_is_limited(codec: str) -> None:
 
 
 def wrapper_of_smallest_messages(count: int, magic: int, codec: str) -> bytes:
-    """Build a wrapper with `count` of the smallest messages of this magic, all at inner offset 0."""
+    """Return a wrapper message with `count` of the smallest messages of this magic, all at inner offset 0."""
     message = encode_messages([Record(0, NOW, None, None)], magic)
     value = compress(CODECS.index(codec), message * count)
     if magic == 0 and codec == "lz4":
@@ -130,9 +130,9 @@ def wrapper_of_smallest_messages(count: int, magic: int, codec: str) -> bytes:
 def test_the_memory_does_not_depend_on_the_number_of_messages_in_a_wrapper(
     codec: str, magic: int, count: int
 ) -> None:
-    """The memory stays below 5.2 MB, the size of 200,000 of the smallest messages of magic 0.
+    """The memory stays below 5 MB. 200,000 of the smallest messages of magic 0 alone would take 5.2 MB.
 
-    The larger count is not in the quick tests, because tracemalloc is slow.
+    The quick tests use only the smaller count, because tracemalloc is slow.
     """
     data = wrapper_of_smallest_messages(count, magic, codec)
     assert len(data) < count / 5
@@ -151,7 +151,7 @@ def test_the_memory_does_not_depend_on_the_number_of_messages_in_a_wrapper(
 @pytest.mark.parametrize("codec", CODECS[:4])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_the_lists_have_the_messages_of_a_wrapper(magic: int, codec: str, size: int) -> None:
-    """The offsets do not begin at 0, and the compressed messages have more than one block."""
+    """The lists have the sent records, with offsets from 90 on and values in several compressed blocks."""
     time = NOW if magic else -1
     sent = [Record(90 + n, time, b"k%d" % n, bytes([n % 251]) * (n * 997 % 9001)) for n in range(400)]
     wrappers = list(batches(encode_messages(sent, magic, compression=codec)))

@@ -136,8 +136,8 @@ def test_a_longer_refresh_loses_more() -> None:
     assert 0 < lost[0] < lost[1]
 
 
-# How many of 2,600 records the original clients lost on a real Kafka, with a refresh interval of 5 s: the
-# results of five runs, or their median and the worst one.
+# Of 2,600 records, the numbers that the original clients lost on a real Kafka, with a metadata refresh every
+# 5 s. A tuple has the results of five runs, or only their median and maximum.
 MEASURED = {
     "java": (106, 224, 784, 924, 1_010),
     "java-2.6": (536, 852),
@@ -155,7 +155,9 @@ MEASURED = {
     ],
 )
 def test_a_model_can_lose_as_much_as_its_original_did(client: str) -> None:
-    """If the topic grows at this time, the model's loss is close to that of the original's worst run."""
+    """The topic grows at a time at which the model loses about as many records as the original in its worst
+    run.
+    """
     grow_at = {"java": 5_200, "java-2.6": 6_000}.get(client, 7_300)
     assert abs(loss(client, grow_at_ms=grow_at).lost - MEASURED[client][-1]) <= 130
 
@@ -168,9 +170,9 @@ def test_a_client_that_does_not_detect_new_partitions_loses_all_their_records() 
 @pytest.mark.thorough
 @pytest.mark.parametrize("client", MEASURED)
 def test_the_losses_of_the_originals_are_within_those_of_the_models(client: str) -> None:
-    """The model's results vary with the time at which the topic grows. For sarama the delay of the join
-    varies, too. It determines the time between the ticks of sarama's two tickers: the refresh of metadata,
-    and the check for new partitions.
+    """Runs of the model differ in the time at which the topic grows. For sarama they also differ in the delay
+    of the join, which determines the time between two tickers of sarama: the refresh of metadata, and the
+    check for new partitions.
     """
     joins_ms = (500, 3_000) if client == "sarama" else (0,)
     runs = sorted(

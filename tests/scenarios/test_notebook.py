@@ -26,7 +26,8 @@ def test_a_world_shows_its_timeline_and_why_each_generation_began(world: World) 
     html = world._repr_html_()
     assert "data:image/svg+xml;base64," in html
     assert "b sent nothing for 3000 ms (killed)" in html
-    assert html.count('<span style="color:#') == 8  # The legend has the eight partitions.
+    # The legend has one entry for each of the eight partitions.
+    assert html.count('<span style="color:#') == 8
     assert "<style" not in html  # Notebooks remove style sheets from old outputs.
 
 

@@ -1,4 +1,4 @@
-"""The scenarios of document 000 do what their texts say: for how long, and how many."""
+"""The durations and counts in the texts of document 000's scenarios are those of their runs."""
 
 from __future__ import annotations
 

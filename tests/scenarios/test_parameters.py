@@ -21,8 +21,8 @@ from kproto.scenarios.scenario import clients, join
 from kproto.testing.world import Consumer, ModelClient, World
 from kproto.testing.world.trace import exchanges
 
-# One changed value of each parameter. It differs from the values with which the scenarios are written;
-# `changed` makes two exceptions.
+# One changed value of each parameter. It differs from the value in the scenarios. `changed` has other values
+# for the scenarios that already use it.
 CHANGED: dict[str, Any] = {
     "client": "java",
     "members": 5,
@@ -99,7 +99,7 @@ def partitions(run: ScenarioRun) -> set[int]:
 def journal(run: ScenarioRun) -> list[object]:
     """Return the run's results, and the time, client and kind of each entry of its worlds' traces.
 
-    For calls of the application the arguments are returned, too.
+    The journal also has the arguments of each call of the application.
     """
     entries = [entry for world in run.worlds for entry in world.entries]
     calls = [repr(entry.data) if entry.kind == "event" else "" for entry in entries]
@@ -120,10 +120,10 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 
 
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
-    """Return the parameters twice: unchanged, and with one value changed.
+    """Return the default parameters of a scenario, and parameters in which the value of `name` is changed.
 
-    The value in `CHANGED` is no change for S4, whose scenarios are written with Java's model, and for S1-2,
-    which has the policy earliest. They get other values.
+    The scenarios of S4 already use Java's model, and S1-2 the policy earliest, which are the values in
+    `CHANGED`. These scenarios get other values.
 
     With the default number of polls, the requests of S0-1 and S0-2 end before the join begins. More polls
     make the time of the join visible.
@@ -146,7 +146,9 @@ def taken() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("story", "name"), list(taken()))
 def test_a_changed_parameter_is_visible_in_the_run(story: Scenario, name: str) -> None:
-    """If requests carry the parameter, they have the new value. Otherwise the journals of the runs differ."""
+    """A parameter in `VISIBLE` has its new value in the run, for example in requests. Any other parameter
+    makes the journals of two runs differ.
+    """
     before, after = changed(story, name)
     run = story.run(after, drawn=True)
     if name in VISIBLE:

@@ -59,7 +59,9 @@ def test_the_claims_hold_for_other_timeouts(parameters: Parameters, scenario_id:
     ("client", "error"), [("librdkafka", "_FATAL"), ("sarama", "KError(82)"), ("kproto", "Fenced")]
 )
 def test_a_fenced_member_gets_an_error_and_owns_nothing(client: str, error: str) -> None:
-    """librdkafka calls no callback: rd_kafka_assignment returns an empty assignment after the fatal error."""
+    """After the fatal error librdkafka calls no rebalance callback, but rd_kafka_assignment returns no
+    partition.
+    """
     results = find("S4-3").run(Parameters(client=client)).results
     assert results["its application sees"] == [error]
     assert results["owners"] == {"m1": 0, "copy": 4}

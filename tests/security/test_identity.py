@@ -1,4 +1,4 @@
-"""The first message of an authentication has the user name, and the last one depends on the mechanism."""
+"""The user name is read from a client's first message. Each mechanism has its own final success message."""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ NOW = 1_700_000_000_000
 
 
 def oauth(token: str, skew_ms: int = 0) -> tuple[object, object]:
-    """Return the broker's first step, and the step after the client's acknowledgement of an error."""
+    """Return the broker's response to a token. After an error, also return its response to the client's
+    acknowledgement; None otherwise.
+    """
     server = OAuthBearerServer(unsecured(lambda: NOW, allowed_skew_ms=skew_ms))
     client = OAuthBearerClient(token, {"tenant": "a b"})
     first = server.evaluate_response(client.begin())

@@ -170,12 +170,12 @@ def test_the_error_for_an_unknown_reset_policy_lists_the_policies(name: str) -> 
         load_model(name).start(configuration(name, "A", "g", {"reset": "late"}))
 
 
-# Tests with a model that sends a Metadata request for each poll, and runs a callback before it closes.
+# The driver with a small model, which sends a Metadata request in each poll and runs a callback in close.
 
 
 @dataclass
 class Asker:
-    """A model and its state in one object, which completes each poll when the broker has responded."""
+    """A model that is its own state. It requests metadata in each poll, which the response ends."""
 
     events: list[c.ModelEvent] = field(default_factory=list[c.ModelEvent])
     to: c.Address | None = None

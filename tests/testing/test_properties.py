@@ -116,7 +116,7 @@ def test_a_batch_with_any_changed_byte_is_decoded_or_rejected(batch: Any, at: in
     data = bytearray(batch.data)
     data[at % len(data)] = value
     a_decoder_takes_any_bytes(
-        # The default limit of 16 MiB exceeds what this property allows.
+        # The property limits the allocated memory to less than 16 MiB, the default of max_decompressed.
         lambda data: [batch.records(max_decompressed=1 << 20) for batch in batches(data, check_crc=False)],
         bytes(data),
     )
@@ -173,7 +173,7 @@ def test_a_decoder_without_the_property_is_found(
 def test_the_compilation_of_a_codec_is_not_counted() -> None:
     """The compilation of a codec is not traced, and its lines do not count towards the limit.
 
-    Tracing would make the compilation 30 times slower.
+    The check counts lines by tracing, which would make the compilation of a codec 30 times slower.
     """
 
     class Unused(Message, versions="0"):

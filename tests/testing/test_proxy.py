@@ -248,7 +248,8 @@ def test_a_listener_is_created_even_if_its_first_client_disconnects(monkeypatch:
         may_serve, serve = asyncio.Event(), WatchProxy._serve
 
         async def slow(proxy: WatchProxy, broker: Address, port: int = 0) -> None:
-            if broker[0] == "127.0.0.1":  # The address that the broker advertises.
+            # The broker advertises this address. The test connects to localhost.
+            if broker[0] == "127.0.0.1":
                 await may_serve.wait()
             await serve(proxy, broker, port)
 

@@ -292,7 +292,7 @@ CORNERS: dict[str, Callable[[RecordBatch], Any]] = {
 
 
 def test_corners_of_batches_are_reached() -> None:
-    """Every corner case of `CORNERS` occurs. Most runs need 50 to 200 batches, and the limit is 500."""
+    """The strategy draws every corner case of `CORNERS` within 500 batches. Most runs need 50 to 200."""
     reached: set[str] = set()
 
     def collect(batch: RecordBatch) -> None:

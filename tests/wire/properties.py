@@ -51,7 +51,7 @@ def is_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
 
 
 def sees_the_tags_of_each_element(make: Make) -> None:
-    """Check an array of fixed-size elements of which only one has tags."""
+    """Check that an array of fixed-size elements is decoded if one element has tagged fields."""
     for tagged in range(3):
         points = [Point(x=0, y=0, up=False) for _ in range(3)]
         points[tagged].__unknown_tags__ = {9: bytes(12)}
@@ -92,7 +92,7 @@ def reads_runs_of_elements_alike(make: Make) -> None:
 
 
 def sees_what_differs_in_a_run(make: Make) -> None:
-    """Check arrays in which some elements differ in one length or have tags."""
+    """Check arrays in which some elements differ in one length or have tagged fields."""
     variants: list[dict[str, object]] = [
         {"name": None},
         {"title": "longer"},

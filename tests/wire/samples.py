@@ -90,7 +90,7 @@ def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
 
 
 class Place:
-    """A field of a sample, or an element of a list in it: its kind, and how to replace its value."""
+    """A field of a sample message, or an element of one of its lists, whose value a test can replace."""
 
     def __init__(
         self, path: str, owner: Any, key: str | int, kind: Any, nullable: bool, is_present: bool
@@ -133,7 +133,7 @@ def all_places(owner: Any, version: int, prefix: str = "") -> Iterator[Place]:
 
 
 def structs_in(struct: Any) -> Iterator[Any]:
-    """Yield the struct and all structs within it."""
+    """Yield the struct and all structs nested in it."""
     yield struct
     for f in type(struct).__fields__:
         value = getattr(struct, f.name)
@@ -143,7 +143,7 @@ def structs_in(struct: Any) -> Iterator[Any]:
 
 
 class Length(NamedTuple):
-    """A length or count in the data: `data[start:end]`, as a varint or a signed int."""
+    """The position of a length or count in encoded data: `data[start:end]` is a varint or a signed int."""
 
     start: int
     end: int

@@ -99,7 +99,9 @@ BOTH_WAYS = [(cls, v) for cls in RUNS for v in range(cls.__versions__.max + 1)]
 
 @st.composite
 def run(draw: st.DrawFn, cls: type[Any], version: int) -> Any:
-    """Draw a message with runs of elements of equal lengths. Some runs have one element, some have tags."""
+    """Draw a message with runs of elements of equal lengths. A run may be a single element, or have tagged
+    fields.
+    """
     part = next(f.kind.element for f in cls.__fields__ if f.name == "parts")
     parts: list[Any] = []
     for pattern in draw(st.lists(from_message(cls, version).map(lambda drawn: drawn.parts[:1]), max_size=4)):
@@ -130,7 +132,7 @@ def reads_runs(module: ModuleType) -> None:
 
 
 def sees_where_runs_end(module: ModuleType) -> None:
-    """Check the decoding of elements that differ from many elements around them in a length or tags."""
+    """Check the decoding of elements whose length or tagged fields differ from those of their neighbours."""
     listed = [{"numbers": [1]}, {"numbers": [], "flags": [True]}, {"flags": None}, {}]
     named = [{"name": "longer"}, {"note": None}, {"note": ""}, {"data": b""}, {}]
     mixed = [{"points": None}, {"ids": None}, {"points": [Point(x=1, y=2, up=True)]}, {"data": None}, {}]
@@ -141,7 +143,8 @@ def sees_where_runs_end(module: ModuleType) -> None:
             for index in range(30, 30 + count):
                 parts[index] = _part(cls, index, **variant)
                 if version and not variant:
-                    # The tags are so short that the next bytes would decode even if the tags were ignored.
+                    # The tagged field is empty, so that a decoder that ignored it could still decode the next
+                    # bytes.
                     parts[index].__unknown_tags__ = {9: b""}
             message = cls(parts=parts, after=7)
             assert module.decode_flat(cls, message.encode(version), version) == flatten(message)

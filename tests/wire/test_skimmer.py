@@ -1,4 +1,4 @@
-"""An encoded message is divided into messages that each have a share of one array."""
+"""`divide` splits an encoded request into several requests, each with some elements of one array."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kproto.wire.skimmer import STRIDE, Division, divide, find_array
 def divided(
     request: Message, version: int, most: int, most_of_one: int | None = None, *, unique: bool = False
 ) -> tuple[list[Any], int]:
-    """Divide the request; return the decoded pieces, and the number of times that `divide` paused."""
+    """Divide the request. Return the resulting requests, and the number of times that `divide` paused."""
     data = b"head" + request.encode(version)
     work: Generator[None, None, Division] = divide(
         type(request), data, 4, version, most, most_of_one or most, unique=unique

@@ -14,7 +14,8 @@ class Mutant(NamedTuple):
     new: Any
 
 
-# scenario id -> the mutant that must break it; one mutant may serve several scenarios
+# A key is a scenario's id. A value is the mutant that must break the scenario; several scenarios may share
+# one.
 Table = dict[str, Mutant]
 
 

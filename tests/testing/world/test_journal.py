@@ -20,7 +20,7 @@ from kproto.testing.world import Consumer, World, tp
 def test_the_replay_of_a_random_schedule_is_identical(models: tuple[str, ...], tmp_path: Path) -> None:
     """The replay of a random schedule is identical.
 
-    The durations of callbacks and of the members' work are identical, too.
+    The durations of callbacks and of the members' processing are also replayed.
     """
     world = play(2, steps=10, trace=True, models=models)
     world.save(tmp_path / "story.jsonl")
@@ -127,7 +127,7 @@ def test_a_replayed_group_has_its_own_applications() -> None:
         for observation in replayed.observations
     ] == history
     assert "stored" in {kind for _, kind, _, _ in history}
-    # The replay has not changed the applications of the original world.
+    # The replay must not change the applications of the original world.
     assert state.applications == applications
 
 

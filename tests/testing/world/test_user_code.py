@@ -74,7 +74,8 @@ def world_of(model: Model | None) -> tuple[World, Consumer | ModelClient]:
 def test_a_coroutine_function_is_rejected(name: str) -> None:
     """A coroutine function is rejected, because it would never run.
 
-    The coroutine that it returns counts as true: an invariant would hold, and `until` would return at once.
+    A call of the function would return a coroutine, which counts as true: an invariant would hold, and
+    `until` would return immediately.
     """
     act, option = CALLS[name]
     with pytest.raises(ConfigError, match=rf"^{option}=.*nothing awaits its result"):

@@ -39,7 +39,7 @@ def test_another_seed_gives_another_run() -> None:
 def test_a_run_is_the_same_in_every_process() -> None:
     """A run is the same in every process.
 
-    No result depends on the order of a set of strings, which differs between processes.
+    The order of a set of strings differs between processes, so no result may depend on it.
     """
     program = "from tests.testing.world.stage import mixed_run; print(mixed_run(5).digest())"
     digests = {
@@ -390,7 +390,8 @@ def test_a_killed_client_restarts_as_another_process_with_the_same_client_id() -
         world.join("a", **GROUP)
     restarted = world.join("a-2", client_id="a", topics=["t"], **GROUP)
     assert world.run(60_000, until=lambda: len(restarted.owned) == 2)
-    assert restarted.member_id.startswith("a-")  # The broker's member ids start with the client id.
+    # The coordinator creates member ids that start with the client id.
+    assert restarted.member_id.startswith("a-")
     assert not restarted.member_id.startswith("a-2-")
 
 

@@ -149,7 +149,7 @@ def huge(length: Length) -> list[bytes]:
 
 
 def negative(length: Length) -> list[bytes]:
-    """Return unusual encodings of null: negative numbers, and a varint 0 of several bytes."""
+    """Return unusual encodings of a null length: negative ints, or the varint 0 in more bytes than needed."""
     if length.varint:
         return [bytes.fromhex("8080808000"), bytes.fromhex("8000")]
     return [(-low).to_bytes(length.size, "big", signed=True) for low in (1 << 8 * length.size - 1, 2)]
@@ -238,10 +238,10 @@ class Odd:
     __hash__ = None  # type: ignore[assignment]
 
 
-# An object that is not a valid value of any field.
+# Objects that are not valid values of any field.
 NEVER = [object(), Odd(), {}, {"a": 1}, 1j, ...]
 
-# Strings have at most 32767 bytes, in flexible versions too.
+# Kafka limits strings to 32,767 bytes, even in flexible versions.
 LONG = "x" * 32_768
 
 WRONG: dict[str, list[Any]] = {
