@@ -92,6 +92,12 @@ def add(commands: Subparsers) -> None:
         help="accept OAUTHBEARER tokens without a signature, so that a client can claim to be any user; for "
         "tests",
     )
+    broker.add_argument(
+        "--telemetry",
+        action="store_true",
+        help="receive the metrics that clients push (KIP-714), if a client metrics resource requests them: "
+        "kproto configs alter client-metrics NAME --set 'metrics=*'",
+    )
     broker.add_argument("--trace", action="store_true", help="print a line per request and response")
     add_output_options(broker.add_argument_group("with --trace"))
     broker.set_defaults(run=_broker)
@@ -121,6 +127,7 @@ def _broker(options: argparse.Namespace) -> int:
                 users=dict(options.user),
                 tokens=unsecured(lambda: time.time_ns() // 1_000_000) if options.unsecured_tokens else None,
                 tls=tls,
+                telemetry=options.telemetry,
             )
             handler = None if printer is None else ExchangeHandler(printer)
             try:

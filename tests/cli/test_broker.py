@@ -9,18 +9,33 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from consumer import Admin
 from kproto.cli import broker, main
-from kproto.errors import AuthenticationFailed
+from kproto.errors import AuthenticationFailed, UnsupportedVersion
 from kproto.messages.metadata import MetadataRequest
 from kproto.security.oauthbearer import unsecured_token
 from tests.cli.stage import PASSWORD, StoppedAt, running_broker
 
 pytest.importorskip("trustme")
+
+
+@contextmanager
+def first_line(*words: str) -> Generator[str]:
+    """Run `kproto broker` with these words during the `with` block, and yield its first line."""
+    command = [sys.executable, "-m", "kproto", "broker", "--listen", "127.0.0.1:0", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield next(process.stdout)
+        finally:
+            process.terminate()
 
 
 @pytest.mark.parametrize(
@@ -70,27 +85,23 @@ def test_unsigned_tokens_are_accepted_only_if_the_option_says_so(tmp_path: Path)
 
 @pytest.mark.parametrize("more", [[], pytest.param(["--trace"], marks=pytest.mark.thorough)])
 def test_metadata_has_the_address_of_the_option_advertise(more: list[str]) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "kproto",
-        "broker",
-        "--listen",
-        "127.0.0.1:0",
-        "--advertise",
-        "kafka:9092",
-    ]
-    with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = next(process.stdout)
-            place = re.search(r"listening on (\S+), advertised as kafka:9092;", line)
-            assert place is not None
-            with Admin(place[1]) as cluster:
-                [node] = cluster.request(MetadataRequest(topics=[]), timeout=30).brokers
-        finally:
-            process.terminate()
+    with first_line("--advertise", "kafka:9092", *more) as line:
+        place = re.search(r"listening on (\S+), advertised as kafka:9092;", line)
+        assert place is not None
+        with Admin(place[1]) as cluster:
+            [node] = cluster.request(MetadataRequest(topics=[]), timeout=30).brokers
     assert (node.host, node.port) == ("kafka", 9092)
+
+
+@pytest.mark.thorough
+def test_with_telemetry_clients_receive_instance_ids() -> None:
+    def instance_id(*words: str) -> UUID:
+        with first_line(*words) as line, Admin(line.split()[2].rstrip(";")) as admin:
+            return admin.client_instance_id()
+
+    assert instance_id("--telemetry").int
+    with pytest.raises(UnsupportedVersion, match="GetTelemetrySubscriptions"):
+        instance_id()
 
 
 @pytest.mark.parametrize(
