@@ -71,6 +71,7 @@ def is_secret(option: str) -> bool:
         "token",
         "jaas",
         "credential",
+        "hmac",
         "keyfile",
         "keypem",
         "sslkey",

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, KprotoError
-from .arguments import Subparsers
+from .arguments import Subparsers, principal
 from .connection import (
     add_execute,
     add_verb,
@@ -103,7 +103,7 @@ def _add_rights(parser: argparse.ArgumentParser) -> None:
         "--principal",
         required=True,
         action="append",
-        type=_principal,
+        type=principal,
         metavar="PRINCIPAL",
         help="a user, such as User:alice; User:* is every user",
     )
@@ -117,13 +117,6 @@ def _add_rights(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", default="*", metavar="HOST", help="the client's IP address; default: all")
     parser.add_argument("--deny", action="store_true", help="deny the operations; default: allow them")
-
-
-def _principal(text: str) -> str:
-    kind, _, name = text.partition(":")
-    if not kind or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE:NAME, such as User:alice")
-    return text
 
 
 def _resource(options: argparse.Namespace) -> tuple[str, str | None]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeVar, cast
 
@@ -240,6 +243,17 @@ def _from_command_config(read: Callable[[], T]) -> T:
         raise ConfigError("--command-config", error.value, error.allowed) from None
 
 
+def read_secret(variable: str, prompt: str) -> str:
+    """Return a secret from an environment variable, or else from a line of the terminal or of stdin.
+
+    The history of the shell and other users of the computer can see arguments, but not these.
+    """
+    text = os.environ.get(variable)
+    if text is None:
+        text = getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    return text
+
+
 def write(option: str, path: Path, text: str) -> None:
     """Write a file that an option names. Raises ConfigError if the file is not writable."""
     try:
@@ -433,6 +447,14 @@ def user(text: str) -> tuple[str, str]:
     if not colon or not name or not password:
         raise argparse.ArgumentTypeError("a user is NAME:PASSWORD, such as alice:secret")
     return name, password
+
+
+def principal(text: str) -> str:
+    """Check a principal, such as User:alice."""
+    kind, _, name = text.partition(":")
+    if not kind or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE:NAME, such as User:alice")
+    return text
 
 
 def _without_value(text: str) -> str:

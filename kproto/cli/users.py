@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from functools import partial
-from getpass import getpass
 
 from ..errors import ConfigError, KprotoError
-from .arguments import Subparsers, positive
+from .arguments import Subparsers, positive, read_secret
 from .connection import (
     add_execute,
     add_verb,
@@ -89,9 +86,7 @@ def _set(options: argparse.Namespace) -> int:
 
 def _password() -> str:
     """Return the new password, which is never an argument, because arguments are visible to other users."""
-    password = os.environ.get(_PASSWORD_VARIABLE)
-    if password is None:
-        password = getpass("new password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    password = read_secret(_PASSWORD_VARIABLE, "new password: ")
     if not password:
         allowed = f"allowed: a password on the first line of stdin, or in {_PASSWORD_VARIABLE}"
         raise ConfigError("the password", "", allowed)

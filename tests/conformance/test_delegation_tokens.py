@@ -10,6 +10,7 @@ import pytest
 from consumer import AclBinding, Admin
 from consumer.security import SecurityConfig
 from kproto import running
+from kproto.cli import main
 from kproto.errors import AuthenticationFailed, BrokerError
 from kproto.testing import brokers
 from tests.conformance import judges
@@ -54,6 +55,51 @@ def test_javas_client_has_the_permissions_of_the_owner(
 
         assert tool(kafka_jars, "TopicCommand", *arguments(password)).split() == ["flights"]
         assert exit_code(kafka_jars, "TopicCommand", *arguments("wrong")) != 0
+
+
+@pytest.mark.java
+def test_the_command_prints_what_kafkas_tool_prints(
+    kafka_jars: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="alice" password="pw";\n'
+    )
+    with running(settings=SETTINGS, listen=LISTEN, users={"alice": "pw"}) as server:
+        place = ["--bootstrap-server", server.places["SASL_PLAINTEXT"], "--command-config", str(file)]
+
+        def theirs(words: str) -> list[list[str]]:
+            """Run Kafka's tool, and return the words of its lines, without the first line ("Calling ...")."""
+            printed = tool(kafka_jars, "DelegationTokenCommand", *words.split(), *place)
+            return [line.split() for line in printed.splitlines() if line.strip()][1:]
+
+        def ours(words: str) -> list[list[str]]:
+            assert main(["tokens", *words.split(), *place]) == 0
+            return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+        periods = "--renewer-principal User:bob --renewer-principal User:carol --max-life-time-period"
+        [_, titles, row] = theirs(f"--create {periods} 86400000")
+        [_, our_titles, our_row] = ours(f"create {periods} 24h")
+        assert our_titles == titles
+        assert our_row[2:6] == row[2:6] == ["User:alice", "User:alice", "[User:bob,", "User:carol]"]
+        for name in ("alice", "carol", "dave"):
+            words = f"--owner-principal User:{name}"
+            assert sorted(ours(f"describe {words}")) == sorted(theirs(f"--describe {words}"))
+        renew = f"--hmac {row[1]} --renew-time-period"
+        assert ours(f"renew {renew} 3600000") == theirs(f"--renew {renew} 3600000")
+        expire = f"--hmac {row[1]} --expiry-time-period -1"
+        assert ours(f"expire {expire} --execute")[0][:6] == [
+            "Completed",
+            "expire",
+            "operation.",
+            "New",
+            "expiry",
+            "date",
+        ]
+        assert exit_code(kafka_jars, "DelegationTokenCommand", "--expire", *expire.split(), *place) == 1
+        assert main(["tokens", "expire", *expire.split(), *place, "--execute"]) == 1
 
 
 @pytest.mark.kafka
