@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-# They include -r and -M, which a build may omit, and -U (kcat's own tests), which its help text omits.
+# Some builds lack -r and -M. -U, for kcat's own tests, is not in its help text.
 FLAGS: Final = "PCGLQMUtpbzoeEDKkHOdqvFXcTufZlVhsrJm"

@@ -68,13 +68,13 @@ def notebook(page: str) -> str:
     """Return the notebook of a page. A cell has a piece of text, a Python example, or a block's commands."""
     cells: list[dict[str, Any]] = []
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
-    # Links of a page use anchors in lower case. The anchors of JupyterLab have the case of the heading.
+    # The page links to anchors in lower case, but JupyterLab's anchors have the case of the heading.
     anchors = {heading.lower().replace(" ", "-"): heading.replace(" ", "-") for heading in headings}
 
     def anchor(link: re.Match[str]) -> str:
         return f"](#{anchors[link[1]]})"
 
-    # The parts alternate: text, language and content of a block, text ...
+    # The parts are, in turn: a text, the language of a code block, the content of this block, the next text.
     parts = CODE.split(page)
     for text, language, block in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
         if text.strip():

@@ -42,7 +42,7 @@ def check_cells(
     Returns the set of cells entered so far. Every later step adds its cells to this set.
 
     `codes_of` returns the error codes of a cell's event and actions. By default these are all error codes in
-    the responses that the cell sent. The actions of cells that it calls do not count.
+    the responses that the cell sent. Actions of cells that this cell has called are not passed to `codes_of`.
     """
     entered: set[Key] = set()
     running: list[_Frame] = []
@@ -68,7 +68,8 @@ def check_cells(
             own = [action for action in actions if not any(action is inner for inner in frame.inner_actions)]
             if running:
                 running[-1].inner_actions += actions
-            # If the machine imports `move` by name, `moves` is empty, and only the last state is checked.
+            # `moves` is empty if the machine has imported `move` by name. Then only its final state is
+            # checked.
             moves = {*frame.moves} or ({holder.state} - {before})
             assert moves <= {*cell.to}, f"{key} moved to {moves}, its cell allows {cell.to}"
             codes = {*map(int, (codes_of or sent_codes)(event, own))}

@@ -13,10 +13,10 @@ from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.wire.frame import frame
 from kproto.wire.message import Message
 
-# (whether the segment goes to the broker, its TCP sequence number, its payload)
+# (True for a segment to the broker, TCP sequence number, payload)
 Segment = tuple[bool, int, bytes]
 HEARTBEATS = 20
-FIRST_SEQUENCE = 0xFFFF_FFF0  # The sequence numbers begin so high that they wrap around.
+FIRST_SEQUENCE = 0xFFFF_FFF0  # TCP sequence numbers begin close to 2^32, so that they wrap around.
 
 
 def encode_heartbeats() -> tuple[bytes, bytes]:
@@ -39,7 +39,7 @@ def ethernet(packet: bytes, tag: bytes = b"") -> bytes:
     return bytes(12) + tag + (b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet
 
 
-# Name -> number of the link type, and a function that adds the link header to an IP packet.
+# A value is (number of the link type in a pcap file, function that adds the link header to an IP packet).
 LINKS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "ethernet": (1, ethernet),
     "vlan": (1, lambda packet: ethernet(packet, b"\x81\x00\x00\x05")),

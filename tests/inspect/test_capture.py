@@ -40,7 +40,7 @@ def segment_per_frame() -> list[Segment]:
 
 
 def frames_of(folder: Path, requests: bytes, responses: bytes, size: int = 50) -> list[CapturedFrame]:
-    """Decode a capture of these bytes, cut into segments of `size` bytes."""
+    """Return the decoded frames of a capture of both byte streams, cut into segments of `size` bytes."""
     segments = [*segments_of(True, requests, size), *segments_of(False, responses, size)]
     return list(frames(write_capture(folder / "c", segments)))
 
@@ -136,7 +136,7 @@ def block(kind: int, body: bytes) -> bytes:
     return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
 
 
-PCAPNG_HEADER = 28 + 20  # The bytes of `convert_to_pcapng` before its first packet.
+PCAPNG_HEADER = 28 + 20  # The size of the two blocks that `convert_to_pcapng` writes before the first packet.
 
 
 def convert_to_pcapng(pcap: bytes, number: int = 0) -> bytes:

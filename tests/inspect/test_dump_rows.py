@@ -74,7 +74,9 @@ def test_lines_of_plain_hex_are_not_rows() -> None:
 
 
 def test_digits_behind_a_marked_word_are_not_an_offset() -> None:
-    """A time in a log line may end with a colon. The digits behind it begin no row."""
+    """In a hex dump an offset may be followed by a colon, but so may a number in a log line. Digits after
+    such a number do not begin a row.
+    """
     for line in ("0050: zz  0010  ab cd", "1234: note  0000  ab cd"):
         assert read(line) == []
     assert read("log 1234: 0000  ab cd") == [b"\x00\x00\xab\xcd"]
@@ -98,7 +100,7 @@ def calls(text: str) -> int:
 
 @pytest.mark.parametrize("end", ["", "zz"])
 def test_the_cost_of_a_long_line_of_words_is_linear(end: str) -> None:
-    """If the cost were quadratic, a line of 20 KB would take seconds, and one of 200 KB minutes."""
+    """With a quadratic cost, a line of 20 KB would take seconds, and one of 200 KB would take minutes."""
     assert calls("0000 " * 600 + end) < 3 * calls("0000 " * 300 + end)
 
 

@@ -181,7 +181,7 @@ def test_a_group_metadata_record_is_decoded() -> None:
         ("sticky", sticky_user_data(OWNED, 7)[:-4], "StickyUserData v0", "partitions[0]: int32 = 2"),
         ("sticky", b"\0\1" + sticky_user_data(OWNED, 7), "StickyUserData v1", "version: int16 = 1"),
         ("cooperative-sticky", cooperative_user_data(7), "CooperativeUserData v0", "generation: int32 = 7"),
-        # The same bytes are also sticky user data without partitions.
+        # These bytes are ambiguous: they could also be sticky user data without partitions.
         ("cooperative-sticky", cooperative_user_data(0), "CooperativeUserData v0", "generation: int32 = 0"),
         ("cooperative-sticky", sticky_user_data(OWNED, 7), "StickyUserData v1", "generation: int32 = 7"),
         ("range", encode_initial_counts({"flights": 3}), "InitialCounts v0", "initial_count: int32 = 3"),
@@ -207,7 +207,7 @@ def test_a_request_of_an_unknown_version_in_an_envelope_stays_bytes() -> None:
 
 
 def test_other_bytes_of_a_group_without_a_protocol_type_are_not_decoded() -> None:
-    """SyncGroup names the protocol type from version 5 on."""
+    """Before version 5, a SyncGroup response has no protocol type, so only exact assignments are decoded."""
     for assignment, expected in ((ASSIGNMENT, ["ConsumerProtocolAssignment"]), (ASSIGNMENT + b"\0", [])):
         response = encode_response(SyncGroupResponse(error_code=0, assignment=assignment), 3, 1)
         assert embedded_names(dissect(response, ("SyncGroup", 3))) == expected

@@ -95,7 +95,8 @@ def test_only_addresses_are_replaced() -> None:
     assert (decoded.brokers[0].host, decoded.brokers[0].port) == ("127.0.0.1", 19093)
     decoded.brokers[0].host, decoded.brokers[0].port = "kafka-1", 9092
     assert decoded == metadata_response()
-    assert exchange.response == metadata_response()  # The recorded exchange keeps the original response.
+    # The recorded exchange keeps the response of the broker, with the original addresses.
+    assert exchange.response == metadata_response()
 
 
 def test_a_response_without_known_addresses_is_unchanged() -> None:
@@ -372,7 +373,7 @@ def test_the_user_of_a_successful_login_is_the_principal_of_later_exchanges() ->
 
 @pytest.mark.parametrize("version", [0, 3, 4])
 def test_the_address_of_a_coordinator_is_replaced(version: int) -> None:
-    """From version 4 on, a response contains a list of coordinators."""
+    """A FindCoordinator response has one coordinator up to version 3, and a list from version 4 on."""
     request = (
         FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
         if version == 4

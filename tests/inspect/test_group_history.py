@@ -107,7 +107,7 @@ def test_a_generation_without_visible_cause_says_so() -> None:
     world.run(5_000)
     history = GroupHistory()
     for exchange in exchanges(world.entries):
-        if exchange.client == "b":  # Only the follower b uses the proxy.
+        if exchange.client == "b":  # The proxy observes only the follower b.
             history.add(exchange)
     assert causes(history) == ["b joined", "not seen: nothing that was observed explains it"]
 
@@ -194,7 +194,9 @@ def test_a_member_that_reconnects_has_not_stopped_to_own() -> None:
 
 
 def test_a_cooperative_member_keeps_what_it_still_owns_and_gets() -> None:
-    """The member revokes partitions before it rejoins, or because its new assignment lacks them."""
+    """A cooperative member revokes a partition before it rejoins, or when its new assignment lacks the
+    partition.
+    """
     history = GroupHistory()
     first, second, third = (TopicPartition("t", number) for number in range(3))
     steps = (

@@ -88,7 +88,7 @@ def test_a_picture_is_wide_enough_for_its_arcs_and_names() -> None:
         for edge in (e for e in svg.iter(f"{tag}path") if " C " in (e.get("d") or "")):
             numbers = [float(part) for part in (edge.get("d") or "").split() if part not in "MC"]
             assert all(0 <= x <= width for x in numbers[0::2])
-            # An arc begins and ends at the same side of the boxes, left or right.
+            # Both ends of an arc are at the same side of the boxes, the left or the right.
             sides = {(width - box_width) / 2, (width + box_width) / 2}
             assert {numbers[0], numbers[-2]} <= sides
             assert numbers[0] == numbers[-2]
@@ -111,7 +111,7 @@ def test_the_outermost_arc_of_a_wide_picture_is_30_pixels_from_the_edge() -> Non
         _, _, width, _ = (float(number) for number in (svg.get("viewBox") or "").split())
         for edge in (e for e in svg.iter() if e.tag.endswith("path") and " C " in (e.get("d") or "")):
             numbers = [float(part) for part in (edge.get("d") or "").split() if part not in "MC"]
-            if width > 860:  # A narrow picture has the width of its legend.
+            if width > 860:  # The width of a narrower picture is determined by its legend, not by its arcs.
                 distances += [min(x, width - x) for x in numbers[0::2]]
     assert min(distances) == 30
 

@@ -112,7 +112,8 @@ def test_a_classic_group_shows_its_members_and_their_partitions() -> None:
     text = html(group)
     assert "Stable, generation 3, assignor range" in text
     assert "t-0, t-1" in text
-    assert "1 bytes" in text  # The assignment cannot be decoded, so only its size is shown.
+    # The second member's assignment, 0xff, cannot be decoded, so only its size is shown.
+    assert "1 bytes" in text
     assert "in state Stable" in text
     leader_row, other_row = (row for row in text.split("<tr>") if "/::1" in row)
     assert (">yes<" in leader_row, ">yes<" in other_row) == (True, False)
@@ -136,7 +137,7 @@ def test_a_described_group_shows_owners_and_lag() -> None:
     assert "members without partitions: idle" in text
     rows = text.split("<tr>")[2:]
     assert [("t-0" in row, "t-1" in row) for row in rows] == [(True, False), (False, True)]
-    # The second partition has neither a commit nor an owner.
+    # The second partition has neither a committed offset nor an owner, so four cells are empty.
     assert rows[1].count("<td style='text-align: left'></td>") == 4
 
 

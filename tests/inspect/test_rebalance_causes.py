@@ -113,7 +113,8 @@ def test_a_new_member_with_the_instance_id_of_an_earlier_generation_has_restarte
     group.join("c", 2, 200, instances={"c": "i"}, is_new=True)
     group.join("d", 2, 201, instances={"d": "other"}, is_new=True)
     assert group.cause(2) == "static member C restarted; D joined"
-    # e was listed by the leader of this same generation, so e is a new member that did not restart.
+    # The instance id of e is only known from this same generation, so e is a new member and not a restarted
+    # one.
     group.join("a", 3, 300, {"a": ("t",), "e": ("t",)}, instances={"e": "new"})
     group.join("e", 3, 310, instances={"e": "new"}, is_new=True)
     assert group.cause(3).endswith("E joined")
@@ -175,7 +176,7 @@ def test_a_member_that_left_or_was_replaced_was_not_removed(group: Group) -> Non
 
 
 def test_a_member_is_only_compared_with_the_generation_before(group: Group) -> None:
-    """If the proxy missed a generation, the cause of the next one is unknown."""
+    """The proxy has missed generation 2, so the changes since generation 1 do not explain generation 3."""
     group.causes.members["a"].is_asked_to_rejoin = True
     group.join("a", 3, 5_000, {"a": ("u",)})
     assert group.causes.explain(group.causes.generations[3]) == (UNEXPLAINED, [])

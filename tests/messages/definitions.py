@@ -188,7 +188,7 @@ def _within(versions: Versions, present: set[int], exact: bool = False) -> set[i
 def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> object:
     """Return the value of an unset field in Kafka's generated class.
 
-    For Kafka's generator the string "null" is a default, but JSON's null means "no default".
+    In Kafka's definitions the string "null" makes null the default, but JSON's null means "no default".
     """
     default = definition.get("default")
     if default == "null":
@@ -208,6 +208,6 @@ def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> 
 
 
 def kind_in_kafka(definition: Definition) -> str:
-    """Return what `kproto.messages.index.kind_of` must return for a definition."""
+    """Return the kind of a message (request, response or record), as `kproto.messages.index.kind_of` must."""
     kind: str = definition["type"]
     return "record" if kind in _RECORD_TYPES else kind

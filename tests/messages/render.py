@@ -40,7 +40,8 @@ PRIMITIVES = {
     )
 }
 
-# Kafka's type -> the default of a field whose definition gives none. The other types are integers and have 0.
+# The default of a field by its Kafka type, if the definition has none. The other types are integers, whose
+# default is 0.
 _ZEROS = {
     "bool": "False",
     "float64": "0.0",
@@ -50,7 +51,7 @@ _ZEROS = {
     "records": "None",
 }
 
-StructKey = tuple[str, str]  # The names of a message and of one of its structs.
+StructKey = tuple[str, str]  # (name of a message, name of one of its structs)
 
 
 @dataclass
@@ -109,7 +110,7 @@ class _Message:
         self._collect(definition["fields"])
         for common in definition.get("commonStructs", []):
             self._collect(common["fields"])
-        # The structs in the order of their first use.
+        # The versions of each struct, in the order of the structs' first use.
         self.present: dict[str, set[int]] = {}
         self._place(definition["fields"], self.valid)
 
@@ -220,11 +221,10 @@ class _Message:
 
 
 def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> dict[StructKey, str]:
-    """Return the class name of each struct: Kafka's name, which may have the message's name as a prefix.
+    """Return the class name of each struct: Kafka's name, with the message's name as prefix if needed.
 
-    Messages of one module share a class if their structs of the same name are equal. Otherwise the class
-    names have the prefix. Names that the module already declares stay, unless one class would have two
-    shapes.
+    Messages of one module share a class for equal structs of the same name. Unequal structs get class names
+    with the prefix. Names that the module already declares stay, unless one class would have two shapes.
     """
     shapes: dict[str, set[str]] = defaultdict(set)
     for message in messages:

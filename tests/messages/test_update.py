@@ -53,7 +53,7 @@ def helper() -> None:
 
 
 def request(**changes: object) -> Definition:
-    """Return the definition that `DECLARED` declares, with these changes."""
+    """Return the definition of the request that `DECLARED` declares, with these changes."""
     parts = {"name": "Parts", "type": "[]Part", "versions": "0+", "fields": [field("Id")]}
     retries = field("Retries", versions="1+", default="3", ignorable=True)
     return {
@@ -182,7 +182,7 @@ def test_an_index_with_every_message_stays() -> None:
 
 
 def test_no_description_is_missing() -> None:
-    """A maintainer replaces each `GAP` by a description, or deletes it if the field's name says enough."""
+    """The test fails until a maintainer has replaced or deleted each `GAP` that an update has written."""
     gaps = [
         f"{path.name}:{number}"
         for path in sorted(FOLDER.glob("*.py"))

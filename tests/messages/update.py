@@ -32,13 +32,13 @@ from tests.messages.render import PRIMITIVES, WIDTH, RenderedClass, StructKey, f
 
 FOLDER = Path(index.__file__).parent
 
-# The mark of a missing description.
+# Marks a place where a maintainer has to add a description.
 GAP = "(describe this, or delete the line)"
 
 FUTURE = "from __future__ import annotations\n"
 EMPTY = f'    """{GAP}"""\n'  # The body of a class without fields.
 
-# The tables of the index with the records of each topic.
+# The table in `index` for the records of each topic.
 _TABLES = {
     "__consumer_offsets": "RECORDS",
     "__transaction_state": "TRANSACTION_RECORDS",
@@ -49,7 +49,7 @@ _TABLES = {
 
 _NAME = re.compile(r"\w+")
 
-# The names that declarations use, by the module that has them.
+# The names that declarations may import from each module.
 _IMPORTED = {
     "wire.message": {"FRESH", "Message", "Struct", "field"},
     "wire.types": {"ZERO_UUID", *PRIMITIVES.values()},
@@ -142,7 +142,7 @@ def _with_rows(source: str, table: str, wanted: Mapping[int | str, str]) -> str:
 
 
 def _place(name: str, definition: Definition) -> tuple[int, int]:
-    """Order the messages of a module: by key, and the request or key before the response or value."""
+    """Return a message's sort key in its module: by API key, request before response, key before value."""
     known = list(index.names())
     key = definition.get("apiKey", known.index(name) if name in known else len(known))
     return key, name.endswith(("Response", "Value"))
@@ -217,9 +217,10 @@ class _Module:
         """Return the source of a class, in which only the fields that differ are changed."""
         at = next(n for n in range(node.lineno, _end(node) + 1) if self.lines[n - 1].rstrip().endswith(":"))
         header = "".join(self.lines[node.lineno - 1 : at])
-        # The lines of the class that belong to no field: those before the first field, and those after it.
+        # The lines of the class that are no fields: its docstring before the first field, and other lines
+        # after it.
         docstring, trailer = "", ""
-        # Field -> the comments above it, and its statement.
+        # A key is a field. A value is (the comments above the field, its statement).
         declared: dict[str, tuple[str, str]] = {}
         for part in node.body:
             start, end = part.lineno - 1, part.end_lineno or 0
@@ -277,7 +278,7 @@ def _is_same(old: str, new: str) -> bool:
 
 
 def _with_comment(line: str, old: str) -> str:
-    """Return the new statement `line` with the comment that is beside the statement `old`, if any."""
+    """Return the new statement `line`, followed or preceded by the comment beside `old`, if there is one."""
     comment = re.search(r"  (# .*)$", old.rstrip("\n"))
     if comment is None:
         return line
@@ -289,7 +290,7 @@ def _with_import(source: str, module: str, names: set[str]) -> str:
     """Return the source with an import of exactly these names."""
     old = re.search(rf"(?m)^from \.\.{re.escape(module)} import (\([^)]*\)|.*)\n", source)
     if old is not None:
-        # Names that are not declared in messages, such as functions, stay.
+        # Keep imported names that are not in `_IMPORTED`, such as functions.
         names = names | (set(re.findall(r"\w+", old[1])) - _IMPORTED[module])
     in_order = sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), _natural(name)))
     line = f"from ..{module} import {', '.join(in_order)}\n"

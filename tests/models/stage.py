@@ -207,7 +207,7 @@ class StageMember:
 
     def __init__(self, stage: Stage, name: str, client: Any, group: str, conf: Mapping[str, Any]) -> None:
         self.stage, self.name, self.client, self.conf = stage, name, client, dict(conf)
-        # The drivers of the original clients use the same default for the fetch wait.
+        # 100 ms is also the fetch wait in the drivers of the original clients.
         own: dict[str, Any] = {"fetch_wait_ms": 100}
         own |= {key: conf[key] for key in conf if key in _MODEL_OPTIONS and conf[key] is not None}
         if "assignors" in own:
@@ -243,7 +243,7 @@ class StageMember:
     def requests(self) -> list[str]:
         """Return the member's group requests with their responses, one line each.
 
-        The recording proxy prints them in the same form.
+        The lines have the format of the recording proxy of tests/conformance.
         """
         return [str(line) for line in self.lines if line.is_shown]
 
@@ -255,7 +255,7 @@ class StageMember:
         self.stage.call_later(0, lambda: None)
 
     def poll(self, ms: int, limit: int = 1) -> tuple[c.ModelRecord, ...]:
-        """Poll once. Callbacks run inside the poll."""
+        """Call poll once, run its callbacks, and return its records."""
         before, self.waiting = len(self.records), True
         self.do(c.PollCalled(ms, limit))
         self.stage.run(until=lambda: not self.waiting)
@@ -436,7 +436,7 @@ _NAMES |= {12: "Heartbeat", 13: "Leave", 14: "Sync", 23: "EpochEnd"}
 
 
 class Line:
-    """One request and its response."""
+    """A request and its response, which `str` formats as one line."""
 
     def __init__(self, member: StageMember, conn: int, request: Any, version: int, now: int) -> None:
         self.member, self.conn, self.request, self.version, self.now = member, conn, request, version, now
@@ -503,7 +503,7 @@ def _describe_join(line: Line) -> str:
         text = f"{protocol.name}(v{version}"
         try:
             sub = Subscription.decode(protocol.metadata)
-        # Old releases of sarama declare version 1, but send only the fields of version 0.
+        # Old releases of sarama declare version 1 of the subscription, but send only the fields of version 0.
         except DecodeError:
             sub, version = read_subscription(protocol.metadata), 0
         text += f" topics={_comma_separated(sub.topics)}"

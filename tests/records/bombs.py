@@ -32,7 +32,7 @@ from kproto.records.reader import WORTH_COLUMNS
 from kproto.records.record import zigzag
 
 MB = 1 << 20
-LARGE = 40 * MB  # Larger than the size limit that readers apply to these inputs.
+LARGE = 40 * MB  # The decompressed size of large inputs, which exceeds the limit of the readers.
 MOST = (1 << 31) - 1
 MANY = 2 * WORTH_COLUMNS
 # The largest allowed number of executed lines of Python for one input.
@@ -66,7 +66,7 @@ def xerial(block: bytes, times: int) -> bytes:
 
 
 def lz4(blocks: int, claimed: int | None = None) -> bytes:
-    """Build a frame of independent blocks of 4 MB."""
+    """Build an lz4 frame of independent blocks of 4 MB. `claimed` is the content size in its header."""
     size = b"" if claimed is None else claimed.to_bytes(8, "little")
     descriptor = bytes((0x60 | 8 * bool(size), 0x70)) + size
     head = b"\x04\x22\x4d\x18" + descriptor + bytes((header_checksum(descriptor),))
@@ -75,7 +75,7 @@ def lz4(blocks: int, claimed: int | None = None) -> bytes:
 
 
 def zstd_that_lies() -> bytes:
-    """Build a frame whose header announces 4 GB. Its only block announces 128 KB of one byte."""
+    """Build a zstd frame whose header announces 4 GB. Its only block announces 128 KB of one byte."""
     return b"\x28\xb5\x2f\xfd\xa0" + b"\xff" * 4 + (128 << 10 << 3 | 2 | 1).to_bytes(3, "little") + b"\0"
 
 

@@ -26,7 +26,7 @@ Claim = Callable[["Package"], None]
 
 
 class Package:
-    """The modules of `kproto.records`, or of a copy of it in which one line is changed."""
+    """The modules of kproto.records, or those of a mutant: a copy of kproto.records with one changed line."""
 
     def __init__(
         self,
@@ -228,7 +228,8 @@ def columns_see_through_runs_of_records(package: Package) -> None:
             used = len(package.encode([RecordBatch([record])])) - 61
             return Record(offset, NOW, None, bytes(length - used), record_headers)
 
-        # The end of the longer record looks like a record that ends where the next record ends.
+        # A header ends the longer record with bytes that look like a record, which ends where the next record
+        # ends.
         value = size - 7
         fake = bytes([2 * (size - 1), 0, 0, 4, 1, 2 * value]).ljust(more, b"f")
         rows = [row(0, size), row(1, size + more, fake), row(2, size - more), row(3, size)]
@@ -263,7 +264,8 @@ def broken_records_are_the_same_errors(package: Package) -> None:
         lent = data.draw(st.booleans())
         columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False, lent=lent).rows())
         if isinstance(columns, tuple) and "headers" in columns[2]:
-            # The position in an error of `headers` counts from the start of the batch, so it differs.
+            # Both readers must fail, but with different positions: in an error of `headers` they count from
+            # the batch.
             assert isinstance(wanted, tuple)
         else:
             assert columns == wanted

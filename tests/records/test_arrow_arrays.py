@@ -21,7 +21,7 @@ from kproto.records.arrow_arrays import (  # noqa: E402
     validity,
 )
 
-# A finder that notes the import of pandas, whether it is installed or not.
+# A program with an import finder that reports an import of pandas, even if pandas is not installed.
 NOTES_PANDAS = """
 import sys
 class Notes:

@@ -48,7 +48,7 @@ def test_numpy_reads_no_batch_with_a_wrong_checksum() -> None:
 
 
 def headers_of(*batches_of: bytes) -> bool:
-    """Return whether NumPy reads the headers of these batches."""
+    """Return whether the headers of these batches are regular enough to be read by NumPy."""
     return _headers([FetchedPart(b"".join(batches_of))], [0], False, True) is not None
 
 

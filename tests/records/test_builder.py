@@ -34,7 +34,8 @@ def test_the_broker_may_set_the_time() -> None:
 @pytest.mark.parametrize("moment", [None, NOW])
 def test_a_large_batch_is_copied_once_for_the_log(moment: int | None) -> None:
     data = encode_batch([Record(0, NOW, None, bytes(1 << 20))])
-    assign_offsets(data, 0, 0)  # The first checksum imports a package, whose memory must not count.
+    # The first call imports the checksum package, whose memory must not be counted.
+    assign_offsets(data, 0, 0)
     tracemalloc.start()
     try:
         assign_offsets(data, 0, 0, log_append_time=moment)

@@ -143,7 +143,7 @@ def test_slices_are_slices_of_every_column() -> None:
 def test_malformed_headers_raise_when_they_are_read() -> None:
     data = bytearray(some(0, 300, headers=(("header-key", b"x"),)))
     place = data.rindex(b"header-key")
-    data[place - 1] = 0x7E  # This length of the header's key exceeds the record.
+    data[place - 1] = 0x7E  # 0x7E is a key length, 63, that exceeds the record.
     decoded = columns(bytes(data), check_crc=False)
     assert len(decoded) == 300
     with pytest.raises(RecordError, match=r"headers\.key at offset 2: .*in row 299, counted from"):
@@ -223,7 +223,7 @@ def test_long_runs_are_detected_by_their_ends(size: int, monkeypatch: pytest.Mon
 
 
 def views_of(*fields: bytes, gap: int = 3) -> list[memoryview]:
-    """Return views of these fields in one buffer, as a fetch response has them."""
+    """Return a view of each of these records fields in one buffer, as in a fetch response."""
     whole = memoryview(b"?" * gap + (b"!" * gap).join(fields) + b"?" * 16)
     views: list[memoryview] = []
     at = gap

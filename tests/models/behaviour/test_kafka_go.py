@@ -96,7 +96,8 @@ def test_records_read_between_generations_are_committed_by_the_next() -> None:
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(250)
     reader.records(1)
-    reader.do(c.PollCalled(50))  # The next generation has not begun, so no commit loop is running.
+    # Between two generations no commit loop is running, so these records are not committed yet.
+    reader.do(c.PollCalled(50))
     polled = reader.actions_of(c.FinishPoll)[-1]
     assert [record.offset for record in polled.records] == [0, 1]
     reader.records(0)
@@ -267,11 +268,12 @@ def test_commit_messages_during_a_join_ends_with_its_context() -> None:
 
 def test_a_leader_rejects_subscriptions_with_more_fields_than_version_0() -> None:
     reader = ReaderStage(watch=False).begin()
-    reader.metadata += b"\x00\x00\x00\x00"  # An empty list of owned partitions, as Java writes it.
+    # Append an empty list of owned partitions, the field that version 1 adds.
+    reader.metadata += b"\x00\x00\x00\x00"
     reader.settle()
     assert reader.requests_of("SyncGroup") == []
     assert len(reader.requests_of("LeaveGroup")) == 1
-    # The text ends with a nil error, because kafka-go formats one here.
+    # kafka-go formats a nil error here, hence the "%!w(<nil>)".
     [report] = reader.actions_of(c.Notify)
     assert report.text == "unable to read metadata for member, m-1: %!w(<nil>)"
 

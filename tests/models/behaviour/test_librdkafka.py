@@ -121,7 +121,7 @@ def test_new_partitions_noticed_in_the_assign_callback_cause_an_eager_rejoin_wit
 def test_heartbeats_continue_while_the_application_does_not_poll() -> None:
     """Heartbeats continue while the application neither polls nor commits.
 
-    The timer of the main loop sends the heartbeats.
+    The heartbeats are sent by a timer of librdkafka's main loop, not by calls of the application.
     """
     stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
     a = stage.add_member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
@@ -569,8 +569,8 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
 def test_the_last_assign_wins(seed: int) -> None:
     """The last assign determines the assigned offset.
 
-    The offset is STORED if and only if the application handled the group's assignment after its last manual
-    assign.
+    The group's assignment starts at STORED. This offset wins exactly if the application handled that
+    assignment after its last manual assign.
     """
     draw = random.Random(seed)
     handler = Handler(draw.choice([0, 1000, 3000]))
@@ -616,7 +616,9 @@ def looking_up(reset: str = "earliest") -> tuple[World, ModelClient]:
 
 
 def test_a_seek_to_an_offset_during_a_lookup_is_replaced_by_a_second_lookup() -> None:
-    """librdkafka 2.16.1 sends ListOffsets again 500 ms after the outdated response."""
+    """The seek makes the ListOffsets response outdated. 500 ms after it, librdkafka 2.16.1 sends ListOffsets
+    again.
+    """
     world, a = looking_up()
     a.seek(T0, 3)
     world.run(400)
@@ -644,7 +646,9 @@ def test_an_unassigned_partition_is_looked_up_again_after_an_outdated_response()
 
 
 def test_a_timer_that_outlives_its_lookup_sends_list_offsets_in_any_state() -> None:
-    """The timer of a lookup still runs after the second lookup has failed and stopped the fetcher."""
+    """The second lookup fails and stops the fetcher, but the timer of the first lookup continues and sends a
+    third ListOffsets.
+    """
     world, a = looking_up(reset="error")
     world.step(1, FailRequests(ListOffsetsRequest.__api_key__ or 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1))
     a.seek(T0, END)
@@ -779,7 +783,9 @@ ALL = {(TopicPartition("t", partition), offset) for partition in range(2) for of
     ],
 )
 def test_an_error_has_the_text_of_the_original(request_: type[Message], code: ErrorCode, text: str) -> None:
-    """The text describes the error code as rd_kafka_err2str does. It is not only the code's name."""
+    """The error's text has the description that rd_kafka_err2str returns for the code, not only the code's
+    name.
+    """
     world = World({"t": 1})
     world.write("t", 0, "x")
     world.step(1, FailRequests(request_.__api_key__ or 0, code, 1))

@@ -59,7 +59,7 @@ def test_every_state_has_edges_and_is_reached(edges: Edges[Any]) -> None:
 
 
 def test_only_the_shared_move_assigns_a_state() -> None:
-    """A class may assign the initial state, in its body or in `__init__`."""
+    """Only `move` may assign `state`, except for the initial state in a class body or in `__init__`."""
     functions: list[str] = []
     for path in sorted(Path(models.__file__).parent.rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):

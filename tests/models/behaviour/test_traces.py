@@ -134,7 +134,9 @@ def repeated_breaks(client: str) -> list[StageMember]:
 
 
 def a_failed_leave(client: str) -> list[StageMember]:
-    """Let the lookup of the coordinator fail while a member leaves after an error of SyncGroup."""
+    """Let the member close after a SyncGroup error. Its coordinator lookup then fails, and its connections
+    break.
+    """
     stage, a = start(client)
     a.inject("Sync", 14, 0, 0)
     a.inject("Find", 0, 15)
@@ -397,7 +399,7 @@ SCENARIOS: dict[str, Scenario] = {
     "a close of a removed member": a_close_of_a_removed_member,
     "small polls": small_polls,
 }
-# The scenarios whose traces have whole subscriptions, and end with the Fetch requests.
+# The scenarios whose traces show complete subscriptions, and list the Fetch requests at the end.
 DETAILED = {
     "fetch errors",
     "two members",
@@ -430,7 +432,7 @@ CASES = [(client, name) for client in CLIENTS for name in SCENARIOS if name not 
 
 
 def trace(members: list[StageMember], *, detailed: bool) -> list[str]:
-    """Return the requests and events of the members in their order."""
+    """Return the members' requests and events as lines, sorted by time."""
     events = [
         (line.now, line.number, f"{member.name} {_shorten(str(line), detailed=detailed)}")
         for member in members
@@ -440,8 +442,8 @@ def trace(members: list[StageMember], *, detailed: bool) -> list[str]:
     for member in members:
         for at, number, text in (*member.printed, *member.logged):
             word, _, details = text.partition(" ")
-            # Of an exception only the name is shown. The messages are long, and are those of the original
-            # clients.
+            # Only the name of an exception is shown, because its message is long and copied from the original
+            # client.
             details = details.split(" ")[0] if word in ("error", "commit", "log") else details
             events.append((at, number, f"{member.name} * {word} {details}".rstrip()))
     lines = [f"{at - START:6} {text}" for at, _, text in sorted(events)]

@@ -41,7 +41,7 @@ COORDINATOR = c.Address("broker", 9092, "coordinator")
 
 
 class JavaStage:
-    """A consumer and its actions. `stable` makes it a member of generation 3 that owns t-0 and t-1."""
+    """A Java consumer and its actions: `said` has all of them, `open` the requests without a response."""
 
     def __init__(self, release: ModuleType, **conf: Any) -> None:
         options = {"client_id": "a", "group_id": "g", "assignors": ("range",), "auto_commit": False, **conf}
@@ -53,7 +53,9 @@ class JavaStage:
         self.do(c.Started((("broker", 9092),), {}))
 
     def stable(self, *owned: TopicPartition) -> JavaStage:
-        """Make the consumer a member that fetches from offset 5 of its partitions. No request is open."""
+        """Make the consumer a member of generation 3 that has a position, 5, in each partition. No request is
+        open.
+        """
         state = self.state
         self.do(c.SubscribeCalled(("t",)))
         state.cluster.update(metadata_of(t=2))
@@ -77,7 +79,7 @@ class JavaStage:
         return out
 
     def wait(self, ms: int) -> None:
-        """Advance the time, with an event at each deadline. No request is answered."""
+        """Advance the time without answering a request, and wake the consumer at each deadline."""
         end = self.now + ms
         while (due := self.release.next_deadline(self.state)) is not None and due <= end:
             self.now = max(self.now, due)
@@ -110,13 +112,13 @@ class JavaStage:
         return [line for line in self.said if isinstance(line, kind)]
 
     def return_callbacks(self, out: list[c.ModelAction]) -> list[c.ModelAction]:
-        """Return from the callback at the end of `out`, if any, and from each callback that follows it."""
+        """If the last action in `out` runs a callback, return from it and from all callbacks that follow."""
         while out and isinstance(out[-1], c.RunCallback):
             out = self.do(c.CallbackReturned())
         return out
 
     def poll(self, ms: int = 0) -> list[c.ModelAction]:
-        """Poll, or continue an open poll of Java 2.6, and return from each callback immediately."""
+        """Call poll, or wake a blocked poll of Java 2.6. Return from each callback immediately."""
         if self.state.thread.state is NOTHING:
             return self.return_callbacks(self.do(c.PollCalled(ms)))
         return self.return_callbacks(self.do(c.DeadlineReached()))

@@ -116,7 +116,7 @@ def test_a_cooperative_member_revokes_what_its_assignment_lacks_and_adds_what_is
     (assigned,) = complete(state)
     assert isinstance(assigned, c.RunCallback)
     assert (assigned.kind, assigned.partitions) == ("assigned", (T1,))
-    assert state.assigned[T0] is first  # The position of a kept partition stays.
+    assert state.assigned[T0] is first  # A kept partition keeps its state, and so its position.
 
 
 def test_a_pattern_decides_whether_an_assigned_topic_matches() -> None:
@@ -255,7 +255,7 @@ def test_the_commit_is_retried_with_the_coordinator_that_is_looked_up_again(rele
 def test_a_member_joins_when_the_rebalance_timeout_has_passed_without_a_commit(
     release: ModuleType, answered: bool
 ) -> None:
-    """In 2.6 the commit blocks poll, so the heartbeat thread leaves the group at the same time."""
+    """In Java 2.6 the commit blocks poll for max.poll.interval.ms: the heartbeat thread leaves the group."""
     consumer = committing(release, max_poll_ms=1_000)
     for _ in range(9):
         if answered and consumer.open:

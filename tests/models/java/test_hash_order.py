@@ -7,7 +7,8 @@ import pytest
 from kproto.group.subscription import TopicPartition
 from kproto.models.java.hash_order import group_by_topic, hash_code, hash_order, set_order, topic_order
 
-# The order of the numbers N in a HashSet of the names topic-N.
+# A key is a count. A value has the numbers N in the order in which a HashSet of that many names topic-N
+# iterates.
 PUT = {
     12: "6 7 8 9 0 1 2 10 3 11 4 5",
     13: "6 7 8 9 0 1 2 10 3 11 4 12 5",
@@ -23,8 +24,8 @@ def names(numbers: str) -> list[str]:
 
 @pytest.mark.parametrize("count", PUT)
 def test_names_are_in_the_order_of_a_hash_map(count: int) -> None:
-    """A HashMap doubles its buckets when it has more elements than three quarters of them. A copied HashSet
-    has enough buckets for one element more.
+    """The order depends on the number of buckets. A HashMap doubles this number when its elements exceed
+    three quarters of it. A copied HashSet has enough buckets for one more element, so its order may differ.
     """
     topics = [f"topic-{number}" for number in range(count)]
     assert hash_order(topics) == names(PUT[count])

@@ -78,7 +78,7 @@ def test_unsubscribe_of_assigned_partitions_calls_no_listener_and_sends_nothing(
     sent = len(consumer.said)
     consumer.do(c.UnsubscribeCalled())
     assert consumer.said[sent:] == []
-    # The call is allowed, because no partition is assigned by hand any more.
+    # subscribe() is allowed, because unsubscribe() has ended the manual assignment.
     consumer.do(c.SubscribeCalled(("t",)))
     assert errors_of(consumer) == []
 

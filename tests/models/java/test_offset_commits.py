@@ -115,7 +115,7 @@ def test_an_asynchronous_commit_is_not_retried_and_its_callback_gets_the_excepti
     consumer = JavaStage(release).stable()
     consumer.do(c.CommitCalled("token", wait=False))
     consumer.answer("OffsetCommit", committed(code))
-    assert results_of(consumer) == []  # The callback runs inside the next poll.
+    assert results_of(consumer) == []  # The commit's callback runs only inside the next poll.
     consumer.wait(500)
     consumer.poll()
     assert results_of(consumer) == [("token", name)]

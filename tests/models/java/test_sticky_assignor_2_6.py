@@ -102,7 +102,7 @@ def test_members_with_different_topics_are_assigned_as_by_the_current_release(na
 
 
 def test_a_claim_of_an_older_generation_does_not_count_after_a_newer_one() -> None:
-    """Java's hash order puts b before c, so the claim of the newer generation comes first."""
+    """Java's hash order puts b before c, so b's claim, of the newer generation 5, is processed first."""
     claims = {"b": sticky_user_data([], 5), "c": sticky_user_data([T0, T1], 4)}
     members = {member: Subscription(topics=("t",), user_data=data) for member, data in claims.items()}
     plan = JAVA_2_6.assignors_2_6["sticky"].assign({"t": 2}, members, {})

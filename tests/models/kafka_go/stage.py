@@ -43,9 +43,7 @@ def tp(partition: int) -> TopicPartition:
 
 
 class ReaderStage:
-    """A Reader and its actions. The list `said` contains all actions, and the list `open` contains the
-    requests that have no response yet.
-    """
+    """A kafka-go Reader and its actions: `said` has all of them, `open` the requests without a response."""
 
     def __init__(self, **options: Any) -> None:
         settings = {"client_id": "me", "group_id": "g", "reset": "earliest", "heartbeat_ms": 200, **options}
@@ -82,7 +80,7 @@ class ReaderStage:
         return self
 
     def settle(self, *, but: tuple[str, ...] = ("Fetch",)) -> None:
-        """Answer all requests except those of these APIs."""
+        """Answer all open requests, and those that follow, except the APIs in `but`."""
         while unanswered := [action for action in self.open if request_name(action) not in but]:
             self.answer(unanswered[0])
 
@@ -93,7 +91,7 @@ class ReaderStage:
         return self.do(c.ResponseReceived(sent.request, self.response(sent.request, code), sent.version))
 
     def wait(self, ms: int) -> None:
-        """Advance the time, with an event at each deadline, and answer every request immediately."""
+        """Advance the time, wake the Reader at each deadline, and answer its requests immediately."""
         end, turns = self.now + ms, 0
         while (due := kafka_go.next_deadline(self.state)) is not None and due <= end:
             turns = turns + 1 if due <= self.now else 0

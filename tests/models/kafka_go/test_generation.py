@@ -56,7 +56,9 @@ def test_no_heartbeat_and_no_metadata_request_is_sent_while_the_previous_one_is_
 
 
 def test_one_tick_is_kept_while_a_heartbeat_is_open() -> None:
-    """Go's Ticker keeps one tick and drops the others. Later ticks are still at multiples of 200 ms."""
+    """During a pending heartbeat, Go's Ticker buffers one tick and drops the others. Later ticks still come
+    at multiples of 200 ms.
+    """
     reader = ReaderStage(watch=False, heartbeat_ms=200).join()
     advance(reader, 200)
     advance(reader, 750)

@@ -126,7 +126,7 @@ def times_printed(member: StageMember, word: str) -> list[int]:
     return [time for time, _, line in member.printed if line.startswith(word)]
 
 
-# A mutant: a function that patches the model with a mistake, which the test must detect.
+# A function that makes the model a mutant: it patches in a mistake, which a test must detect.
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -173,7 +173,7 @@ class CallerState(States):
 
 
 class Caller(MessageReceiver):
-    """A routine that records the signals and the errors of partitions that other routines send to it."""
+    """A routine that records the signals and the partition errors that other routines send to it."""
 
     __slots__ = ("errors", "signals")
     TABLE: ClassVar[Table]
@@ -200,7 +200,9 @@ Caller.TABLE = _KeepSignals()
 
 
 class ClientStage:
-    """A sarama client with two bootstrap addresses, and a `Caller` that records the signals of a routine."""
+    """A sarama client with two bootstrap addresses, and a `Caller` to which the routine under test sends
+    signals.
+    """
 
     def __init__(self, *, connected: bool = True, **conf: Any) -> None:
         options = {"client_id": "a", "group_id": "g", "random": lambda: 0.0, **conf}
@@ -236,7 +238,7 @@ class ClientStage:
         )
 
     def answer(self, response: Message) -> None:
-        """Answer the newest open request."""
+        """Answer the newest request without a response."""
         sent = self._open()
         self.client.on_response(c.ResponseReceived(sent.request, response, sent.version))
         self.client.run()

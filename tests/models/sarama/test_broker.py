@@ -12,7 +12,8 @@ from tests.models.sarama.stage import fetches, stage_with_member, time_of_reques
 
 
 def test_nothing_is_fetched_while_a_cooperative_member_joins() -> None:
-    # There is one connection to each broker, on which one request at a time waits for its response.
+    # sarama has one connection to a broker, with one request in flight. So a pending JoinGroup blocks
+    # fetches.
     stage, a = stage_with_member(2, assignors=["cooperative-sticky"])
     a.inject("Heartbeat", 27)
     a.hold("Join", 2_000)
@@ -22,7 +23,7 @@ def test_nothing_is_fetched_while_a_cooperative_member_joins() -> None:
 
 
 def broker_with_request() -> tuple[SaramaBroker, c.SendRequest]:
-    """Return a broker with an open connection, and the request that waits for a response."""
+    """Return a broker with an open connection, and a request in flight on it."""
     client = sarama.start(c.ModelConfig(client_id="a", group_id="g"))
     broker = SaramaBroker(client, 1, "broker1", 9092).open()
     broker.call(MessageReceiver(FeederState.IDLE), MetadataRequest(topics=None))

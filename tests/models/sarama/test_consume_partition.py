@@ -119,7 +119,9 @@ def test_a_partition_subscribes_again_if_the_fetch_loop_of_its_broker_fails_mean
     stage.wait(100)
     assert len(stage.requests_of("Fetch")) == 1
     open_at_broker_1(stage, 1)
-    stage.wait(100)  # The fetch loop has partition 1, but cannot take partition 2 during its Fetch.
+    # The fetch loop now has partition 1 and waits for its Fetch. It cannot accept partition 2 until the
+    # response.
+    stage.wait(100)
     open_at_broker_1(stage, 2)
     assert len(stage.signals) == 2
     first = stage.signals[0][1].consumer

@@ -56,8 +56,8 @@ def test_a_partition_can_be_consumed_only_once_at_a_time() -> None:
 
 @rule("M185")
 def test_an_offset_after_the_end_of_the_log_is_out_of_range() -> None:
-    # TestConsumerShutsDownOutOfRange tests later errors. This test covers the error of ConsumePartition
-    # itself.
+    # sarama's TestConsumerShutsDownOutOfRange covers errors of later fetches. This test covers the error that
+    # ConsumePartition returns.
     world, a = world_with_client()
     a.assign({T0: 6})
     world.run(2_000)

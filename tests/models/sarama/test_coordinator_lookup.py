@@ -118,13 +118,13 @@ def test_a_lookup_without_a_coordinator_waits_250_ms_if_the_offsets_topic_has_a_
 def test_a_lookup_without_a_coordinator_requests_the_metadata_of_an_unknown_offsets_topic(
     leader: int, wait: int
 ) -> None:
-    """Without a leader of __consumer_offsets the lookup waits for 2 s more."""
+    """If __consumer_offsets has no leader, the lookup waits for another 2 s."""
     stage = lookup(extra={"Metadata.Retry.Max": 1})
     stage.answer(coordinator(15))
     (request,) = stage.requests_of("Metadata")
     assert [topic.name for topic in request.topics] == ["__consumer_offsets"]
     stage.answer(metadata_of(leader, topic="__consumer_offsets"))
-    if leader < 0:  # The refresh is repeated once.
+    if leader < 0:  # The metadata refresh is repeated once (Metadata.Retry.Max).
         stage.wait(250)
         stage.answer(metadata_of(leader, topic="__consumer_offsets"))
     stage.wait(wait - 1)

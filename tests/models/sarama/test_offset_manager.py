@@ -159,7 +159,7 @@ T1 = TopicPartition("t", 1)
 
 
 class Manager:
-    """An offset manager of t-0 and t-1, whose offsets 7 and 9 are marked, and the errors that it reports."""
+    """An offset manager with the marks 7 of t-0 and 9 of t-1, which records the errors that are reported."""
 
     def __init__(self) -> None:
         self.stage = ClientStage(extra={"Metadata.Retry.Max": 0})

@@ -27,7 +27,7 @@ GOOD = "Commit v8 gen=1 id=A1 t:0@5/e-1,t:1@5/e-1 -> 0"
 
 @rule("M127")
 def test_the_last_commit_has_four_attempts() -> None:
-    # Offsets.Retry.Max is 3. Each attempt looks the coordinator up again.
+    # With Offsets.Retry.Max = 3 there are four attempts, each with a lookup of the coordinator.
     stage, a = stage_with_member(auto_commit_ms=60_000)
     a.inject("Commit", *[27] * 9)
     add_second_member(stage)

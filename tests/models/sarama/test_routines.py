@@ -1,4 +1,4 @@
-"""Goroutines, as state machines, handle signals in the order in which they were sent."""
+"""sarama's goroutines are modelled as state machines that handle signals in the order of sending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Config.Version selects the request versions that this release of Kafka has."""
+"""Config.Version, a Kafka release, limits requests to the versions that this release supports."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from tests.records.bombs import ENTRANCES, FEW_LINES, MB, batch, bombs
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 ROOT = Path(__file__).parents[3]
-# Inputs that readers ignore without an error. A batch whose size is larger than the data looks like a
-# truncated last batch, which readers ignore.
+# Inputs that cause no error. A batch whose size exceeds the data looks like a truncated last batch, which
+# readers ignore.
 HARMLESS = {"the size of a batch"}
 
 

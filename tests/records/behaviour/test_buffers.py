@@ -1,7 +1,7 @@
-"""Arrays are rejected, and buffers of any shape are written as their bytes.
+"""Keys, values and headers: arrays are rejected, and buffers of any shape are written as their bytes.
 
-`len()` of an array counts elements, but joining it copies its bytes. A batch with the wrong length would have
-a valid checksum, but no consumer could read it.
+Arrays would be encoded with a wrong length, because `len()` counts their elements and not their bytes. The
+batch would have a valid checksum, but no consumer could read it.
 """
 
 from __future__ import annotations

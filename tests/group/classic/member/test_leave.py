@@ -124,7 +124,7 @@ WAYS: dict[MemberState, Callable[[], Solo]] = {
 
 @pytest.fixture(params=WAYS, ids=lambda state: state.value)
 def anywhere(request: pytest.FixtureRequest) -> Solo:
-    """Return a member in each state except CLOSED, one per test."""
+    """Return a member. The tests run with one member in each state except CLOSED."""
     solo = WAYS[request.param]()
     assert solo.state is request.param
     return solo
@@ -137,7 +137,9 @@ HELD = ["unjoined", "releasing", "joining", "assigning", "syncing", "adopting", 
 
 
 def in_state(name: str, **options: Any) -> Solo:
-    """Return a cooperative leader that owns t-0 and t-1, in this state of its next rebalance."""
+    """Return a leader that owns t-0 and t-1, in this state of its next rebalance. It is cooperative except in
+    "releasing".
+    """
     solo = Solo(
         EAGER if name == "releasing" else COOPERATIVE, {"t": 2}, session_timeout_ms=2 * POLL, **options
     )
@@ -190,7 +192,7 @@ def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes
 @rule("M59")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
-    """After Java's member was fenced, its first poll raises the exception. The second poll runs the lost
+    """The first poll of a fenced Java member raises FencedInstanceIdException. The second poll runs the lost
     callback and joins without a member id.
     """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
@@ -212,8 +214,8 @@ def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
 @rule("M61")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
-    """A fenced commit raises an error and does not change the state of Java's member. The next heartbeat does
-    (OffsetCommitResponseHandler).
+    """A commit with FENCED_INSTANCE_ID raises an error, but does not change the state of Java's member
+    (OffsetCommitResponseHandler). Its next heartbeat, which is fenced as well, changes the state.
     """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
@@ -603,7 +605,9 @@ def leave_group(solo: Solo) -> Send:
 
 @pytest.mark.parametrize("response", ["none", "join", "sync", "refused"])
 def test_leave_group_is_urgent_only_behind_a_join_group_or_sync_group_in_flight(response: str) -> None:
-    """An urgent request must not wait for the pending request, so it uses another connection."""
+    """Brokers answer a connection's requests in order. An urgent request uses another connection, so that it
+    does not wait for a pending JoinGroup or SyncGroup.
+    """
     solo = rejoining(Solo(COOPERATIVE).stable())
     request: Any = solo.pop_request(JoinGroupRequest)
     if response == "sync":
