@@ -1,10 +1,11 @@
 """Accepts the connections of listening sockets, as the Acceptor of Kafka's SocketServer does.
 
-`asyncio.Server` is not used, because it floods the log when no file descriptor is free (CPython 3.11): each
-attempt to accept logs `backlog` tracebacks, and schedules `backlog` further attempts.
+`asyncio.Server` is not used, because it floods the log when no file descriptor is free (CPython 3.11). Each
+attempt to accept then logs `backlog` tracebacks, and schedules `backlog` further attempts.
 
-* While no connection can be accepted, the reason is logged once per second. The connections that were
-  accepted before are still served.
+* While no connection can be accepted, the reason is logged once per second. Connections that were accepted
+  earlier are still served.
+
 * `close` returns after `connection_made` was called for every accepted connection.
 """
 
@@ -21,11 +22,11 @@ from ..addresses import address_text
 from ..printable import Log
 
 # The listen backlog of a socket. If the backlog is full, a client's operating system retries the connection
-# after a second. This backlog is larger than Kafka's default of socket.listen.backlog.size (50), because this
-# broker accepts connections in its event loop, whereas Kafka has a separate thread for them.
+# after a second. Kafka's default of socket.listen.backlog.size is 50, but Kafka accepts connections in a
+# separate thread, and this broker in its event loop.
 BACKLOG: Final = 1024
-# The `limit` of a StreamReader in bytes. While the reader buffers more than twice as many bytes, nothing is
-# read from the connection.
+# The `limit` of each StreamReader in bytes. Reading from a connection pauses while more than twice this
+# number of bytes is buffered.
 STREAM_LIMIT: Final = 1 << 20
 # The interval in seconds between attempts to accept a connection, while accepting fails.
 RETRY_S: Final = 1.0

@@ -44,9 +44,7 @@ class SendFrame(NamedTuple):
 
 
 class Disconnect(NamedTuple):
-    """Close the connection; `reason` is for the log. The caller of `step` need not report the end of the
-    connection with `ClientDisconnected`.
-    """
+    """Close the connection; `reason` is for the log. A later `ClientDisconnected` event is optional."""
 
     conn: int
     reason: str
@@ -120,8 +118,8 @@ class Broker:
         self.users: Final = users or Users()
         self.acls: Final = initial_acls(settings) if acls is None else acls
         self.purgatory: Final = Purgatory()
-        # Connections that will be closed at a deadline, each mapped to its last response and the reason for
-        # the log.
+        # Connections that will be closed at a deadline. A value is the last response, or None, and the reason
+        # for the log.
         self.pending_closes: Final[dict[int, tuple[Message | None, str]]] = {}
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
         # Connections whose response has been sent: the next requests of these connections may be served.
@@ -187,9 +185,8 @@ class Broker:
         try:
             frame = encode_response(response, call.version, header.correlation_id)
         except EncodeError:
-            # A response that is too long to encode is replaced by an error response. The error response may
-            # also be too long, because its message or a member id may contain a long name. Then EncodeError
-            # is raised.
+            # A response that is too long to encode is replaced by an error response. EncodeError is raised if
+            # the error response is also too long, for example because it repeats a long name.
             if call.injected_error is not None:
                 raise
             connection.oversized_call = structs.replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -208,7 +205,7 @@ class Broker:
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
         """Return a copy of the call whose response `amend` changes before it is sent.
 
-        `amend` runs before the functions that already change the call's response. The returned call becomes
+        If other functions already change the response, `amend` runs before them. The returned call becomes
         the current call of its connection.
         """
         earlier = call.amend_response
@@ -315,8 +312,8 @@ class Broker:
     def on_partitions_changed(self, partitions: Iterable[Partition]) -> None:
         """Try to complete the fetches that wait for these partitions, on all brokers of the cluster.
 
-        The fetches on other brokers are included, because the transaction coordinator of one broker writes
-        markers to partitions that others lead.
+        Markers are written by the broker that coordinates the transaction, and may belong to partitions of
+        other brokers.
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():

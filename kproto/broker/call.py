@@ -44,8 +44,7 @@ def replace_fields(message: M, **fields: Any) -> M:
 class Call(msgspec.Struct, frozen=True):
     """One request that is being served.
 
-    `random_id` is different for each request. `now` is the time in ms at which the execution of the request
-    began.
+    `random_id` is unique per request. `now` is the time in ms at which execution of the request began.
     """
 
     conn: int

@@ -2,23 +2,32 @@
 
 Rules, as in Kafka's ClientMetricsManager:
 
-* A client without an instance id receives one. All subscriptions that match the client are merged: the
-  shortest interval applies, at most five minutes, and `*` replaces all other prefixes.
-* The subscription id is the CRC-32C of the merged subscription, XORed with the hash of the instance id. It
-  changes with every change that concerns the client.
-* A request before the end of the push interval fails with THROTTLING_QUOTA_EXCEEDED. Exceptions are the first
-  push after a subscription was requested, because clients shorten this interval at random, the last push
-  (`terminating`), and a new subscription request after UNKNOWN_SUBSCRIPTION_ID or
-  UNSUPPORTED_COMPRESSION_TYPE.
-* An instance is removed when its connection closes, or after three push intervals without a request, but not
-  before 60 s have passed. At most `MAX_INSTANCES` are kept, and the least recently used one is removed first.
-  Expired instances are removed when another client creates one, whereas Kafka has a timer.
+* A client without an instance id receives one.
 
-Deviations: the prefixes of a merged subscription are sorted, whereas Kafka uses the order of a HashSet.
-`PushedMetrics` replaces Kafka's ClientTelemetryReceiver. As in Kafka, the broker does not read the payloads:
-they are decoded when a test reads them. The kept payloads are bounded by `MAX_PUSHES`, and together with the
-names of their clients by `MAX_KEPT_BYTES`; the oldest ones are removed first. `MAX_KEPT_BYTES` also bounds
-the names of the instances, which Kafka does not bound.
+* All subscriptions that match a client are merged. The merged push interval is the shortest one, but at most
+  five minutes. The prefix `*` replaces all other prefixes.
+
+* The subscription id is the CRC-32C of the merged subscription, XORed with the hash of the instance id. So
+  each change of the client's merged subscription changes the id.
+
+* A request before the end of the push interval fails with THROTTLING_QUOTA_EXCEEDED. There are three
+  exceptions: the first push after a subscription request, because clients shorten this interval at random,
+  the last push (`terminating`), and a subscription request after UNKNOWN_SUBSCRIPTION_ID or
+  UNSUPPORTED_COMPRESSION_TYPE.
+
+* An instance is removed when its connection closes, or when it has sent no request for three push intervals
+  and at least 60 s. If more than `MAX_INSTANCES` exist, the least recently used one is removed.
+
+* Expired instances are removed when another client creates an instance, whereas Kafka uses a timer.
+
+The class `PushedMetrics` replaces Kafka's ClientTelemetryReceiver. The prefixes of a merged subscription are
+sorted, whereas Kafka uses the order of a HashSet.
+
+The broker stores payloads without decoding them: `PushedMetrics.metrics` decodes a payload. At most
+`MAX_PUSHES` payloads are kept. `MAX_KEPT_BYTES` bounds the bytes of all payloads and of their clients' names.
+The oldest payloads are removed first.
+
+`MAX_KEPT_BYTES` also bounds the names of the instances, which Kafka does not bound.
 """
 
 from __future__ import annotations
@@ -49,8 +58,8 @@ MAX_KEPT_BYTES: Final = 16 << 20
 _MIN_EXPIRY_MS: Final = 60_000
 _EXPIRY_INTERVALS: Final = 3
 
-# The ids that no client instance may have, which are Kafka's Uuid.RESERVED: the zero UUID, and the id of the
-# metadata topic.
+# Ids that no client instance may have (Kafka's Uuid.RESERVED): the zero UUID, and the id of the metadata
+# topic.
 RESERVED_IDS: Final = (UUID(int=0), UUID(int=1))
 
 
@@ -79,7 +88,7 @@ class PushedMetrics(NamedTuple):
     def metrics(self) -> list[MetricPoint]:
         """The decoded metrics. Each access decodes them again, because only payloads are kept.
 
-        Raises DecodeError if the payload is not compressed MetricsData, and MissingExtra if the package of
+        Raises DecodeError if the payload is not compressed MetricsData. Raises MissingExtra if the package of
         its codec is not installed.
         """
         try:
@@ -150,8 +159,9 @@ class ClientMetricsInstance:
     def accepts_get(self, now: int) -> bool:
         """Return whether the client may request its subscription at time `now` (ms).
 
-        If the push interval has passed, the request is recorded. After UNKNOWN_SUBSCRIPTION_ID or
-        UNSUPPORTED_COMPRESSION_TYPE, the client need not wait for the interval.
+        The result is true if the push interval has passed since the last request, or if the last error was
+        UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE. Only in the first case, the time of the
+        request is recorded.
         """
         last = max((at for at in (self.last_get, self.last_push) if at is not None), default=None)
         if last is None or now - last >= self.push_interval_ms:

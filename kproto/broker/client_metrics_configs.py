@@ -1,7 +1,7 @@
 """The configs of client metrics resources, which say what metrics the clients push (KIP-714).
 
-A resource is a subscription: a list of prefixes of metrics' names, a push interval, and the clients that
-match. See Kafka's ClientMetricsConfigs.
+A resource is a subscription: prefixes of metric names, a push interval, and the clients that it matches
+(Kafka's ClientMetricsConfigs).
 """
 
 from __future__ import annotations

@@ -5,19 +5,23 @@
 
 Rules:
 
-* All brokers share the same logs, offsets and groups. Only the leadership of partitions moves from node to
-  node. Replication is not simulated: the operator removes the records that a new leader has not replicated
+* All brokers share the same logs, offsets and groups. Only the leadership of partitions moves between nodes.
+
+* Replication is not simulated. The operator removes the records that a new leader has not replicated
   (`TruncateLog`).
-* Leaders are assigned round-robin by partition index, unless the operator assigns them. A partition that is
-  created while its default leader is down is led by another node. The leaders of the partitions of
-  `__consumer_offsets` and `__transaction_state` are assigned in the same way. A group id or transactional id
-  is hashed to one of these partitions. The leader of that partition is the coordinator, until the group is
-  moved.
+
+* Leaders are assigned round-robin by partition index, unless the operator assigns them. If the default leader
+  of a new partition is down, another node becomes the leader.
+
+* The coordinator of a group is the leader of the partition of `__consumer_offsets` to which the group id is
+  hashed, until the group is moved. The coordinator of a transactional id is the leader of the corresponding
+  partition of `__transaction_state`.
+
 * When a group is moved, the delayed requests of its members are answered with NOT_COORDINATOR. The new
   coordinator loads the group, and restarts the session timeout of every member
   (GroupMetadataManager.onUnloaded, onLoaded).
-* Connection numbers are unique in the cluster, so that a broker can respond on a connection of another
-  broker.
+
+* Connection numbers are unique in the cluster: a broker can respond on a connection of another broker.
 """
 
 from __future__ import annotations
@@ -167,8 +171,7 @@ class BrokerCluster:
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
         """Return the nodes with a replica of a partition, the preferred leader first.
 
-        If the current leader is not one of the partition's replicas, the result contains the leader in place
-        of the first replica.
+        If the current leader is not one of the partition's replicas, it replaces the first replica.
         """
         leader = self.leader(partition, index)
         if leader == NO_LEADER or leader in partition.replicas:

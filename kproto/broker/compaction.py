@@ -2,19 +2,26 @@
 
 Rules, as in Kafka's Cleaner:
 
-* Compaction starts at the start of the log, and ends before the first segment that is active, has unstable
-  records (X5), or has records younger than `min.compaction.lag.ms`.
-* A record is removed if it has no key, or if its key occurs again later in the compacted segments. Offsets do
-  not change.
-* A tombstone is kept for `delete.retention.ms` after its first compaction. The batch stores the end of that
-  time as its delete horizon (KIP-534). A tombstone is kept for ever if the horizon exceeds an int64. The
-  marker of a transaction is kept for `delete.retention.ms` after the last record of the transaction was
+* Compaction runs from the start of the log to the first segment that is active, has unstable records (X5), or
+  has records younger than `min.compaction.lag.ms`. This segment is not compacted.
+
+* A record is removed if it has no key, or if its key occurs again later in the compacted segments. The
+  offsets of other records do not change.
+
+* A tombstone is kept for `delete.retention.ms` after its first compaction. The batch stores the end of this
+  time as its delete horizon (KIP-534). If the horizon exceeds an int64, the tombstone is kept for ever.
+
+* The marker of a transaction is kept for `delete.retention.ms` after the last record of the transaction was
   removed.
-* Records of aborted transactions are removed by the first compaction, and do not count as values of their
-  keys.
-* The last batch of each producer is kept, without records if necessary, so that its sequence numbers
-  continue. The last of the compacted batches is also kept, so that consumers advance to the end of the
-  compacted segments.
+
+* Records of aborted transactions are removed by the first compaction. They do not count as later records of
+  their keys.
+
+* The last batch of each producer is kept, without records if necessary, so that the producer's sequence
+  numbers continue.
+
+* The last batch of the compacted segments is kept, so that consumers advance to the end of these segments.
+
 * A batch that cannot be decoded is kept, and its keys are ignored. A batch that cannot be encoded again is
   kept unchanged.
 """

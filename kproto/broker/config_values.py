@@ -1,7 +1,7 @@
 """Types of config values (Kafka's ConfigDef): which strings are valid, and how values are shown.
 
-Values are parsed as in Kafka. White space around a value is ignored. A number must fit its type. Strings are
-case sensitive, except for true and false.
+Values are parsed as in Kafka. White space around a value is ignored. A number must fit its type. Only `true`
+and `false` are case-insensitive.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Integer:
     bits: int = 64
     minimum: int | None = None
     maximum: int | None = None
-    # Values from `minimum` to `maximum` that are not allowed nevertheless. For these values, `fault` returns
-    # `allowed`, a description of the allowed values.
+    # Values between `minimum` and `maximum` that are not allowed. For an excluded value, `fault` returns
+    # `allowed`, which describes the allowed values.
     excluded: tuple[int, ...] = ()
     allowed: str = ""
 

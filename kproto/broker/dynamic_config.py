@@ -4,8 +4,9 @@ Rules:
 
 * Only configs that take effect immediately can be changed (`Setting.dynamic`). Changes of other configs are
   rejected.
-* A value for one broker has precedence over the value for all brokers. Both values have precedence over the
-  value with which the brokers started.
+
+* The precedence of values is: the value for one broker, the value for all brokers, the value with which the
+  brokers started.
 """
 
 from __future__ import annotations

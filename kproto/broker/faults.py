@@ -1,11 +1,12 @@
 """Injected errors and throttling of responses (`Server.fail`, `Server.throttle`).
 
-* A request with an injected error is rejected as if its caller had no permission, but with the injected
-  error. Each API therefore reports the error in the fields of its response: per partition, group or topic.
-  The request is not executed. If the response of an API version has no error field, an empty response is
-  sent.
-* A throttled client receives its response immediately, with a throttle time (KIP-219). Until that time has
-  passed, nothing is read from its connection. A throttled Fetch returns no records (`apis.fetch`).
+* A request with an injected error is not executed. It is rejected with the injected error, as if its caller
+  had no permission. So the response has the error in the fields of its API: per partition, group or topic. If
+  the response of an API version has no error field, an empty response is sent.
+
+* A throttled client receives its response immediately, with a throttle time (KIP-219). During the throttle
+  time, the broker does not read from the client's connection. A throttled Fetch returns no records
+  (`apis.fetch`).
 """
 
 from __future__ import annotations

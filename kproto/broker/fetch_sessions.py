@@ -2,23 +2,30 @@
 
 Rules, as in Kafka's FetchSession and FetchManager:
 
-* A request with epoch 0 opens a session, and one with epoch -1 uses none. Both requests close the session
-  whose id they carry. In other requests, the epoch must be the session's next epoch; 1 follows 2**31 - 1.
-* A request in a session contains only new or changed partitions, and the partitions to forget. The response
-  contains partitions with records, with an error, with a diverging epoch (KIP-595), or whose high watermark
-  or log start offset changed since the last response.
-* A session refers to topics by name (up to v12) or by id (from v13 on). A request that switches between names
-  and ids is rejected. The name of a topic id is looked up only once. So a deleted topic is reported as
-  missing under its old name.
-* If all `max.incremental.fetch.session.cache.slots` are in use, a new session evicts one that was not used
-  for `IDLE_MS`. If every session was used more recently, the response carries session id 0, and the client
-  continues without a session.
-* A partition whose records are returned moves to the end of the session's order, so that no partition
-  starves.
+* A request with epoch 0 opens a session. A request with epoch -1 uses no session. Both close the session
+  whose id they carry.
 
-As an optimization, a fetch in a session reads only partitions that may have new data. A partition whose
-client has received everything is idle: it is skipped until it changes, or until the client requests another
-offset.
+* Any other request must carry the session's next epoch. Epoch 2**31 - 1 is followed by 1.
+
+* A request in a session contains only new or changed partitions, and the partitions to forget.
+
+* A response in a session contains the partitions with records, with an error, or with a diverging epoch
+  (KIP-595), and the partitions whose high watermark or log start offset changed since the last response.
+
+* A session refers to topics either by name (up to v12) or by id (from v13 on). A request that switches
+  between names and ids is rejected.
+
+* A session looks up the name of a topic id only once. So the session reports a deleted topic as missing under
+  its old name.
+
+* If all `max.incremental.fetch.session.cache.slots` are in use, a new session evicts a session that was not
+  used for `IDLE_MS`. If no such session exists, the response carries session id 0, and the client continues
+  without a session.
+
+* A partition whose records were returned moves to the end of the session's order. So no partition starves.
+
+As an optimization, a fetch in a session skips idle partitions. A partition is idle after the client has
+received everything in it, until the partition changes or the client requests another offset.
 """
 
 from __future__ import annotations
@@ -158,8 +165,8 @@ class FetchContext:
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions that this fetch has to read now.
 
-        `reader` identifies the caller and its isolation level, which determine the readable records. If
-        `reader` changes, idle partitions are read again.
+        `reader` is a hashable value for the isolation level and the caller's permissions. If it differs from
+        that of the last fetch, idle partitions are read again.
         """
         session = self.incremental_session
         return session.partitions_to_read(reader) if session else self.requested

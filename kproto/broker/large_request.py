@@ -1,17 +1,19 @@
 """Requests with many elements, which are divided and served piece by piece.
 
-The cost of a request depends on the number of its elements rather than its size: a request of one megabyte
-can name a million groups. So a step of the machine serves at most `PIECE` elements of a request, and other
-clients are served between the pieces. Kafka has several threads, so a large request occupies only one of
-them.
+The cost of a request depends on its number of elements: a request of one megabyte can name a million groups.
+So that other clients do not wait, a step of the machine serves at most `PIECE` elements of a request. Kafka
+uses several threads instead.
 
-* A piece is a request of its own, and the responses of all pieces are joined to one response. Requests are
-  divided, and responses joined, as bytes, so that memory use stays proportional to the sizes of the request
-  and its response.
-* Only requests whose elements are independent of each other are divided: `Api.divided` names the array of the
-  response. Any other request is served whole, and may have at most `MAX_ELEMENTS` elements.
-* An element with more than `MAX_OF_ONE` elements of its own, such as a topic with many partitions, is also
-  divided. The response then has several entries for this topic.
+* Each piece is a complete request. The responses to all pieces are joined to one response.
+
+* Requests are divided, and responses joined, as bytes. So memory use is proportional to the sizes of the
+  request and its response.
+
+* Only a request with `Api.divided` is divided: its elements are independent of each other. Any other request
+  is served whole, and may have at most `MAX_ELEMENTS` elements.
+
+* A topic with more than `MAX_OF_ONE` partitions is divided, too. The response then has several entries for
+  this topic. The same applies to any other element with nested elements.
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ from .call import replace_fields
 CORRELATION_ID_SIZE: Final = 4
 # A frame of at most this size in bytes is never divided: its elements take less than 50 ms.
 SMALL_FRAME: Final = 16 << 10
-# A larger frame is served in the step after the one that received it. Each copy of such a frame takes
-# milliseconds, so other clients are served between the copies.
+# A frame above this size in bytes is served in the step after the step that received it. Each of the two
+# steps copies the frame, which takes milliseconds. Other clients are served between them.
 HUGE_FRAME: Final = 1 << 20
 # The maximum number of elements in a piece. The slowest APIs take 13 µs for each element.
 PIECE: Final = 1000
 # The maximum number of nested elements (such as a topic's partitions) in an element that is not divided.
 MAX_OF_ONE: Final = 5000
-# The maximum number of elements in a request that cannot be divided. The APIs of such requests take up to 6
-# µs for each element.
+# The maximum number of elements in a request that cannot be divided. Such a request takes up to 6 µs per
+# element.
 MAX_ELEMENTS: Final = 20_000
 
 
@@ -47,7 +49,8 @@ class LargeRequest:
     """A request that is served in pieces.
 
     For each piece, the machine calls `next_frame`, serves the frame, and passes the response to
-    `add_response`. `divided` names the array of the response; None if the request cannot be divided.
+    `add_response`. `divided` is the name of the array of results in the response, or None if the request
+    cannot be divided.
     """
 
     def __init__(
@@ -74,8 +77,8 @@ class LargeRequest:
             request, frame, body, version, most, most_of_one, unique=unique
         )
         self._pieces: deque[bytes] = deque()
-        # The joined response: its bytes before and after the array, the number of elements, and the encoded
-        # elements of each piece.
+        # The joined response: the bytes before the array, the bytes after it, the number of elements in it,
+        # and the encoded elements of each piece.
         self._head = self._tail = b""
         self._count = 0
         self._elements: list[bytes] = []

@@ -2,14 +2,18 @@
 
 Rules:
 
-* A batch is stored and sent whole, without being decoded. Only a search by timestamp decodes records, and
-  only in the batch that contains the result.
-* Offsets increase from batch to batch. The first and last batch of a fetch are found by binary search.
-  Between batches, offsets are missing only where compaction removed a whole batch.
-* The high watermark is the end of the log: followers are not simulated. The last stable offset belongs to the
-  partition (`topics.Partition`), because a log does not know transactions.
+* A batch is stored and sent whole, without being decoded. Only a search by timestamp decodes records: those
+  of the batch that contains the result.
+
+* Offsets increase from batch to batch, so a fetch finds its batches by binary search. Between batches,
+  offsets are missing only where compaction removed a whole batch.
+
+* The high watermark is the end of the log, because followers are not simulated.
+
+* The last stable offset is an attribute of `topics.Partition`, because a log does not know transactions.
+
 * Leader epochs are stored with their first offsets, as in Kafka's LeaderEpochFileCache. An epoch without
-  records is removed when the next one starts at the same offset.
+  records is removed when the next epoch starts.
 """
 
 from __future__ import annotations
@@ -88,8 +92,8 @@ class Log:
         # For each batch, the maximum timestamp of all batches up to and including it. The values never
         # decrease.
         self._max_timestamps: list[int] = []
-        # The first batch with the maximum timestamp of the log, and that timestamp. This attribute keeps the
-        # batch even if it is before the log start offset, until the batch's segment is deleted.
+        # The first batch with the maximum timestamp of the log, and this timestamp. DeleteRecords may move
+        # the log start offset past the batch: the batch stays here until its segment is deleted.
         self._latest: tuple[bytes, int] | None = None
         # Leader epochs and their first offsets.
         self._epochs: list[tuple[int, int]] = [(0, 0)]
@@ -109,8 +113,7 @@ class Log:
     def append(self, batch: bytes, count: int, max_timestamp: int, limits: Limits = UNLIMITED) -> None:
         """Store a batch whose base offset is `end_offset` and which has `count` records.
 
-        If the batch does not fit into the active segment within `limits`, a new segment is rolled before the
-        batch is stored.
+        If the batch exceeds the `limits` of the active segment, the log first rolls a new segment.
         """
         if not self.segments[-1].has_room(len(batch), max_timestamp, limits):
             self.roll()
@@ -139,9 +142,9 @@ class Log:
     ) -> BatchRange:
         """Find as many batches as fit into `max_bytes`, starting with the one that contains `offset`.
 
-        With `at_least_one` the first batch is found even if it is larger than `max_bytes`, because a consumer
-        could otherwise never read past this batch. The first batch may begin before `offset`; consumers drop
-        the records that they did not request. Only batches before the offset `before` are found.
+        With `at_least_one`, the first batch is found even if it is larger than `max_bytes`: otherwise a
+        consumer could never read past it. The first batch may begin before `offset`; consumers drop the
+        records before their offset. `before` excludes batches that start at this offset or later.
 
         No batch is copied: the cost does not depend on the size of the batches.
         """
@@ -270,8 +273,8 @@ class Log:
     def truncate(self, offset: int) -> None:
         """Remove the batches from `offset` on, and start a new leader epoch (unclean election).
 
-        Only whole batches are removed. So the log then ends at the base offset of the batch that contains
-        `offset`, but never before the log start offset.
+        The batch that contains `offset` is removed as a whole. The log then ends at the base offset of this
+        batch, but never before the log start offset.
         """
         count = bisect_right(self._next_offsets, offset)
         first_removed = self._bases[count] if count < len(self._bases) else offset
@@ -293,7 +296,7 @@ class Log:
     def _start_epoch(self, leader_epoch: int) -> None:
         """Start a leader epoch at the end of the log.
 
-        Earlier leader epochs that start at the end of the log or after it have no records, and are removed.
+        An earlier leader epoch that starts at the end of the log or after it has no records, and is removed.
         """
         del self._epochs[bisect_left(self._epochs, self.end_offset, key=_first_offset) :]
         self._epochs.append((leader_epoch, self.end_offset))
@@ -301,8 +304,8 @@ class Log:
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         """Return the largest known epoch up to `leader_epoch`, and its end (Kafka's endOffsetFor).
 
-        An epoch before all known epochs ended at the start of the first known epoch. For -1, and for an epoch
-        after the current one, both fields of the result are -1.
+        An epoch older than all known epochs is returned with the first offset of the oldest one. For -1, and
+        for an epoch newer than the current one, both fields of the result are -1.
         """
         if leader_epoch == self.leader_epoch:
             return EpochEnd(leader_epoch, self.end_offset)

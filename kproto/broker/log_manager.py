@@ -2,14 +2,17 @@
 
 Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
 
-* Topics without "compact" in cleanup.policy are checked every `log.retention.check.interval.ms`. Their first
-  check is due `log.initial.task.delay.ms` after the first step of the broker. Topics with "compact" are
-  checked every `log.cleaner.backoff.ms`.
-* Logs change only in steps of the broker. A check that becomes due between two steps therefore runs at the
-  start of the next step, but uses the time at which it became due.
+* Topics without "compact" in cleanup.policy are checked every `log.retention.check.interval.ms`, for the
+  first time `log.initial.task.delay.ms` after the first step of the broker.
+
+* Topics with "compact" in cleanup.policy are checked every `log.cleaner.backoff.ms`.
+
+* Logs change only in steps of the broker. A check that becomes due between two steps runs at the start of the
+  next step, with the time at which it became due.
+
 * The retention time of a topic without `retention.ms` is the broker's `log.retention.ms`, `.minutes` or
-  `.hours`. Without any of these it is unlimited, whereas Kafka's default is a week: tests and demos often
-  write records with old timestamps.
+  `.hours`. Without any of these configs, the retention time is unlimited: tests and demos often write records
+  with old timestamps. Kafka's default is a week.
 """
 
 from __future__ import annotations

@@ -5,19 +5,25 @@
 
 Rules:
 
-* `step` uses no socket, clock or random source. `now` is in milliseconds and never decreases. Random ids of
-  topics and members are derived from the `random_id` of the request that creates them. The time of day is
-  `now` plus `BrokerCluster.wall_clock_offset`.
-* A connection has one request in progress, as in Kafka. The next request is served only after the previous
-  one was answered, even if that response was delayed (a fetch, a join). So responses are sent in the order of
-  the requests. The next request also waits for `ResponseSent`, so that a client that does not read its
-  responses delays only its own requests.
-* A request with many elements is divided (`LargeRequest`). Its next piece is due immediately, and each `Tick`
-  serves one piece of one request. So other connections are served between the pieces.
-* Each request is answered, or its connection is closed with `Disconnect` and a reason; only a Produce with
-  acks=0 that succeeds gets neither. Other connections are not affected.
-* The group coordinator is a `kproto.group.protocol.GroupCoordinator`, and the transaction coordinator is that
-  of `kproto.transactions`. Each step of a coordinator is reported as a `GroupCoordinatorStep` or a
+* `step` uses no socket, clock or random source. `now` is in milliseconds and never decreases. The time of day
+  is `now` plus `BrokerCluster.wall_clock_offset`.
+
+* Random ids of topics and members are derived from the `random_id` of the request that creates them.
+
+* A connection has one request in progress, as in Kafka, so responses are sent in the order of the requests. A
+  delayed request, such as a JoinGroup, delays the requests behind it.
+
+* The next request of a connection also waits for `ResponseSent`. So a client that does not read its responses
+  delays only its own requests.
+
+* A request with many elements is divided (`LargeRequest`). Each `Tick` serves one piece of one request, and a
+  `Tick` is due immediately while pieces remain. Other connections are served between the pieces.
+
+* Each request is answered, or its connection is closed with `Disconnect` and a reason. The only exception is
+  a successful Produce with acks=0. Other connections are not affected.
+
+* The group coordinator implements `kproto.group.protocol.GroupCoordinator`. The transaction coordinator is
+  that of `kproto.transactions`. Their steps are reported as `GroupCoordinatorStep` and
   `TransactionCoordinatorStep`.
 """
 
@@ -112,8 +118,8 @@ class GrowTopic(NamedTuple):
 class ElectLeader(NamedTuple):
     """The event that a partition starts a new leader epoch, as it does after an election.
 
-    `node` becomes the leader; None keeps the old leader. In a cluster, apply the event to the old leader,
-    because fetches may be delayed on that broker.
+    `node` becomes the leader; if it is None, the leader stays the same. In a cluster, apply the event to the
+    old leader, because fetches may be delayed on that broker.
     """
 
     topic: str
@@ -135,8 +141,9 @@ class MoveCoordinator(NamedTuple):
 class TruncateLog(NamedTuple):
     """The event of an unclean election: the new leader's log ends at `offset`.
 
-    A new leader epoch starts at the end of the new leader's log. Only whole batches are lost, so this log may
-    end before `offset` (`Log.truncate`). `step` raises ConfigError if the log does not contain `offset`.
+    A new leader epoch starts at the end of the truncated log. The batch that contains `offset` is removed as
+    a whole, so the log may end before `offset`. `step` raises ConfigError if the log does not contain
+    `offset`.
     """
 
     topic: str
@@ -413,8 +420,8 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
     if connection.oversized_call is not None:
         call, connection.oversized_call = connection.oversized_call, None
         connection.response_in_flight = False
-        # The request was executed, but its response was too long. `call` has an `injected_error`, so
-        # `_execute` does not execute the request again, but makes a short error response.
+        # The request was executed, but its response was too long to encode. `call` now has an
+        # `injected_error`: `_execute` only sends the error response.
         _execute(broker, connection, call)
     while connection.request_queue and not connection.is_busy and not connection.response_in_flight:
         if (broker.muted.of(connection.conn) or 0) > now:
@@ -495,8 +502,8 @@ def _serve_frame(
     """Serve a request or a piece of one; return None, or the reason if the connection must be closed."""
     authenticator = connection.authenticator
     try:
-        # The log copies the batches that it stores. In a large Produce request, the decoded batches are views
-        # of the frame, so that they are not copied twice.
+        # The batches of a large Produce request are decoded as views of the frame, because the log copies
+        # them anyway.
         envelope = decode_request_views(frame) if len(frame) > SMALL_FRAME else decode_request(frame)
     except UnsupportedRequest as error:
         return _refuse_unsupported(broker, connection, error.header, str(error))

@@ -2,8 +2,8 @@
 
 A delayed request waits for a change of a partition or fetch session, or for its deadline.
 
-As in Kafka's DelayedOperationPurgatory, the cost of a change in a partition or session depends only on the
-number of requests that wait for this partition or session.
+As in Kafka's DelayedOperationPurgatory, a change in a partition or session checks only the requests that wait
+for this partition or session.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Checks of the records in a produced batch: offsets, keys and timestamps (Kafka's LogValidator).
 
-* Records are decoded only if they are compressed, if the topic is compacted, or if their timestamps must be
-  checked one by one: the maximum timestamp in the batch header is too late, or
-  `message.timestamp.before.max.ms` is set.
+* Records are decoded only in three cases: they are compressed, the topic is compacted, or their timestamps
+  must be checked one by one. The last case occurs if the maximum timestamp in the batch header is too late,
+  or if `message.timestamp.before.max.ms` is set.
+
 * A compressed batch of a few kilobytes may have millions of records. So the records are decoded in parts, up
-  to the first wrong offset, and an error names at most `MAX_RECORD_ERRORS` records. Unlike in Kafka, the
-  number of compressed records is limited, and so are their headers and their size: 16 MiB, or 16 times the
-  size of the batch if that is more.
+  to the first wrong offset. An error names at most `MAX_RECORD_ERRORS` records.
+
+* Unlike in Kafka, the records of a compressed batch, their headers and their decompressed size are limited.
+  The size limit is 16 MiB, or 16 times the size of the batch if that is more.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from ..records.record_stream import record_lists
 from .settings import Settings
 from .topics import Topic
 
-# The maximum number of records in a compressed batch that has less than seven bytes (the size of the smallest
-# record) per record. Decoding so many records takes 0.1 s. Kafka has no such limit. If this broker rejects a
-# batch because of the limit, the producer splits the batch.
+# The limit applies to a compressed batch that has less than seven bytes per record, the size of the smallest
+# record. Decoding this number of records takes 0.1 s. If this broker rejects a batch because of the limit,
+# the producer splits the batch. Kafka has no such limit.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
-# The maximum number of headers in a compressed batch is this number times the maximum number of records in
-# the batch. Decoding so many headers takes 0.1 s.
+# The maximum number of headers in a compressed batch, divided by the maximum number of records. Decoding the
+# maximum number of headers takes 0.1 s.
 MAX_HEADERS_OF_A_RECORD: Final = 5
 
 # The maximum number of invalid records that the error of one batch names.
@@ -62,11 +64,14 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
     """Return the error for invalid records of a batch, or None.
 
     The offsets of compressed records must be consecutive, timestamps must be within `limits`, and records of
-    compacted topics need keys. If a batch has records with an invalid timestamp and records without a key,
-    the timestamps are reported; the timestamp of a record without a key is not checked. As in Kafka, a wrong
-    offset of a record with a valid timestamp and key is reported as UNKNOWN_SERVER_ERROR. If the package that
-    decompresses the records is missing, only the maximum timestamp in the batch header is checked. Raises
-    RecordError for malformed records.
+    compacted topics need keys.
+
+    If some records have an invalid timestamp and others have no key, the error is INVALID_TIMESTAMP. The
+    timestamp of a record without a key is not checked. If a record with a valid timestamp and key has a wrong
+    offset, the error is UNKNOWN_SERVER_ERROR, as in Kafka.
+
+    If the package that decompresses the records is missing, only the maximum timestamp in the batch header is
+    checked. Raises RecordError for malformed records.
     """
     checks_times = limits is not None and (batch.max_timestamp > limits[1] or limits[0] > 0)
     if not (batch.codec or is_compacted or checks_times):

@@ -2,11 +2,13 @@
 
 Rules, as in Kafka's UnifiedLog.deleteOldSegments:
 
-* Whole segments are deleted, the oldest first, up to the first segment that must be kept. The age of a
-  segment is the age of its newest record. If all segments are deleted, the log start offset becomes the log
-  end offset.
-* A segment is deleted because of `retention.bytes` only if the segments after it still have at least that
-  size.
+* Whole segments are deleted, the oldest first, up to the first segment that must be kept. If all segments are
+  deleted, the log start offset becomes the log end offset.
+
+* The age of a segment is the age of its newest record.
+
+* A segment is deleted because of `retention.bytes` if the segments after it have at least this size.
+
 * If cleanup.policy does not contain "delete", only segments before the log start offset are deleted.
 """
 

@@ -8,10 +8,12 @@
 
 Rules:
 
-* This module does only I/O: it reads and writes bytes, reads a clock and sets a timer. All of the broker's
-  logic is in `machine.step`.
-* Every buffer is bounded. A frame has at most `socket.request.max.bytes`. The broker stops reading from a
-  connection whose queued requests exceed a limit, or whose client does not read its responses.
+* This module does only I/O: it reads and writes bytes, reads a clock and sets a timer. The logic of the
+  broker is in `machine.step`.
+
+* Every buffer is bounded. A frame has at most `socket.request.max.bytes`. The broker does not read from a
+  connection while its queued requests exceed a limit, or while its client does not read responses.
+
 * A connection that sends an invalid request is closed, and the reason is logged. Other connections are not
   affected.
 """
@@ -100,25 +102,33 @@ _SSL_CONTEXT: Final = Rule(has_attributes("wrap_bio"), "an ssl.SSLContext")
 class Server:
     """An embedded broker that listens on `host` and `port` (0: any free port).
 
-    * `topics` maps names to partition counts.
-    * `settings` maps Kafka's config names, such as "group.initial.rebalance.delay.ms", to values.
-      `kproto.broker.settings` lists the configs and their defaults.
-    * `advertised_host` is the host in the broker's Metadata. The default is the listener's host, or the host
-      name of this computer if the listener uses all its addresses ("0.0.0.0", or "::" with IPv6). The
-      config "advertised.listeners" sets other addresses for Metadata, such as "PLAINTEXT://kafka:9092".
-    * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11, and with
-      {"OffsetDelete": -1} it does not have OffsetDelete.
-    * `listen` replaces `host` and `port` by several listeners, for example ["PLAINTEXT://127.0.0.1:0",
-      "SASL_SSL://127.0.0.1:0"].
-    * `users` maps user names to passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default, tokens
-      are checked with the keys of sasl.oauthbearer.jwks.endpoint.url.
-    * `tls` is the SSL context of listeners with SSL in their protocol.
-    * With `telemetry`, clients may push their metrics to the broker (KIP-714), and the property `telemetry`
-      returns the metrics. As in Kafka, a broker without a receiver for metrics does not serve the APIs with
-      which clients push metrics.
+    * `topics`: the topics to create. A key is a name, and a value is a number of partitions.
 
-    Raises ConfigError for settings that are not allowed. Use the server in `async with`, or call `start` and
-    `stop`. A stopped server can be started again, and keeps its records, offsets and groups.
+    * `settings`: values of Kafka's broker configs, such as {"group.initial.rebalance.delay.ms": 0}.
+      `kproto.broker.settings` lists the configs and their defaults.
+
+    * `advertised_host`: the host in the broker's Metadata. The default is the listener's host. A listener on
+      all addresses ("0.0.0.0" or "::") has the host name of this computer as its default. The config
+      "advertised.listeners" sets complete addresses, such as "PLAINTEXT://kafka:9092".
+
+    * `highest`: the highest version of some APIs, to imitate an older Kafka. With {"Fetch": 11} the broker
+      serves Fetch up to version 11. With {"OffsetDelete": -1} it does not have OffsetDelete.
+
+    * `listen`: several listeners, in place of `host` and `port`. An example is ["PLAINTEXT://127.0.0.1:0",
+      "SASL_SSL://127.0.0.1:0"].
+
+    * `users`: user name -> password, for SASL.
+
+    * `tokens`: the function that checks OAUTHBEARER tokens. By default, tokens are checked with the keys of
+      sasl.oauthbearer.jwks.endpoint.url.
+
+    * `tls`: the SSL context of listeners with SSL in their protocol.
+
+    * `telemetry`: whether clients may push their metrics to the broker (KIP-714). The property `telemetry`
+      returns the metrics.
+
+    Raises ConfigError for an argument that is not allowed. Use the server in `async with`, or call `start`
+    and `stop`. A stopped server can be started again, and keeps its records, offsets and groups.
     """
 
     @checked(
@@ -193,9 +203,8 @@ class Server:
     def telemetry(self) -> list[PushedMetrics]:
         """The metrics that clients pushed, the oldest first; bounded in number and size.
 
-        Clients push metrics only if a client metrics resource requests them. To create such a resource, call
-        `Admin.incremental_alter_configs`, or run
-        `kproto configs alter client-metrics NAME --set "metrics=*"`.
+        Clients push metrics only if a client metrics resource requests them. `kproto configs alter
+        client-metrics NAME --set "metrics=*"` and `Admin.incremental_alter_configs` create such a resource.
         """
         return self.broker.client_metrics.pushes
 
@@ -327,8 +336,8 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    # The methods below are called by the operator: a test, or a program that runs the broker. They may be
-    # called from any thread.
+    # Operator methods follow: they are for a test or a program that runs the broker, and may be called from
+    # any thread.
 
     @checked(name=TEXT, partitions=WHOLE_NUMBER, configs=NAMES_TO_TEXTS)
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
@@ -363,18 +372,17 @@ class Server:
     def truncate(self, topic: str, partition: int, offset: int) -> None:
         """Remove a partition's records from `offset` on, as in an unclean election.
 
-        Only whole batches are removed, so the log may end before `offset`. Raises ConfigError if the log does
-        not contain `offset`.
+        The batch that contains `offset` is removed as a whole, so the log may end before `offset`. Raises
+        ConfigError if the log does not contain `offset`.
         """
         self._operate(lambda shell: shell.step(TruncateLog(topic, partition, offset)))
 
     def clean_logs(self) -> None:
         """Run retention and compaction on all logs now.
 
-        As Kafka does, the broker also runs retention every log.retention.check.interval.ms, and compaction
-        every log.cleaner.backoff.ms. Periodic compaction skips active segments, and logs that exceed neither
-        min.cleanable.dirty.ratio nor max.compaction.lag.ms. `clean_logs` compacts these segments and logs,
-        too.
+        Unlike periodic compaction, this call also compacts active segments, and logs below both
+        min.cleanable.dirty.ratio and max.compaction.lag.ms. As in Kafka, retention also runs every
+        log.retention.check.interval.ms, and compaction every log.cleaner.backoff.ms.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 
@@ -384,7 +392,9 @@ class Server:
 
         The requests are not executed. Their responses have the error `code` for each partition, group or
         topic. A later call for the same API replaces an earlier call. With `times` 0, the API no longer
-        fails. Raises ConfigError for an API that cannot fail, or an error that Kafka does not have.
+        fails.
+
+        Raises ConfigError for an API that cannot fail, and for an error that Kafka does not have.
         """
         value: object = code
         error = ErrorCode.__members__.get(value.upper()) if isinstance(value, str) else value
@@ -417,9 +427,11 @@ class Server:
     def throttle(self, api: str, seconds: float) -> None:
         """Throttle the clients of an API (KIP-219): `server.throttle("Fetch", 2.0)`.
 
-        Every response is sent immediately, with `seconds` as its throttle time. The broker does not read from
-        the connection until that time has passed. A throttled Fetch returns no records. With 0, later
-        responses are not throttled. Raises ConfigError for an API without a throttle time.
+        Every response is sent immediately, with `seconds` as its throttle time. During this time, the broker
+        does not read from the connection. A throttled Fetch returns no records. With `seconds` 0, throttling
+        ends.
+
+        Raises ConfigError for an API without a throttle time.
         """
         throttled_apis = {
             API_NAMES[key]: key
@@ -457,8 +469,8 @@ class Server:
     def up(self) -> None:
         """Start the broker again after `down`, on its port, with its records and groups.
 
-        The restarted broker does not delay responses, even if `slow` was called before. Raises OSError if
-        another process uses the port.
+        A delay that `slow` set does not apply to the restarted broker. Raises OSError if another process uses
+        the port.
         """
         self._wait(self.start)
 
@@ -537,9 +549,10 @@ def running(
     """Run a server in its own thread and event loop, for blocking code.
 
     The server stops at the end of the `with` block. The arguments are those of `Server` except
-    `advertised_host`. The default of group.initial.rebalance.delay.ms is 0, so that a new group does not wait
-    three seconds for more members. Besides the errors of `Server`, ConfigError is raised if an address is in
-    use.
+    `advertised_host`. group.initial.rebalance.delay.ms is 0 unless `settings` has it: a new group does not
+    wait three seconds for more members.
+
+    Raises the errors of `Server`, and ConfigError if an address is in use.
     """
     server = Server(
         topics,
@@ -581,8 +594,8 @@ def running(
             raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
-        # KeyboardInterrupt may arrive before the server has started. In this case, the callback stops the
-        # server as soon as it has started.
+        # If KeyboardInterrupt arrives before the server has started, this callback stops the server after its
+        # start.
         started.add_done_callback(end)
         thread.join()
 

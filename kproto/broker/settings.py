@@ -1,11 +1,10 @@
 """The table of broker configs: name, type, default, and whether it is dynamic.
 
-To add a config, add a row to `Settings`, and read it in the code that it affects. The configs of the
-coordinators are declared in `GroupSettings` and `TransactionSettings`, and the configs of topics in
-`topic_configs`.
+To add a config, add a row to `Settings`, and read it in the code that it affects. Configs of the coordinators
+belong to `GroupSettings` and `TransactionSettings`, and topic configs to `topic_configs`.
 
-A config that is in none of these tables is rejected with ConfigError, which lists the known names. If the
-broker ignored a misspelled config, a test that sets it would prove nothing.
+An unknown config is rejected with ConfigError, which lists the known names. A test with a misspelled config
+would otherwise test nothing.
 """
 
 from __future__ import annotations
@@ -86,12 +85,12 @@ class Settings:
     connections_max_reauth_ms: int = _setting(0, Integer(32, 0))
     # The interval in ms at which expired delegation tokens are removed.
     delegation_token_expiry_check_interval_ms: int = _setting(3_600_000, Integer(64, 1))
-    # Two times in ms of a delegation token: from its creation or last renewal to its expiration, and from its
-    # creation to the latest expiration that a renewal can set.
+    # The time in ms from the creation or last renewal of a delegation token to its expiration.
     delegation_token_expiry_time_ms: int = _setting(86_400_000, Integer(64, 1))
+    # The maximum time in ms from the creation of a delegation token to its expiration.
     delegation_token_max_lifetime_ms: int = _setting(604_800_000, Integer(64, 1))
-    # The key from which the passwords of delegation tokens are derived. Without a key, the broker rejects all
-    # requests about delegation tokens.
+    # The key from which the passwords of delegation tokens are derived. If it is empty, all requests about
+    # delegation tokens are rejected.
     delegation_token_secret_key: str = _setting("", Text(config_type=ConfigType.PASSWORD))
     delete_topic_enable: bool = _setting(True, Boolean())
     # 55 MiB, Kafka's default.
@@ -101,11 +100,11 @@ class Settings:
     log_cleanup_policy: str = _setting("delete", CleanupPolicy(), dynamic=True, topic_config="cleanup.policy")
     # The time in ms from the start of the broker to its first retention check.
     log_initial_task_delay_ms: int = _setting(30_000, Integer(32, 0))
-    # The maximum times in ms by which the timestamp of a record may be ahead of the broker's clock, and
-    # behind it (KIP-937).
+    # The maximum time in ms by which the timestamp of a record may be after the broker's clock (KIP-937).
     log_message_timestamp_after_max_ms: int = _setting(
         3_600_000, Integer(64, 0), dynamic=True, topic_config="message.timestamp.after.max.ms"
     )
+    # The maximum time in ms by which the timestamp of a record may be before the broker's clock (KIP-937).
     log_message_timestamp_before_max_ms: int = _setting(
         (1 << 63) - 1, Integer(64, 0), dynamic=True, topic_config="message.timestamp.before.max.ms"
     )
@@ -114,32 +113,34 @@ class Settings:
     )
     log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
     log_retention_check_interval_ms: int = _setting(300_000, Integer(32, 1))
-    # The retention time: the first of these three configs that is set applies. If none is set, this broker
-    # keeps records for ever, whereas Kafka keeps them for a week: tests and demos often write records with
-    # old timestamps.
+    # The retention time: the first of these three configs that is set applies. If none is set, records are
+    # kept for ever, because tests and demos often write records with old timestamps. Kafka's default is a
+    # week.
     log_retention_ms: int | None = _setting(
         None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
     )
     log_retention_minutes: int | None = _setting(None, Integer(32), topic_config="retention.ms")
     log_retention_hours: int | None = _setting(None, Integer(32), topic_config="retention.ms")
-    # The segment size: 1 GiB by default, as in Kafka, and at least 1 MiB, as in Kafka 4 (KIP-1030).
+    # The maximum size of a segment in bytes. As in Kafka, the default is 1 GiB and the minimum 1 MiB
+    # (KIP-1030).
     log_segment_bytes: int = _setting(
         1_073_741_824, Integer(32, 1_048_576), dynamic=True, topic_config="segment.bytes"
     )
     max_incremental_fetch_session_cache_slots: int = _setting(1000, Integer(32, 0))
-    # The maximum size of a batch. Kafka's default is 1 MiB plus the 12 bytes of a batch's offset and length.
+    # The maximum size of a batch in bytes: 1 MiB plus the 12 bytes of a batch's offset and length, as in
+    # Kafka.
     message_max_bytes: int = _setting(
         1_048_588, Integer(32, 0), dynamic=True, topic_config="max.message.bytes"
     )
     node_id: int = _setting(1, Integer(32, 0))
     num_partitions: int = _setting(1, Integer(32, 1))
-    # The interval at which expired idempotent producers are removed, and the time in ms from a producer's
-    # last batch to its expiration.
+    # The interval in ms at which expired idempotent producers are removed.
     producer_id_expiration_check_interval_ms: int = _setting(600_000, Integer(32, 1))
+    # The time in ms from an idempotent producer's last batch to its expiration.
     producer_id_expiration_ms: int = _setting(86_400_000, Integer(32, 1), dynamic=True)
     # The enabled SASL mechanisms. Kafka's default is GSSAPI, which this broker does not support.
     sasl_enabled_mechanisms: str = _setting("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", Text())
-    # The configs for checking signed OAUTHBEARER tokens, see `security.jwks`. The URL of the JWKS endpoint
+    # The configs for checking signed OAUTHBEARER tokens (`security.jwks`). The URL of the JWKS endpoint
     # begins with file:, http: or https:. The broker reads the keys only once.
     sasl_oauthbearer_clock_skew_seconds: int = _setting(SKEW_S, Integer(32, 0))
     sasl_oauthbearer_expected_audience: str = _setting("", Text())

@@ -72,8 +72,8 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline: int | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        # The delay in seconds that `Server.slow` set, and the delayed responses, each with the event loop's
-        # time at which the state machine returned it.
+        # `_delay` is the delay in seconds that `Server.slow` set. An entry of `_delayed` is a response, and
+        # the event loop's time at which the state machine returned it.
         self._delay = 0.0
         self._delayed: deque[tuple[float, SendFrame]] = deque()
         self._delay_timer: asyncio.TimerHandle | None = None

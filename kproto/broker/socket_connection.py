@@ -20,19 +20,19 @@ log: Final = Log(logging.getLogger("kproto.broker"), {})
 
 # The limit of queued requests in bytes, 1 MiB. Above the limit, the broker does not read from the connection.
 MAX_BACKLOG: Final = 1 << 20
-# The number of requests of one connection that are served before the event loop serves other connections. One
-# read may contain thousands of requests.
+# The number of requests that one connection is served before the event loop serves others. A single read may
+# contain thousands of requests.
 REQUESTS_PER_TURN: Final = 32
-# The number of bytes of a large response that are passed to the transport at a time, 256 KiB. asyncio copies
-# what the socket does not accept at once.
+# The number of bytes of a large response that are passed to the transport at a time: 256 KiB. asyncio copies
+# the bytes that the socket does not accept at once.
 _PIECE: Final = 1 << 18
 # The maximum duration of a TLS handshake in seconds.
 HANDSHAKE_TIMEOUT: Final = 15.0
-# The time in seconds that a client has to read the alert of a failed handshake. The socket stays open until
-# then, because the kernel discards sent bytes if a socket with unread bytes is closed.
+# The time in seconds that a client has to read the alert of a failed handshake. Closing a socket with unread
+# bytes makes the kernel discard sent bytes, so the socket stays open until then.
 ALERT_TIMEOUT: Final = 1.0
-# The first two bytes of a TLS handshake. A client that uses TLS on a listener without TLS sends them in place
-# of a frame size.
+# The first two bytes of a TLS handshake. A TLS client on a listener without TLS sends them where the broker
+# expects a frame size.
 _TLS_HELLO: Final = 0x1603
 _HANDSHAKE_FAILED: Final = -1
 
@@ -76,8 +76,8 @@ class ConnectionOwner(Protocol):
 class SocketConnection(asyncio.Protocol):
     """One connection.
 
-    The attribute `conn` is the number of the connection: 0 before the connection is registered, and -1 after
-    a failed handshake.
+    `conn` is the number of the connection: 0 before the connection is registered, and -1 after a failed
+    handshake.
     """
 
     transport: asyncio.Transport
@@ -86,7 +86,8 @@ class SocketConnection(asyncio.Protocol):
         self._owner = owner
         self.listener = listener
         self.tls = tls
-        # The timer that aborts a slow TLS handshake, or that ends the wait for a client to read the alert.
+        # The timer of the TLS handshake: it aborts a slow handshake. After a failed handshake, it ends the
+        # wait for the client to read the alert.
         self._handshake_timer: asyncio.TimerHandle | None = None
         # Whether requests have the lower size limit that applies until the login is complete.
         self._limits_size = listener.startswith("SASL")
@@ -98,19 +99,19 @@ class SocketConnection(asyncio.Protocol):
         # Whether a response was written while the buffer was full. `ResponseSent` follows when the socket is
         # writable again.
         self._sent_is_due = False
-        # The bytes of a large response that were not passed to the transport yet. While it is not empty, the
+        # The bytes of a large response that were not passed to the transport yet. While such bytes exist, the
         # send buffer is full.
         self._unsent = memoryview(b"")
         # Whether the connection is closed when `_unsent` is sent.
         self._closes_when_sent = False
-        # Requests that were not passed to the broker yet. The next one is passed when the broker has no
+        # Requests that were not passed to the broker yet. The next one is passed as soon as the broker has no
         # queued request of this connection.
         self._bodies: deque[bytes] = deque()
         self._body_bytes = 0
         self._is_feeding = False
         self._next_turn: asyncio.Handle | None = None
-        # The reason to close the connection when the requests in `_bodies` are served, if the client sent an
-        # invalid frame after these requests.
+        # Set if the client sent an invalid frame: the reason for closing the connection after the requests in
+        # `_bodies` are served.
         self._frame_error: str | None = None
         # Whether the client has closed its side of the connection. If so, no more requests arrive.
         self._is_half_closed = False
@@ -224,8 +225,8 @@ class SocketConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Handle the end of the client's data; return whether the connection stays open for now.
 
-        A producer with acks=0 may close its side of the connection directly after a request. So without TLS,
-        the connection stays open until its received requests are served.
+        A producer with acks=0 may close its side of the connection right after a request. So a connection
+        without TLS stays open until the received requests are served.
         """
         self._is_half_closed = bool(self._bodies) and self.tls is None
         if self._unsent and not self._is_half_closed:

@@ -1,8 +1,7 @@
 """The table of topic configs, with Kafka 4.3.1's defaults and allowed values.
 
-Every topic config that Kafka has is accepted and shown by DescribeConfigs and CreateTopics: some clients set
-configs such as flush intervals on every topic that they create. `TopicConfig.acts` says which ones have an
-effect.
+Every topic config of Kafka is accepted, and shown by DescribeConfigs and CreateTopics, because some clients
+set configs such as flush.ms on every topic. `TopicConfig.acts` says whether a config has an effect.
 """
 
 from __future__ import annotations

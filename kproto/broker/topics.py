@@ -4,7 +4,9 @@ Rules:
 
 * A topic that is re-created under its old name has a new id. Requests with the old id are answered with
   UNKNOWN_TOPIC_ID.
+
 * Partitions can be added to a topic, but not removed.
+
 * The caller chooses the ids of new topics, because this module uses no random source.
 """
 
@@ -31,8 +33,8 @@ NO_ID: Final = UUID(int=0)
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # The name of the controllers' metadata log, which Kafka does not allow as the name of a topic.
 CLUSTER_METADATA: Final = "__cluster_metadata"
-# The maximum number of partitions of a topic. Kafka has no such limit, but here each partition occupies
-# memory, and Metadata lists all partitions.
+# The maximum number of partitions of a topic. Kafka has no such limit. In this broker, each partition
+# occupies memory, and Metadata lists all partitions.
 MAX_PARTITIONS: Final = 100_000
 
 

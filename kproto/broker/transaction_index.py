@@ -2,9 +2,11 @@
 
 Rules, as in Kafka's ProducerStateManager and TransactionIndex:
 
-* X5. In a partition, a transaction starts with its first record. Until its marker is written, this record and
-  all later records are unstable: `read_committed` does not read them.
-* A marker is also written if the producer has no records in the partition. Such a marker has no effect.
+* X5. In a partition, a transaction starts with its first record. This record and all later records are
+  unstable until the transaction's marker is written: `read_committed` does not read them.
+
+* A marker may also be written to a partition without records of the producer. Such a marker has no effect.
+
 * A Fetch response lists the aborted transactions that overlap its offsets.
 """
 
@@ -21,8 +23,8 @@ from ..records.record import Record
 # ControlRecordType
 ABORT: Final = 0
 COMMIT: Final = 1
-# The coordinator epoch of the coordinator's markers. It is constant, because the brokers of a cluster share
-# one transaction coordinator, which is never replaced.
+# The coordinator epoch in markers. It is constant, because the brokers of a cluster share one transaction
+# coordinator, which is never replaced.
 COORDINATOR_EPOCH: Final = 0
 
 
@@ -40,8 +42,7 @@ class PartitionTransactions:
     __slots__ = ("_aborted", "_ongoing")
 
     def __init__(self) -> None:
-        # Producer id -> the first offset of its transaction. The first entry has the lowest offset, because
-        # offsets only increase.
+        # Producer id -> the first offset of its transaction, in the order of the offsets.
         self._ongoing: dict[int, int] = {}
         # Ordered by last offset.
         self._aborted: list[AbortedTransactionRange] = []

@@ -8,8 +8,8 @@ from ...messages.delete_acls import DeleteAclsFilter
 from ...messages.describe_acls import DescribeAclsRequest
 from ..security.acls import AclFilter
 
-# The broker closes the connection for this reason if a request contains the enum value UNKNOWN, because Kafka
-# cannot parse such a request.
+# The reason for closing the connection if a request contains the enum value UNKNOWN. Kafka cannot parse such
+# a request.
 UNKNOWN_ELEMENTS: Final = "the request has UNKNOWN elements"
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker."
 _UNKNOWN: Final = 0  # The value UNKNOWN of ResourceType, PatternType, AclOperation and AclPermissionType.

@@ -1,7 +1,7 @@
 """AddRaftVoter (key 80): add a controller to the metadata quorum (KIP-853).
 
-In Kafka, a new controller has to replicate the metadata log before it becomes a voter. This broker has no
-metadata log. So a request that passes Kafka's checks fails as if the new controller could not be reached.
+A new voter must first replicate the metadata log, and this broker has no metadata log. So a request that
+passes Kafka's checks fails as if the new controller were unreachable.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
-# The quotas that users and client ids may have, and those that IP addresses may have (QuotaConfig). Each name
-# is mapped to the maximum of the quota. A quota without a maximum may be a fraction.
+# The quotas of users and client ids, and the quotas of IP addresses (QuotaConfig). A key is the name of a
+# quota. A value is the maximum of the quota, or None if the quota has no maximum and may be a fraction.
 _USER_AND_CLIENT: Final[Mapping[str, int | None]] = {
     "producer_byte_rate": 2**63 - 1,
     "consumer_byte_rate": 2**63 - 1,
@@ -49,8 +49,8 @@ Fault = tuple[ErrorCode, str]
 def handle_alter_client_quotas(broker: Broker, call: Call) -> Result:
     """Apply the changes of each entity; one invalid change rejects all changes of its entity.
 
-    If the request has two entries for an entity, the changes of the first entry are applied, but the entity's
-    result is an error.
+    If the request has two entries for the same entity, the changes of the first entry are applied, but the
+    response reports an error for the entity.
     """
     request = call.request
     assert isinstance(request, AlterClientQuotasRequest)

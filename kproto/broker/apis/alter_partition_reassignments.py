@@ -1,6 +1,7 @@
 """AlterPartitionReassignments (key 45): move partitions to other nodes (KIP-455).
 
-All nodes share the logs, so a move is complete before the response is sent, and no move can be canceled.
+All nodes share the logs, so a reassignment is complete before the response is sent. No reassignment can be
+canceled.
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ Fault = tuple[ErrorCode, str | None]
 def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
     """Move each partition to the nodes that the request lists for it.
 
-    A leader that is one of these nodes stays the leader. Otherwise, the first of these nodes becomes the
-    leader.
+    If the leader is not one of the requested nodes, the first requested node becomes the leader.
     """
     request = call.request
     assert isinstance(request, AlterPartitionReassignmentsRequest)

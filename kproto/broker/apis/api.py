@@ -17,17 +17,22 @@ from .authorization import Access, Authorization, Authorized
 class Api:
     """One API that this broker serves: its versions, handler and required permissions.
 
-    `authorization` narrows a request to what its caller is permitted to do; None means that the API requires
-    no permission. `handle` executes the narrowed request. `refuse` builds the response that rejects a whole
-    request; None means that the group coordinator builds that response.
+    `authorization` reduces a request to the parts that its caller may execute. It is None if the API requires
+    no permission.
 
-    If `min_version` or `max_version` is set, it is advertised instead of the lowest or highest version that
-    the request message declares.
+    `handle` executes the reduced request.
 
-    `divided` is set if the elements of a request are independent of each other. A large request is then
-    served in pieces (`LargeRequest`), and the responses to the pieces are joined. `divided` names the array
-    of results in the response; it has several names if the name depends on the version. With `unique`, the
-    response has a single result for an element that the request contains twice.
+    `refuse` builds the response that rejects a whole request. It is None if the group coordinator builds that
+    response.
+
+    `min_version` and `max_version`, if set, are advertised instead of the lowest and highest version that the
+    request message declares.
+
+    `divided` is the name of the array of results in the response. It has several names if the name depends on
+    the version. A large request of such an API is served in pieces (`LargeRequest`), because its elements are
+    independent of each other. If `divided` is empty, every request is served whole.
+
+    With `unique`, the response has a single result for an element that the request contains twice.
     """
 
     request: type[Message]

@@ -1,16 +1,19 @@
 """The permissions that each API requires, and the narrowing of requests to the permitted part.
 
-Each API declares an `Authorization` in its entry of the table; `Api.authorize` applies it before the handler
-runs. `Authorization.requirements` lists the required operations on resources, and the error for a caller that
-may not perform them.
+Each API declares an `Authorization` in its entry of the table. `Api.authorize` applies it before the handler
+runs. `Authorization.requirements` lists the operations that the caller needs on resources, and the error if
+the caller may not perform them.
 
 Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
 
-* A request is narrowed to its permitted part, which the handler executes. The errors for the denied part are
+* A request is reduced to its permitted part, which the handler executes. The errors for the denied part are
   added to the handler's response.
-* A caller without DESCRIBE on a resource does not learn whether the resource exists: lists omit it.
-* If no part is permitted, the handler does not run. The group coordinator therefore never sees a member
-  without permission.
+
+* A caller without DESCRIBE on a resource does not learn whether the resource exists: lists omit the resource.
+
+* If no part of a request is permitted, the handler does not run. So the group coordinator never receives a
+  request without permission.
+
 * A bit field of authorized operations in a response contains only operations that the caller may perform.
 """
 
@@ -33,8 +36,9 @@ from ..topics import NO_ID
 AUTHORIZATION_FAILED: Final = "Authorization failed."
 """Kafka's error message for most denied requests."""
 
-# Bit fields of the operations that each resource type supports; the bit numbers are AclOperation codes.
-# Without an authorizer, Kafka reports all of these operations as authorized.
+# A key is a resource type. A value is the bit field of the operations that the resource type supports: bit N
+# stands for the AclOperation with code N. Without an authorizer, Kafka reports all of these operations as
+# authorized.
 CLUSTER_OPERATIONS: Final = (
     # The bits of CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
     8096
@@ -217,8 +221,8 @@ def on_each_topic(
 ) -> Authorization:
     """Require a permission on each topic of the request; each denied topic is answered with an error.
 
-    With `pass_duplicates`, a topic that the request names twice needs no permission: the handler rejects such
-    a topic for every caller.
+    With `pass_duplicates`, a topic that the request names twice needs no permission, because the handler
+    rejects such a topic for every caller.
     """
 
     def narrow(access: Access, request: Any) -> Authorized:

@@ -35,9 +35,9 @@ def alter_resources(
 ) -> list[Outcome]:
     """Apply the changes of each resource; with `validate_only`, only check them.
 
-    Returns one outcome per resource. As in Kafka, the broker first rejects each resource that fails the
-    broker's own checks. If any of the other resources has an unknown operation, the controller rejects all of
-    these other resources.
+    Returns one outcome per resource. As in Kafka, the broker checks each resource first, and rejects the
+    invalid ones. If a remaining resource has an unknown operation, the controller rejects all remaining
+    resources.
     """
     faults = _faults_before_controller(resources)
     checked = [resource for resource in resources if _key(resource) not in faults]
@@ -147,8 +147,8 @@ def _alter_client_metrics(broker: Broker, resource: AlterConfigsResource, *, val
         elif change.config_operation == ChangeType.SET:
             configs[change.name] = change.value or ""
         else:
-            # Kafka's controller does not know which configs of client metrics are lists, so it rejects APPEND
-            # and SUBTRACT for all of them.
+            # Kafka's controller rejects APPEND and SUBTRACT for all configs of client metrics, because it
+            # does not know which of these configs are lists.
             verb = ChangeType(change.config_operation).name
             return (
                 ErrorCode.INVALID_CONFIG,
@@ -172,8 +172,8 @@ def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
     is_list = config is not None and config.type.config_type is ConfigType.LIST
     if config is None or not is_list or change.value is None:
         return None
-    # If the topic does not set the config, APPEND and SUBTRACT start with Kafka's default value of the list,
-    # and not with the default that the broker's config sets.
+    # If the topic does not set the config, APPEND and SUBTRACT start with Kafka's default of the topic
+    # config. The value of the corresponding broker config is ignored.
     value = topic.configs.get(change.name) if topic is not None else None
     items = [item for item in _split(config.default if value is None else value) if item]
     for item in _split(change.value):

@@ -42,9 +42,9 @@ Fault = tuple[ErrorCode, str]
 def handle_create_topics(broker: Broker, call: Call) -> Result:
     """Create topics; with `validate_only`, only check them.
 
-    A topic is rejected if its name and the name of an existing topic would be equal in Kafka's metrics. For
-    example, `a.b` and `a_b` collide, because metrics replace dots by underscores. Topics of the same request
-    are not compared with each other: both are created.
+    A topic is rejected if its name collides with the name of an existing topic in Kafka's metrics, which
+    replace dots by underscores: `a.b` collides with `a_b`. Topics of the same request are not compared with
+    each other.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)

@@ -32,8 +32,8 @@ Fault = tuple[ErrorCode, str]
 def handle_describe_client_quotas(broker: Broker, call: Call) -> Result:
     """Return the quotas of the entities that match all components of the request.
 
-    A strict request excludes an entity if one of the entity's types has no component in the request. A strict
-    request without components matches no entity.
+    A strict request matches an entity only if each type of the entity has a component in the request. A
+    strict request without components matches no entity.
     """
     request = call.request
     assert isinstance(request, DescribeClientQuotasRequest)

@@ -54,8 +54,8 @@ def _has_unknown_type(request: DescribeConfigsRequest) -> bool:
 def _documentation(resource_type: int, name: str) -> str:
     """Return the documentation of a config.
 
-    The documentation says when a broker config takes effect, or whether a topic config has an effect on this
-    broker.
+    The documentation of a broker config says when a change takes effect. The documentation of a topic config
+    says whether the config has an effect on this broker.
     """
     if resource_type == ResourceType.BROKER:
         return (

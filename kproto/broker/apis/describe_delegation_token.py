@@ -42,8 +42,8 @@ def _filter(
 ) -> Callable[[DelegationToken], bool]:
     """Return a predicate: whether a token has a requested owner, and the caller may describe the token.
 
-    A caller may describe its own tokens. With DESCRIBE on a token, or DESCRIBE_TOKENS on its owner, a caller
-    may also describe the token of another owner (DelegationTokenManager.filterToken).
+    A caller may describe its own tokens. Another owner's token requires DESCRIBE on the token, or
+    DESCRIBE_TOKENS on its owner (DelegationTokenManager.filterToken).
     """
     owners: list[str] | None = None
     if request.owners is not None:

@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35): the sizes of this broker's logs.
 
-The logs are in memory, so the response describes one directory. The name of this directory is not a path, and
-its free space is unknown.
+The logs are in memory. The response has a single log directory, whose name is not a path and whose free space
+is unknown.
 """
 
 from __future__ import annotations

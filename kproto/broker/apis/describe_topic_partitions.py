@@ -146,15 +146,14 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
             restrict_topic_operations(access, topic)
         response.topics.extend(_refuse_topic(name, TOPIC_FAILED) for name in denied)
 
-    # If no topic is permitted, the handler is not called: an empty list in the narrowed request would mean
-    # all topics.
+    # If no topic is permitted, the handler must not run: an empty list of topics would request all topics.
     if not permitted:
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)
         return response
-    # A cursor at a denied topic is removed, because the handler would reject a cursor whose topic is not
-    # requested. Without a cursor, the response begins with the first topic of `permitted`, which contains no
-    # topic before the removed cursor.
+    # A cursor at a denied topic is removed, because the handler rejects a cursor whose topic is not
+    # requested. Without a cursor, the response begins with the first topic of `permitted`. `permitted` has no
+    # topic before the cursor.
     cursor = request.cursor if request.cursor is not None and request.cursor.topic_name in permitted else None
     return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted], cursor=cursor)
 

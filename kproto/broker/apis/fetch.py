@@ -3,22 +3,24 @@
 Rules, as in Kafka's ReplicaManager.fetchMessages:
 
 * The response is sent immediately if it has at least `min_bytes`, if a partition has an error, if no
-  partition is requested, or if `max_wait_ms` is not positive. Otherwise the fetch waits in the purgatory
-  until one of the first two conditions is met, or `max_wait_ms` has passed.
+  partition is requested, or if `max_wait_ms` is not positive.
+
+* Otherwise the fetch waits in the purgatory until the response has at least `min_bytes`, a partition has an
+  error, or `max_wait_ms` has passed.
+
 * With `read_committed`, only records before the last stable offset are returned. The response lists the
-  aborted transactions in the returned range (X5).
-* Batches are sent whole. The first batch of a response is sent even if it exceeds the limits. The limits are
-  `max_bytes` and `partition_max_bytes` of the request, `fetch.max.bytes`, and `MOST_UNSENT` for all unsent
-  responses.
-* A throttled client (see `Server.throttle`) receives no records. If it requests a new fetch session, none is
-  opened.
+  aborted transactions of the returned offsets (X5).
 
-The sizes of the batches decide when a delayed fetch is complete, and records are copied only into a response
-that is sent. So each Produce checks the delayed fetches of its partition, but copies no records for fetches
-that stay in the purgatory.
+* Batches are sent whole. The first batch of a response is sent even if it exceeds a limit. The limits are
+  `max_bytes` and `partition_max_bytes` of the request, `fetch.max.bytes`, and `MOST_UNSENT`.
 
-The permission for a partition is checked when the partition is read, and not when the request arrives: a
-request in a fetch session need not list all partitions that are read.
+* A throttled client (`Server.throttle`) receives no records, and cannot open a fetch session.
+
+A delayed fetch is checked by each Produce to one of its partitions. The check needs only the sizes of the
+batches: records are copied only when the response is sent.
+
+The permission for a partition is checked when the partition is read. The request cannot be checked instead,
+because a fetch session also reads partitions that the request does not list.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
 # The first version in which a partition's error contains the current leader (KIP-951).
 LEADER_SINCE: Final = 16
-# The limit of all unsent responses in bytes: 256 MiB. Above the limit, a fetch returns only one batch.
-# Responses of this broker occupy memory until they are sent, whereas Kafka sends records from its files.
+# The limit of all unsent responses in bytes: 256 MiB. Above the limit, a fetch returns only one batch. Unsent
+# responses of this broker occupy memory, whereas Kafka sends records from its files.
 MOST_UNSENT: Final = 1 << 28
 
 
@@ -136,8 +138,8 @@ class DelayedFetch:
     def _find(self, room: int) -> tuple[dict[Key, PartitionData], int]:
         """Find the batches of partitions that may have changed since the last response of the session.
 
-        `room` is the limit of the response's records in bytes. Returns each partition's result, which does
-        not contain the batches yet, and the total size of the batches in bytes.
+        `room` is the limit of the response's records in bytes. Returns each partition's result, without its
+        batches, and the total size of all batches in bytes.
         """
         self.waits_for.clear()
         self._found.clear()
@@ -151,8 +153,8 @@ class DelayedFetch:
             size = self._found[key].batches.size if key in self._found else 0
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
-                # As in Kafka, a negative `max_bytes` of the request is an error only for the first partition
-                # that exists. The limit of the partitions after it is 0.
+                # A negative `max_bytes` of the request is an error for the first existing partition. As in
+                # Kafka, the limit of the following partitions is 0.
                 room = max(room - size, 0)
             results[key] = data
         return results, total
@@ -202,8 +204,8 @@ class DelayedFetch:
             return self._refuse_with_leader(partition, index, error)
         offset = requested.fetch_offset
         diverging = _diverging_epoch(log, requested)
-        # An offset after the end of the log is out of range, unless the client's log diverged. In that case
-        # the response has the epoch and offset at which the logs diverged.
+        # An offset after the end of the log is out of range. If the client's log diverged, the response
+        # instead has the epoch and offset at which the logs diverged.
         last = log.end_offset if diverging is None else offset
         unknown_epoch = diverging is not None and diverging.epoch < 0
         if unknown_epoch or not log.start_offset <= offset <= last:

@@ -46,8 +46,7 @@ def handle_find_coordinator(broker: Broker, call: Call) -> Result:
     if node is None:
         return _refuse_single(ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     host, port = node.address(call.listener)
-    # In a successful response, Kafka sets the error message to "NONE" up to v3, and to an empty string from
-    # v4 on.
+    # The error message of a successful response: Kafka sends "NONE" up to v3, and an empty string from v4 on.
     return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=host, port=port)
 
 

@@ -3,8 +3,9 @@
 Rules, as in Kafka's GroupCoordinatorService on a cluster:
 
 * A request for a single group that another node coordinates is answered with NOT_COORDINATOR.
-* In a request for several groups, each group of another node gets NOT_COORDINATOR. The groups of this node
-  are served.
+
+* In a request for several groups, only the groups that another node coordinates are answered with
+  NOT_COORDINATOR.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ListOffsets (key 2): the offset at the start, at the end, or at a timestamp.
 
-With `read_committed` the end of a partition is its last stable offset (X5), and a search by timestamp finds
+With `read_committed`, the end of a partition is its last stable offset (X5). A search by timestamp then finds
 only records before that offset.
 """
 
@@ -46,13 +46,12 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-# Brokers that support this version of ListOffsets reject a special timestamp in a request of a version before
-# the one in `_SINCE`. Older brokers, which the server's option `highest` can imitate, ignore the version of
-# the request: they accept each special timestamp that they know, and treat any other negative number as a
-# time before 1970. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
+# The first version of ListOffsets whose brokers reject a special timestamp if the version of the request is
+# lower than in `_SINCE`. Older brokers ignore the version of the request. They accept each special timestamp
+# that they know, and treat any other negative number as a time before 1970. The option `highest` of `Server`
+# imitates these brokers. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
 _CHECKED_SINCE: Final = 9
-# The first version with leader epochs (KIP-320). Responses of earlier versions do not have the field
-# leader_epoch, so it must not be set in them.
+# The first version with leader epochs (KIP-320). In earlier versions, the field leader_epoch must not be set.
 _LEADER_EPOCH_SINCE: Final = 4
 
 

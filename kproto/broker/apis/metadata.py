@@ -34,16 +34,16 @@ from .authorization import (
 )
 from .partitions import partition_replicas
 
-# The first version that accepts topic ids (KIP-516). v10 and v11 have the field, but Kafka rejects requests
-# that use it.
+# The first version that accepts topic ids (KIP-516). v10 and v11 declare the field, but Kafka rejects
+# requests that set it.
 BY_ID_SINCE: Final = 12
 
 
 def handle_metadata(broker: Broker, call: Call) -> Result:
     """Describe the cluster and the requested topics.
 
-    A topic that is requested by name may be auto-created. Kafka creates the topic in the background, and
-    answers this request with UNKNOWN_TOPIC_OR_PARTITION. This broker creates the topic before it responds.
+    A topic that is requested by name may be auto-created. This broker creates the topic before it responds.
+    Kafka creates the topic in the background, and answers with UNKNOWN_TOPIC_OR_PARTITION.
     """
     request = call.request
     assert isinstance(request, MetadataRequest)
@@ -88,7 +88,7 @@ def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
 def _without_duplicates(topics: Iterable[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     """Return each requested topic once.
 
-    As in Kafka, topics that are requested by name are ignored if at least one topic is requested by id.
+    As in Kafka, if at least one topic is requested by id, the topics that are requested by name are ignored.
     """
     by_id = {topic.topic_id: topic for topic in topics if topic.topic_id != NO_ID}
     return list(by_id.values()) or list({topic.name: topic for topic in topics}.values())

@@ -98,8 +98,8 @@ def _authorize(access: Access, request: OffsetFetchRequest) -> Authorized:
     def add_refusals(response: OffsetFetchResponse) -> None:
         for group in response.groups:
             denied = denied_topics.get(group.group_id)
-            # The request asks for all topics of the group without naming them, so denied topics are removed
-            # from the response instead of getting an error.
+            # The request is for all topics of the group. Denied topics are removed from the response: an
+            # error would reveal their names.
             if denied is None:
                 group.topics, _ = access.split_topics(Operation.DESCRIBE, group.topics)
             elif not group.error_code:

@@ -24,8 +24,8 @@ def find_partition(topics: Topics, name: str, index: int) -> Partition | None:
 def leader_epoch_error(log: Log, current_leader_epoch: int) -> ErrorCode:
     """Compare the leader epoch that a client sends with the partition's epoch (KIP-320).
 
-    Return FENCED_LEADER_EPOCH if the client's epoch is older, UNKNOWN_LEADER_EPOCH if it is newer, and NONE
-    if it is the same, or -1.
+    Return FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one, else NONE. An
+    epoch of -1 skips the comparison.
     """
     if current_leader_epoch == -1 or current_leader_epoch == log.leader_epoch:
         return ErrorCode.NONE

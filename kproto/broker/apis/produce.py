@@ -2,15 +2,22 @@
 
 Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 
-* acks=1 and acks=-1 are the same on this broker. A request with acks=0 has no response. If such a request
-  fails, the broker closes the connection, because the producer would not notice the error otherwise.
-* A partition accepts exactly one batch of magic 2 per request. It must not be a control batch, and must not
-  be larger than `max.message.bytes`.
-* A batch of a transaction needs a transactional id, and its partition must be in the transaction. Up to v11,
-  the client adds the partition to the transaction before it produces. From v12 on, the Produce request adds
-  the partition (KIP-890). Clients do not know errors that are newer than the version of their request: such
-  errors of the transaction coordinator are replaced by older ones.
-* The bytes that the CRC covers are stored as they are. Records are decoded only to check them
+* acks=1 and acks=-1 have the same effect on this broker.
+
+* A request with acks=0 has no response. If the request fails, the broker closes the connection to report the
+  failure to the producer.
+
+* A partition accepts exactly one batch of magic 2 per request. The batch must not be a control batch, and
+  must not be larger than `max.message.bytes`.
+
+* A batch of a transaction needs a transactional id, and its partition must be in the transaction. From v12
+  on, the Produce request itself adds the partition (KIP-890). Up to v11, the client adds the partition with
+  AddPartitionsToTxn first.
+
+* An error of the transaction coordinator that is newer than the version of the request is replaced by an
+  older error, because the client does not know the newer one.
+
+* The bytes that the CRC covers are stored unchanged. Records are decoded only for validation
   (`record_validation`).
 """
 
@@ -65,7 +72,8 @@ ADDS_SINCE: Final = 12
 # The first version with topic ids (KIP-516).
 BY_ID_SINCE: Final = 13
 
-# The byte positions of header fields of a batch of magic 2. These fields are read before the batch is parsed.
+# Byte positions of fields in the header of a batch of magic 2. These fields are read before the batch is
+# parsed.
 _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
 _TRANSACTIONAL: Final = 0x10
 # Kafka's Records.LOG_OVERHEAD: the size of the first fields of a batch, of which the batch size is the last.
@@ -251,8 +259,8 @@ def _transaction_errors(
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Verify transactional batches with the transaction coordinator (X6).
 
-    Returns the error code, which may be NONE, of each partition in which the transaction has no batch yet.
-    Returns None if the batches have several producer ids or epochs.
+    The keys of the result are the partitions in which the transaction has no batch yet. A value is the
+    partition's error code, or NONE. Returns None if the batches have several producer ids or epochs.
     """
     to_verify: dict[tuple[str, int], tuple[int, int]] = {}
     new_partitions: list[tuple[Partition, int]] = []
@@ -265,8 +273,8 @@ def _transaction_errors(
             if topic is None or producer is None or partition is None:
                 continue
             producers.add(producer)
-            # Only the first batch of a transaction in a partition is verified. From then on, the state of the
-            # partition shows that the transaction is ongoing (`is_writing`).
+            # Only the first batch of a transaction in a partition is verified. After that batch, the
+            # partition knows that the transaction is ongoing (`is_writing`).
             if broker.is_leader(partition, part.index) and not partition.is_writing(*producer):
                 to_verify[topic.name, part.index] = producer
                 new_partitions.append((partition, _base_sequence(part.records or b"")))
@@ -460,7 +468,7 @@ API = Api(
         (transactional_id_requirement(Operation.WRITE), topic_requirement(Operation.WRITE)), _authorize
     ),
     refuse=refuse,
-    # Kafka 4 advertises v0 since KAFKA-18659, because old versions of librdkafka assume that a broker whose
-    # lowest version is above 0 does not support compression. Requests of v0 to v2 are rejected nevertheless.
+    # Kafka 4 advertises v0 (KAFKA-18659): old versions of librdkafka assume that a broker without v0 does not
+    # support compression. Requests of v0 to v2 are rejected nevertheless.
     min_version=0,
 )

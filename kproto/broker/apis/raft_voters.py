@@ -1,7 +1,7 @@
 """What AddRaftVoter and RemoveRaftVoter share: the checks of a request that changes the quorum's voters.
 
-The controller is always the only voter. So every valid request fails, as in a Kafka cluster with a single
-node: a new voter cannot be reached, and the last voter cannot be removed.
+Every valid request fails, as in a Kafka cluster with a single node. A new voter cannot be reached, and the
+only voter cannot be removed.
 """
 
 from __future__ import annotations

@@ -9,15 +9,15 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 # The limit of all repeated results in bytes. A request of 400 bytes can name the same group 200 times, and
-# the description of a group may be megabytes long.
+# each description of the group may have megabytes.
 MAX_REPEATED: Final = 1 << 20
 
 
 def repeat_as_named(answers: Mapping[str, T], names: Sequence[str], size: Callable[[T], int]) -> list[T]:
     """Return the result of each name in `names`, in the order of `names` and with repetitions.
 
-    If the repetitions have more than `MAX_REPEATED` bytes, each result is returned once. `answers` maps a
-    name to its result, and `size` returns the approximate size of a result in bytes.
+    If the repetitions have more than `MAX_REPEATED` bytes, each result is returned once. A key of `answers`
+    is a name, and a value is its result. `size` returns the approximate size of a result in bytes.
     """
     repetitions = {name: count - 1 for name, count in Counter(names).items() if count > 1 and name in answers}
     if sum(count * size(answers[name]) for name, count in repetitions.items()) > MAX_REPEATED:
@@ -28,7 +28,7 @@ def repeat_as_named(answers: Mapping[str, T], names: Sequence[str], size: Callab
 def name_in_messages(name: str, count: int) -> str:
     """Return `name` for error messages, cut so that `count` messages have at most `MAX_REPEATED` bytes of it.
 
-    A request of 100 kilobytes can contain 19,000 partitions of a topic whose name has 3,000 characters. With
-    the whole name in each message, the response would have 57 megabytes.
+    The cut bounds the response: a request of 100 kilobytes can contain 19,000 partitions of a topic whose
+    name has 3,000 characters.
     """
     return name.encode()[: MAX_REPEATED // max(count, 1)].decode(errors="ignore")

@@ -7,8 +7,8 @@ from typing import Final
 
 from ..broker import Broker
 
-# The maximum number of partitions that a request may create (Kafka's MAX_PARTITIONS_PER_BATCH), and of
-# records that the controller may write for a request (Kafka's MAX_RECORDS_PER_USER_OP).
+# The maximum number of partitions that a request may create (Kafka's MAX_PARTITIONS_PER_BATCH). Kafka limits
+# the records that the controller writes for a request to the same number (MAX_RECORDS_PER_USER_OP).
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
@@ -17,8 +17,8 @@ def assignment_fault(
 ) -> str | None:
     """Return why a manual replica assignment is invalid, or None.
 
-    `assignment` lists the node ids for each partition. Each partition needs `factor` node ids, by default as
-    many as the first partition has.
+    `assignment` has a list of node ids for each partition. Each list must have `factor` node ids. If `factor`
+    is None, each list must have as many as the first list.
     """
     nodes = broker.cluster.nodes
     size = len(assignment[0]) if factor is None else factor

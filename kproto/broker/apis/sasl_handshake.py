@@ -14,7 +14,7 @@ from .api import Api
 def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
     """Select the SASL mechanism.
 
-    A handshake on a connection that has logged in starts a re-authentication. It is allowed only if the
+    A handshake on an authenticated connection starts a re-authentication, which is allowed only if the
     session can expire.
     """
     request = call.request

@@ -14,8 +14,8 @@ _READ_GROUP = on_group(Operation.READ)
 
 
 def _authorize(access: Access, request: SyncGroupRequest) -> Authorized:
-    # As in KafkaApis, a missing protocol is reported before a missing permission. So the permission is not
-    # checked here, and the coordinator returns the error for the protocol.
+    # KafkaApis reports a missing protocol before a missing permission. So the permission is not checked here
+    # if the protocol is missing: the coordinator returns the error.
     missing = None in (request.protocol_type, request.protocol_name)
     if access.call.version >= PROTOCOL_REQUIRED_SINCE and missing:
         return access.call

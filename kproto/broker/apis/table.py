@@ -154,9 +154,13 @@ def served_versions(
 ) -> dict[int, ApiVersion]:
     """Return the API versions that a broker advertises: a map from API key to the entry in ApiVersions.
 
-    As in Kafka, the APIs of client telemetry are served only by a broker that has a receiver for metrics.
-    `highest` imitates an older Kafka: it maps API names to the highest version to serve, or to -1 for an API
-    that this Kafka does not have. Raises ConfigError for an API or a version that this broker does not serve.
+    The APIs of client telemetry are advertised only with `telemetry`: Kafka advertises them only with a
+    receiver for metrics.
+
+    `highest` imitates an older Kafka. A key is the name of an API. A value is the highest version of the API,
+    or -1 for an API that the older Kafka does not have.
+
+    Raises ConfigError if `highest` has an API or a version that this broker does not serve.
     """
     keys = {api.name: key for key, api in APIS.items()}
     caps: dict[int, int] = {} if telemetry else dict.fromkeys(_TELEMETRY, NOT_SERVED)

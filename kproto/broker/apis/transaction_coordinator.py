@@ -3,11 +3,14 @@
 Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
 
 * X6. Records and offsets of a transaction are accepted only while the transaction is ongoing and contains
-  their partition. Newer clients add a partition by writing to it, older clients with AddPartitionsToTxn. The
-  coordinator verifies this for the first record or offset in a partition. Later requests are not verified
-  with the coordinator, even if they carry another transactional id.
-* A fenced producer is answered with INVALID_PRODUCER_EPOCH instead of the coordinator's PRODUCER_FENCED.
-  Clients that do not know TRANSACTION_ABORTABLE are answered with INVALID_TXN_STATE instead.
+  their partition. The coordinator verifies this for the first record or offset in a partition. Later requests
+  are not verified, even if they carry another transactional id.
+
+* A client with KIP-890 adds a partition to the transaction by writing to it. An older client sends
+  AddPartitionsToTxn first.
+
+* The coordinator's PRODUCER_FENCED is replaced by INVALID_PRODUCER_EPOCH. TRANSACTION_ABORTABLE is replaced
+  by INVALID_TXN_STATE for clients that do not know it.
 """
 
 from __future__ import annotations
@@ -54,9 +57,9 @@ def verify_partitions(
 ) -> dict[TransactionPartition, ErrorCode]:
     """Verify with the coordinator that the producer's transaction contains the partitions (X6).
 
-    Returns the error code of each partition, which is NONE if the producer may write to it. `producer` is the
-    producer's id and epoch. With `adds`, partitions that are missing from the transaction are added to it.
-    Without `adds`, they get an error.
+    Returns the error code of each partition: NONE if the producer may write to it. `producer` is the
+    producer's id and epoch. A partition that is missing from the transaction is added if `adds` is true, and
+    otherwise gets an error.
     """
     if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)

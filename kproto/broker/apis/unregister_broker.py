@@ -1,7 +1,7 @@
 """UnregisterBroker (key 64): remove the registration of a broker (KIP-631).
 
-A broker that is running registers itself again at once, so only the registration of a stopped broker is
-removed. A running broker of Kafka stays unregistered until it is restarted.
+Only the registration of a stopped broker is removed: a running broker registers itself again at once. In
+Kafka, a running broker stays unregistered until it is restarted.
 """
 
 from __future__ import annotations

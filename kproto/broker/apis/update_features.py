@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57): change the level of transaction.version, this broker's only feature (KIP-584).
 
-Clients read the level from ApiVersions. Below level 2, transactional clients send separate requests to add
-partitions to a transaction (KIP-890). This broker serves the requests of clients of both levels.
+Clients read the level from ApiVersions. Below level 2, a transactional client sends AddPartitionsToTxn before
+it writes to a partition (KIP-890). This broker serves clients of both levels.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """WriteTxnMarkers (key 27): write the markers that commit or abort transactions in their partitions.
 
-In Kafka the transaction coordinator sends this request to the leaders of partitions. This broker's
-coordinator writes its markers itself, so only admin clients send the request: Java's Admin.abortTransaction
-aborts a hanging transaction, which no coordinator knows. `__consumer_offsets` is not a topic of this broker.
-A marker for one of its partitions commits or discards the pending offsets of the producer.
+Only admin clients send this request to this broker: Java's Admin.abortTransaction aborts a hanging
+transaction, which no coordinator knows. The broker's own coordinator writes its markers directly, whereas
+Kafka's sends this request to the leaders of partitions.
+
+`__consumer_offsets` is not a topic of this broker. A marker for one of its partitions commits or discards the
+pending offsets of the producer.
 """
 
 from __future__ import annotations

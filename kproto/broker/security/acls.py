@@ -7,10 +7,13 @@
 Rules:
 
 * An ACL covers one name (LITERAL), all names with a prefix (PREFIXED), or all names (LITERAL with *).
-* A DENY has precedence over every ALLOW. An ALLOW of READ, WRITE, DELETE or ALTER implies an ALLOW of
-  DESCRIBE. An ALLOW of ALTER_CONFIGS implies an ALLOW of DESCRIBE_CONFIGS. A DENY of one operation implies no
-  DENY of another.
-* Super users may do everything. On a resource that no ACL covers, other users may do everything if
+
+* A DENY has precedence over every ALLOW.
+
+* An ALLOW of READ, WRITE, DELETE or ALTER implies an ALLOW of DESCRIBE. An ALLOW of ALTER_CONFIGS implies an
+  ALLOW of DESCRIBE_CONFIGS. A DENY implies no other DENY.
+
+* Super users may do everything. On a resource without ACLs, other users may do everything if
   `allow.everyone.if.no.acl.found` is true, and nothing otherwise.
 """
 
@@ -97,8 +100,7 @@ class Acl(NamedTuple):
             return False
         if self.pattern == PatternType.PREFIXED:
             return name.startswith(self.name)
-        # As in StandardAuthorizer, the literal * does not cover names that begin with *, because the
-        # authorizer's search treats the * as a prefix of these names.
+        # As in StandardAuthorizer, an ACL for the literal * does not cover names that begin with *.
         return self.name == name or (self.name == "*" and not name.startswith("*"))
 
     def applies_to(self, principal: str, host: str) -> bool:
@@ -117,8 +119,8 @@ class Acl(NamedTuple):
 class AclFilter:
     """A filter of ACLs.
 
-    A field that is None or ANY matches every value. The pattern type MATCH matches every ACL that covers the
-    name.
+    A field that is None or ANY matches every value. The pattern type MATCH selects every ACL that covers
+    `name`.
     """
 
     resource: int

@@ -3,17 +3,20 @@
 Rules:
 
 * Before the login is complete, a client may send one ApiVersions request, one SaslHandshake request, and
-  after the handshake SaslAuthenticate requests. Any other request closes the connection. Between
-  SaslHandshake and the end of the login, another ApiVersions or SaslHandshake is answered with
-  ILLEGAL_SASL_STATE before the connection is closed.
-* SaslHandshake v0 is followed by SASL messages without request headers (before KIP-152).
-* The response to a failed login is sent after `connection.failed.authentication.delay.ms`. Then the
-  connection is closed. The delay limits how many passwords a client can try.
-* A session expires after `connections.max.reauth.ms`, or when its token expires (KIP-368). A client
-  re-authenticates with another handshake, and must keep its mechanism and principal. For a handshake with a
-  mechanism that is not enabled, the broker closes the connection immediately. A handshake with an enabled
-  mechanism other than the session's succeeds, but the broker closes the connection at the next request. A
-  client may re-authenticate at most once per second.
+  after the handshake SaslAuthenticate requests. Any other request closes the connection. A second ApiVersions
+  or SaslHandshake after the handshake is answered with ILLEGAL_SASL_STATE first.
+
+* After SaslHandshake v0, the SASL messages have no request headers (before KIP-152).
+
+* The response to a failed login is sent after `connection.failed.authentication.delay.ms`, and the connection
+  is closed. The delay limits how many passwords a client can try.
+
+* A session expires after `connections.max.reauth.ms`, or when its token expires (KIP-368). To
+  re-authenticate, a client sends another handshake, at most once per second. The mechanism and the principal
+  must stay the same.
+
+* A re-authentication with a mechanism that is not enabled closes the connection immediately. With an enabled
+  mechanism other than the session's, the handshake succeeds, but the next request closes the connection.
 """
 
 from __future__ import annotations
@@ -138,8 +141,8 @@ class SaslAuthenticator:
     ) -> Challenge | Accepted | Rejected:
         """Pass a SASL message of the client to the mechanism, and return the mechanism's result.
 
-        `wall_clock_offset` is the time of day minus `now` in ms. The time of day is compared with the
-        expiration of a token.
+        `wall_clock_offset` is the time of day minus `now` in ms. It is needed to check the expiration of a
+        token.
         """
         assert self.server is not None
         self.wall_clock = now + wall_clock_offset

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from .authenticator import ANONYMOUS
 
-# Definitions of RFC 2253: the short names of a subject's attributes, and the characters that are escaped in
-# attribute values.
+# From RFC 2253: the short names of a subject's attributes, and the characters to escape in attribute values.
 _SHORT_NAMES: Final = {
     "commonName": "CN",
     "organizationName": "O",

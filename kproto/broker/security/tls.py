@@ -7,11 +7,15 @@
 Rules:
 
 * A failed handshake or a corrupt stream raises TlsError with the reason for the log. `outgoing` then returns
-  the TLS alert. The caller must give the client time to read the alert before it closes the socket. In TLS
-  1.3, the client may have sent its first request already, and closing a socket with unread bytes discards the
+  the TLS alert.
+
+* After TlsError, the caller must give the client time to read the alert before it closes the socket. A TLS
+  1.3 client may have sent its first request already, and closing a socket with unread bytes discards the
   alert.
+
 * Nothing is encrypted or decrypted before the handshake is complete.
-* `server_context` accepts no weak protocol or cipher, as the scanner sslyze confirms.
+
+* `server_context` accepts no weak protocol or cipher. The scanner sslyze finds none.
 """
 
 from __future__ import annotations
@@ -21,34 +25,36 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-# The maximum size of the plaintext that one read returns: 256 KiB, which is 16 of the largest TLS records.
+# The maximum size of the plaintext that one read returns: 256 KiB, or 16 TLS records of the maximum size.
 _READ_SIZE: Final = 1 << 18
-# The fatal alert "unexpected message". As Java does, the broker sends it to a client that does not use TLS.
-# OpenSSL itself sends no alert to such a client.
+# The fatal alert "unexpected message" for a client that does not use TLS. Java sends it, but OpenSSL does
+# not.
 _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 10))
 # OpenSSL's error reasons for bytes that are not TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 
 
-# The ciphers for TLS 1.2: ephemeral keys and authenticated encryption (AEAD), as in Mozilla's "intermediate"
-# recommendation. All ciphers of TLS 1.3 have both properties.
+# The ciphers for TLS 1.2, from Mozilla's "intermediate" recommendation: all use ephemeral keys and
+# authenticated encryption (AEAD). All ciphers of TLS 1.3 have both properties, too.
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:!aNULL:!aDSS"
 
 
 def server_context(certificate: str, client_auth: str = "none", ca: str | None = None) -> ssl.SSLContext:
     """Return the SSL context of a listener. Raises OSError if a file cannot be read.
 
-    `certificate` is a PEM file with a certificate and its key. `client_auth` is none, requested or required,
-    as Kafka's ssl.client.auth. The PEM file `ca` contains the trusted certificates of the issuers of client
-    certificates.
+    `certificate` is a PEM file with a certificate and its key.
+
+    `client_auth` is none, requested or required, as in Kafka's ssl.client.auth.
+
+    `ca` is a PEM file with the trusted issuers of client certificates. It is needed unless `client_auth` is
+    none.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     context.load_cert_chain(certificate)
     if client_auth != "none":
-        # As in Kafka, a certificate in `ca` is trusted even if it is an intermediate one whose root is
-        # missing.
+        # As in Kafka, an intermediate certificate in `ca` is trusted even if its root is missing.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.load_verify_locations(ca)
         context.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL

@@ -2,12 +2,15 @@
 
 Rules:
 
-* A user has one password. PLAIN compares the password. The SCRAM credentials are derived from the password
-  when it is set. A derivation at the login would take milliseconds, and this delay would reveal to a client
-  that the user exists. AlterUserScramCredentials changes the SCRAM credentials only, as in Kafka.
+* A user has one password. PLAIN compares the password. SCRAM uses credentials that are derived from the
+  password when it is set. A derivation during the login would take milliseconds, and this delay would reveal
+  that the user exists.
+
+* AlterUserScramCredentials changes only the SCRAM credentials, as in Kafka.
+
 * An unknown name gets a decoy: a credential that no password matches. Salts and decoys are derived from a
-  secret of the broker. They are not random, so that an unknown name has the same salt at every login, as an
-  existing user has.
+  secret of the broker. So the salt of an unknown name is the same at every login, as the salt of a user is.
+
 * No repr contains a password.
 """
 
