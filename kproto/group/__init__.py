@@ -1,7 +1,7 @@
 """Group membership without I/O.
 
-Each group protocol is a state machine that does no I/O and has no clock: it takes the time as an argument and
-returns the actions to perform.
+Each group protocol is a state machine without I/O and without a clock. Its arguments include the time, and
+its results are the actions to perform.
 
     protocol      the interfaces of a member and of a coordinator, which all group protocols share
     members       the protocols that a client can choose
@@ -9,6 +9,6 @@ returns the actions to perform.
     subscription  the encoding of subscriptions and assignments
     assignors     how a leader assigns partitions: pure functions
 
-docs/rules states the numbered rules, such as R64 and M95. A module's docstring lists the rules that the
-module implements.
+docs/rules has the numbered rules, such as R64 and M95. The docstring of a module lists the rules that it
+implements.
 """

@@ -3,22 +3,27 @@
     coordinator = GroupCoordinators(GroupSettings(), topics)
     actions = coordinator.step(RequestReceived(token, JoinGroupRequest(...), version, ...), now)
 
-To add a type of group, register the factory of its coordinator in `COORDINATORS`. `GroupCoordinators`, which
-the broker drives, passes each event to the coordinators that it concerns. No other module lists the types.
+To add a type of group, register the factory of its coordinator in `COORDINATORS`. No other module lists the
+types. `GroupCoordinators` passes each event to the coordinators that it concerns.
 
 Rules, as in Kafka's GroupMetadataManager:
 
-* A group id belongs to one type of group. Requests that name one group go to the coordinator that has the
-  group. If that coordinator does not serve the request, the response is GROUP_ID_NOT_FOUND.
-* The first registered coordinator that serves the request receives requests for groups that do not exist. A
-  new group therefore gets its type from the class of the request that creates the group.
+* A group id belongs to one type of group. A request for one group goes to the coordinator that has the group.
+  If this coordinator does not serve the request, the response is GROUP_ID_NOT_FOUND.
+
+* A request for a group that does not exist goes to the first registered coordinator that serves the request.
+  So the class of the request that creates a group determines the type of the group.
+
 * A request for several groups is divided by type, and the responses are joined. ListGroups returns the groups
-  of all types. Coordinators answer these requests in the step that receives them.
+  of all types. Coordinators must answer these requests in the step that receives them.
+
 * The coordinator of a type stores the committed offsets of its groups, and serves OffsetCommit,
-  TxnOffsetCommit, OffsetFetch and OffsetDelete for these groups. The classic coordinator does this in
-  `classic/coordinator/offsets.py`. The functions that store offsets, look offsets up and end transactions use
-  only three attributes of a group: `offsets`, `pending_transactions` and `written`. A second type of group
-  with committed offsets can share these functions, if they are moved to `kproto/group/offsets.py`.
+  TxnOffsetCommit, OffsetFetch and OffsetDelete for them. The classic coordinator does so in
+  `classic/coordinator/offsets.py`.
+
+* A second type of group with committed offsets can share the functions that store offsets, look offsets up
+  and end transactions, if they move to `kproto/group/offsets.py`. They use only the attributes `offsets`,
+  `pending_transactions` and `written` of a group.
 """
 
 from __future__ import annotations
@@ -160,8 +165,8 @@ class GroupCoordinators:
     def _parts(self, request: Message, name: str, entries: Iterable[tuple[str, object]]) -> list[_Part]:
         """Divide a request about several groups among the coordinators of the groups.
 
-        `name` is the field with the groups. `entries` has a pair (group id, element of the field) for each
-        group.
+        `name` is the field with the groups. Each entry of `entries` is a pair: a group id, and the group's
+        element in this field.
         """
         server = self._first_server(type(request))
         divided: dict[int, tuple[GroupCoordinator, list[object]]] = {}

@@ -1,8 +1,8 @@
 """The group protocols that a client can choose, registered by their values of `group.protocol`.
 
-To add a protocol, register the factory of its member in `MEMBERS`. Then the consumer option `group_protocol`
-and the property `group.protocol` accept its name. No other module lists or chooses protocols. The embedded
-broker's half of the protocols is registered in `kproto.group.coordinators`.
+To add a protocol, register the factory of its member in `MEMBERS`. The consumer option `group_protocol` and
+the property `group.protocol` then accept its name. No other module lists the protocols.
+`kproto.group.coordinators` registers the embedded broker's coordinators.
 """
 
 from __future__ import annotations

@@ -3,19 +3,19 @@
 One interface is between a client and its member, the other is between a broker and its coordinator.
 
 The client's interface: a client engine drives a `ClientMember`. The engine calls `step` with an event and
-performs the actions that `step` returns, in order. It sends a `Tick` when `next_deadline` is reached.
-`kproto.group.members` lists the group protocols and creates their members; the engine uses no other part of a
-protocol.
+performs the returned actions in order. It sends a `Tick` at the time that `next_deadline` returns.
+`kproto.group.members` creates the members; the engine uses no other part of a protocol.
 
-The engine sends requests and reports their responses. It runs the rebalance callbacks and commits offsets.
-The member decides when to join, to send a heartbeat, to revoke, to assign and to leave. The engine looks the
-coordinator up when the member requests it: a member that needs a coordinator returns `FindCoordinator` at its
-first subscription, and sends nothing before `CoordinatorFound`.
+The engine sends requests, reports their responses, runs the rebalance callbacks and commits offsets. The
+member decides when to join, to send a heartbeat, to revoke, to assign and to leave.
+
+The engine looks the coordinator up when the member returns `FindCoordinator`, for the first time at the first
+subscription. A member sends nothing before `CoordinatorFound`.
 
 The broker's interface: the embedded broker drives a `GroupCoordinator`. The broker passes requests to `step`
-and sends the responses that `step` returns. `kproto.group.coordinators` registers a coordinator for each type
-of group, and combines them into one. `kproto.group.classic.coordinator.ClassicCoordinator` is the coordinator
-of the type "classic".
+and sends the responses that `step` returns. `kproto.group.coordinators` has a coordinator for each type of
+group, and combines them into one. The type "classic" has
+`kproto.group.classic.coordinator.ClassicCoordinator`.
 
 All times are milliseconds.
 """
@@ -136,8 +136,8 @@ class SendFailed(msgspec.Struct, frozen=True):
 class SendRefused(msgspec.Struct, frozen=True):
     """The request of a `Send` cannot be sent to this broker, and a retry would not help.
 
-    For example, a static member needs JoinGroup v5, which has the field for its instance id, and the broker
-    supports only older versions.
+    For example, a static member needs the instance id of JoinGroup v5, and the broker supports only older
+    versions.
     """
 
     request: Message
@@ -153,11 +153,11 @@ class MetadataUpdated(msgspec.Struct, frozen=True):
 
     # Maps a topic to its number of partitions.
     partitions: Mapping[str, int]
-    # The topics that were requested; None for all. A leader that waits for metadata assigns if the requested
-    # topics include those of all members.
+    # The requested topics; None for all topics. A leader that waits for metadata runs the assignor when
+    # `requested` includes the topics of all members.
     requested: frozenset[str] | None = None
-    # Whether `partitions` has all topics of the cluster. If so, a topic that is missing here but is present
-    # in later metadata is known to be new.
+    # Whether `partitions` has all topics of the cluster. If it does, a topic that appears only in later
+    # metadata is known to be new.
     complete: bool = False
     # Maps a topic to its topic id, where known.
     ids: Mapping[str, object] = msgspec.field(default_factory=dict[str, object])
@@ -219,8 +219,8 @@ class FindCoordinator(msgspec.Struct, frozen=True):
     """Look the coordinator up, after closing the connection to an earlier coordinator.
 
     The member returns this action at its first subscription, and whenever the coordinator may have changed.
-    The engine answers with `CoordinatorFound` or `CoordinatorLost`. In the second case the member requests
-    another lookup after a backoff.
+    The engine answers with `CoordinatorFound` or `CoordinatorLost`. After `CoordinatorLost`, the member
+    requests another lookup after a backoff.
     """
 
 
@@ -248,11 +248,11 @@ class Send(msgspec.Struct, frozen=True):
     """
 
     request: Message
-    # The minimum time to wait for the response; None for request.timeout.ms. The response to JoinGroup takes
-    # longer, because it waits for all members of the group.
+    # The minimum time to wait for the response; None for request.timeout.ms. JoinGroup needs a longer time,
+    # because its response waits for all members of the group.
     timeout_ms: int | None = None
-    # Whether to use a separate connection while JoinGroup or SyncGroup is in flight: until the broker has
-    # answered that request, it reads no further requests from the same connection.
+    # Whether to use a separate connection while JoinGroup or SyncGroup is in flight. On the connection of
+    # such a request, the broker reads no further requests until it has answered.
     urgent: bool = False
     purpose: Purpose = Purpose.OTHER
 
@@ -304,11 +304,11 @@ class AdoptAssignment(msgspec.Struct, frozen=True):
     generation: int
     # Whether this is the first generation of the group.
     first: bool = False
-    # The partitions of `added` that were created after the group's first assignment. Without a commit they
-    # start at the earliest offset, whatever `auto.offset.reset` says.
+    # The partitions of `added` that were created after the group's first assignment. Without a committed
+    # offset they start at the earliest offset, whatever `auto.offset.reset` says.
     new: frozenset[TopicPartition] = frozenset()
-    # Maps a topic to its number of partitions at the group's first assignment. For a missing topic this
-    # number is unknown, so its partitions do not count as new.
+    # Maps a topic to its number of partitions at the group's first assignment. If a topic is missing, this
+    # number is unknown and none of its partitions counts as new.
     initial_counts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
 
@@ -325,8 +325,8 @@ class Rejoining(msgspec.Struct, frozen=True):
     """Log that the member sends a JoinGroup for this reason. The reason of the first JoinGroup is empty."""
 
     reason: str
-    # Whether the assignment before this rejoin could not be used, or several assignments in a row were
-    # replaced immediately. The engine reports such a rejoin as a failure.
+    # Whether the previous assignment could not be used, or several assignments in a row were replaced
+    # immediately. The engine reports such a rejoin as a failure.
     after_unusable_assignment: bool = False
 
 
@@ -386,8 +386,8 @@ class ClientMember(Protocol):
     def identity(self) -> Identity | None:
         """The identity that a commit has to carry, or None while the member must not commit.
 
-        The identity stays valid during `Revoke`; `Lose` removes it. The new identity is set before `Revoke`
-        and `AdoptAssignment` are returned, so that callbacks commit with the new identity.
+        The identity stays valid during `Revoke`, and `Lose` removes it. The new identity is set before
+        `Revoke` and `AdoptAssignment` are returned, so that callbacks commit with it.
         """
         ...
 
@@ -522,7 +522,7 @@ class GroupNotice(msgspec.Struct, frozen=True):
 class RebalanceCompleted(GroupNotice, frozen=True):
     """The group is stable in `generation`.
 
-    `generation` is the generation of a classic group, or the epoch of a group of another type. `members`
+    `generation` is the generation of a classic group, or the group epoch of another type of group. `members`
     are the ids of the group's members.
     """
 
@@ -593,17 +593,24 @@ class GroupCoordinator(Protocol):
 
     * The broker passes requests whose class is in `requests` to `step` as `RequestReceived`, with a token of
       the broker's choice. Each token is returned in exactly one `SendResponse`, by the same step or a later
-      one. The broker serves the API of such a request only if the API has a file in `kproto/broker/apis/`
-      that calls `send_to_coordinator`.
+      one.
+
+    * The API of such a request needs a file in `kproto/broker/apis/` that calls `send_to_coordinator`.
+      Otherwise the broker does not serve the API.
+
     * The broker passes `TopicsDeleted` and `TransactionEnded` to `step` when they happen.
-    * The broker passes a `Tick` to `step` at the time that `next_deadline` returns. A Tick at another time is
-      harmless.
+
+    * The broker passes a `Tick` to `step` at the time that `next_deadline` returns. A `Tick` at any other
+      time is harmless.
+
     * The broker sends the response of each `SendResponse`, and passes every `GroupNotice` to its observers.
+
     * The broker calls `hand_over` when another broker becomes the coordinator of a group.
+
     * The broker calls `error_response` for a request that it rejects before the coordinator receives it.
 
-    Coordinators do no I/O and raise no Kafka errors: error codes are part of the responses. Times are whole
-    milliseconds of one monotonic clock.
+    Coordinators do no I/O. They raise no errors for Kafka's error codes, which are part of the responses.
+    Times are whole milliseconds of one monotonic clock.
     """
 
     @property

@@ -4,15 +4,20 @@
 
 The `assign` of each assignor is a pure function of these arguments:
 
-* `partitions`: topic -> number of partitions. A topic that is missing does not exist.
+* `partitions`: topic -> number of partitions. A topic that does not exist is missing.
+
 * `members`: member id -> `Subscription`.
+
 * `racks`: topic -> the racks of each partition's replicas, where the racks are known (KIP-881).
 
-The result of `assign` maps each member id to its partitions (R186). Each partition of a subscribed topic has
-exactly one owner, which subscribes to the topic (R218, R219), whatever partitions the members report as
-owned. There is one exception: a partition that a cooperative assignor moves has no owner until its previous
-owner has revoked it. The assignment is balanced (R220). The result depends only on the arguments, not on
+The result of `assign` maps each member id to its partitions (R186). It depends only on the arguments, not on
 PYTHONHASHSEED or the order of mappings (R222).
+
+Each partition of a subscribed topic has exactly one owner, which subscribes to the topic (R218, R219). The
+members' reports of owned partitions cannot violate this rule. The only exception is a partition that a
+cooperative assignor moves: it has no owner until its previous owner has revoked it.
+
+The assignment is balanced (R220).
 """
 
 from __future__ import annotations
@@ -57,18 +62,18 @@ class Assignor(msgspec.Struct, frozen=True):
     name: str
     assign: Assign
     # `user_data(previous, generation)` returns the user data of the subscription. `previous` is the last
-    # assignment and `generation` its generation; before the first assignment they are None and -1.
+    # assignment, and `generation` is its generation. Before the first assignment, they are None and -1.
     user_data: UserData = _no_user_data
     # Whether the assignor supports the rebalance protocol COOPERATIVE, and whether it supports EAGER (M71).
     cooperative: bool = False
     eager: bool = True
-    # A function that returns the partitions which a subscription reports as owned. None if the assignor
-    # ignores the previous owners.
+    # A function that returns the partitions that a subscription reports as owned. None if the assignor
+    # ignores previous owners.
     read_ownership: Callable[[Subscription], ReportedOwnership] | None = None
     # Whether the assignor balances each topic separately, and not the partitions of all topics together.
     balances_each_topic: bool = False
-    # The name of Java's class, without its package: `partition.assignment.strategy` of a properties file may
-    # name the class instead of the assignor.
+    # The name of Java's class, without its package. In `partition.assignment.strategy` of a properties file,
+    # the class may stand for the assignor.
     java_class: str | None = None
 
     def __post_init__(self) -> None:
@@ -127,7 +132,7 @@ def is_cooperative(assignors: Iterable[Assignor]) -> bool:
     """Return whether a member with these assignors rebalances cooperatively.
 
     As in Java, the member uses the newest rebalance protocol that all its assignors support (M71). Raises
-    ConfigError if the assignors have no rebalance protocol in common.
+    ConfigError if no protocol is supported by all of them.
     """
     assignors = tuple(assignors)
     if all(assignor.cooperative for assignor in assignors):

@@ -1,13 +1,14 @@
 """The cooperative-sticky assignor: a sticky assignment that moves partitions in two rebalances (KIP-429).
 
 The assignor follows Kafka's `CooperativeStickyAssignor`. The subscription contains the member's owned
-partitions and their generation; older clients put the generation into the user data (R215). A partition that
-another member still owns is withheld from its new owner. The previous owner revokes the partition and
-rejoins; the next rebalance assigns it (M91, R216). A partition that no member owns is assigned immediately
-(R217).
+partitions and their generation. Older clients put the generation into the user data (R215).
 
-The assignor is stricter than Java's if two members with different subscriptions report the same partition in
-the same generation. No member is assigned the partition until at most one of the two still reports it.
+A partition that another member still owns is withheld from its new owner. The previous owner revokes the
+partition and rejoins, and the next rebalance assigns it (M91, R216). A partition without an owner is assigned
+immediately (R217).
+
+The assignor is stricter than Java's in one case: two members with different subscriptions report the same
+partition in the same generation. The partition is then assigned to no member while both still report it.
 """
 
 from __future__ import annotations

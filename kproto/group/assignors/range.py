@@ -1,10 +1,13 @@
 """The range assignor: each topic is split into contiguous ranges, one for each of its subscribers.
 
 The assignor follows Kafka's `RangeAssignor` (R187, R189, R191). With n partitions and m subscribers, each
-subscriber gets n // m partitions, and the first n % m subscribers get one partition more. If racks influence
-the assignment (KIP-881, `racks_matter`), partitions are first assigned to members whose rack has a replica.
-In that case topics with the same subscribers and the same number of partitions are assigned together, so that
-partition i of all these topics has the same owner. The remaining partitions are split into ranges.
+subscriber gets n // m partitions, and the first n % m subscribers get one partition more.
+
+If racks influence the assignment (KIP-881, `racks_matter`), partitions are first assigned to members whose
+rack has a replica. The remaining partitions are split into ranges.
+
+With racks, topics with the same subscribers and the same number of partitions are assigned together:
+partition i of all these topics gets the same owner.
 """
 
 from __future__ import annotations
@@ -109,7 +112,7 @@ def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
 
 
 def _assign_together(topics: list[_Topic], count: int, assigned: Assigned) -> None:
-    """For each index i, assign partition i of all topics to one member whose rack has a replica of each."""
+    """Assign partition i of all topics to one member whose rack has a replica of each, for each index i."""
     members = dict.fromkeys(topics[0].members)
     for partition in range(count):
         for member_id in members:

@@ -3,21 +3,26 @@
 The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algorithms (R193, R221):
 
 * If all members subscribe to the same topics, each member keeps its partitions up to its quota. With P
-  partitions and C members the quota is P // C, and P % C members may have one partition more. The other
-  partitions are assigned in turn, first to the members below their quota (R196).
+  partitions and C members the quota is P // C, and P % C members may have one partition more. The remaining
+  partitions are assigned in turn, first to members below their quota (R196).
+
 * If members subscribe to different topics, each member keeps its partitions of the topics to which it still
-  subscribes. Each other partition is assigned to the topic's subscriber with the fewest partitions; topics
-  with the fewest subscribers come first. Then single partitions move to subscribers that have at least two
-  fewer partitions than the owner (R205, R208).
+  subscribes. Each other partition is assigned to the topic's subscriber with the fewest partitions. Topics
+  with the fewest subscribers come first.
 
-Ownership counts only if the partition exists and the member subscribes to its topic. If several members
-report the same partition, the member with the newest generation owns it. If two members report it in the same
-generation, neither owns it (R194).
+* After that, with different topics, single partitions move to subscribers that have at least two partitions
+  fewer than the owner (R205, R208).
 
-In two places Java's result depends on the hash order of member ids: which member keeps an extra partition,
-and which of two members that report a partition in the same older generation counts as its previous owner.
-Here the sorted order of the ids decides. A partition moves only if the move reduces the difference between
-two members' numbers of partitions, so the algorithm ends for every input.
+A reported partition counts only if it exists and the member subscribes to its topic. If several members
+report the same partition, the member with the newest generation owns it. If two of them report the newest
+generation, no member owns it (R194).
+
+In two cases Java's result depends on the hash order of member ids, and here the sorted order decides. The
+first case is which member keeps an extra partition. The second case is two members that report a partition in
+the same older generation: one of them counts as the previous owner.
+
+A partition moves only if the move reduces the difference between two members' numbers of partitions. So the
+algorithm ends for every input.
 """
 
 from __future__ import annotations
@@ -67,8 +72,8 @@ def assign_sticky(
 ) -> StickyAssignment:
     """Return the assignment. `claim` returns the partitions that a member reports as owned.
 
-    With `one_by_one` the algorithm for members with different topics is used even if all members subscribe to
-    the same topics. Some clients, such as librdkafka, have only this algorithm.
+    With `one_by_one`, the algorithm for members with different topics is always used. Some clients, such as
+    librdkafka, have only this algorithm.
     """
     topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
@@ -103,8 +108,8 @@ class _Owners:
         claim: Callable[[Subscription], ReportedOwnership],
     ) -> None:
         self.owners: dict[TopicPartition, str] = {}
-        # Maps a partition to its owner in an older generation. A partition that moves goes back to that owner
-        # if possible.
+        # Maps a partition to its owner in an older generation. If the partition has to move, it preferably
+        # returns to this owner.
         self.previous: dict[TopicPartition, str] = {}
         generations: dict[TopicPartition, int] = {}
         contested: set[TopicPartition] = set()
@@ -170,8 +175,8 @@ class _RackDistance:
     def is_near(self, member_id: str, partition: TopicPartition) -> bool:
         """Return whether the member may own the partition as far as racks are concerned.
 
-        The result is True if a replica is in the member's rack, if the member has no rack, or if racks do not
-        influence the assignment.
+        True if a replica is in the member's rack, if the member has no rack, or if racks do not influence the
+        assignment.
         """
         rack = self.rack_of.get(member_id) if self.matter else None
         return rack is None or rack in self.replicas[partition]
@@ -328,8 +333,8 @@ class _GreedyAssignment:
         self.order: list[tuple[int, str]] = []
         # The number of moves so far.
         self.moved = 0
-        # Maps a topic to the least load of its subscribers, and to the value of `moved` when this load was
-        # computed.
+        # A key is a topic. A value is the least load of the topic's subscribers, and the value of `moved`
+        # when this load was computed.
         self.least_loads: dict[str, tuple[int, int]] = {}
         self.moved_from: dict[TopicPartition, str] = {}
         self.moves: dict[tuple[str, str, str], list[TopicPartition]] = {}
@@ -425,9 +430,8 @@ class _GreedyAssignment:
     def _least_load_bound(self, topic: str) -> int:
         """Return a lower bound of the number of partitions of the topic's least loaded subscriber.
 
-        A move reduces the least load of a topic by at most one. So the bound is the least load that was
-        computed last, minus the number of later moves. Usually the bound is close enough to skip the search
-        for the least loaded subscriber.
+        A move reduces the least load of a topic by at most one. So the bound is the last computed least load
+        minus the number of later moves. A close bound saves the search for the least loaded subscriber.
         """
         least, moves = self.least_loads.get(topic, (0, 0))
         return least - (self.moved - moves)
@@ -435,15 +439,14 @@ class _GreedyAssignment:
     def _move(self, partition: TopicPartition, to: str) -> None:
         """Move a partition to the member `to`.
 
-        If a partition of the same topic was moved from `to` to the owner, that partition is moved back
-        instead.
+        If another partition of the topic was moved from `to` to the current owner before, that partition is
+        moved back instead.
         """
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))
         if moved_back and self.load[source] > self.load[to] + 1:
-            # Moving back any partition of `moved_back` improves the balance. Prefer a partition that `to`
-            # owned and `source` did not, then a partition with a replica in the rack of `to` but not of
-            # `source`.
+            # All partitions of `moved_back` improve the balance equally. Prefer one that `to` owned and
+            # `source` did not, then one with a replica in the rack of `to` but not of `source`.
             partition = min(
                 moved_back,
                 key=lambda candidate: (

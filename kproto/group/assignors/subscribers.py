@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..subscription import Subscription
 
-# Maps a topic to a list with one set for each partition: the racks that have a replica of the partition
+# A key is a topic. A value has one set for each partition: the racks with a replica of the partition
 # (KIP-881).
 Racks = Mapping[str, Sequence[frozenset[str]]]
 
@@ -38,8 +38,8 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
 
     Topics with equal subscribers share one tuple.
     """
-    # Maps the topics of a subscription to the members that subscribe to exactly these topics. A member is
-    # represented by its index in `order`.
+    # A key is the tuple of topics of a subscription. A value lists the members that subscribe to exactly
+    # these topics, as indexes in `order`.
     positions_by_topics: dict[tuple[str, ...], list[int]] = {}
     order = sort_members(members)
     for position, member_id in enumerate(order):
@@ -63,7 +63,8 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
 def racks_matter(member_racks: Iterable[str], partition_racks: Sequence[frozenset[str]]) -> bool:
     """Return whether racks influence the assignment (R188).
 
-    Racks matter if a member is in the rack of a replica, and not every rack has a replica of every partition.
+    Racks matter if some member is in the rack of a replica, and some rack does not have replicas of all
+    partitions.
     """
     all_racks = frozenset[str]().union(*partition_racks)
     return not all_racks.isdisjoint(member_racks) and any(racks != all_racks for racks in partition_racks)

@@ -1,8 +1,8 @@
 """The classic group coordinator.
 
-The docstring of the module `table` states the protocol's rules. The module defines the function `step`, and
-the table that has a handler for each event and state. A broker uses the class `ClassicCoordinator` of the
-module `service`.
+The docstring of the module `table` has the protocol's rules. The module defines the function `step`, and the
+table with a handler for each event and state. A broker uses the class `ClassicCoordinator` of the module
+`service`.
 """
 
 from __future__ import annotations

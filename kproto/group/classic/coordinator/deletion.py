@@ -1,14 +1,16 @@
 """OffsetDelete, which deletes single offsets of a group, and DeleteGroups, which deletes groups.
 
 * R126: an OffsetDelete is answered with one error code and no partitions if the group does not exist, or if
-  it must keep all its offsets (R127). Otherwise each partition has an error code. A partition that does not
-  exist has UNKNOWN_TOPIC_OR_PARTITION, as in OffsetCommit.
+  it must keep all its offsets (R127). Otherwise each partition has an error code. As in OffsetCommit, this is
+  UNKNOWN_TOPIC_OR_PARTITION for a partition that does not exist.
+
 * R127: an Empty group loses every requested offset. The error code is NONE even if no offset was committed. A
-  group of consumers with members keeps the offsets of topics to which a member subscribes. The coordinator
-  cannot decode the subscriptions of other protocol types, so such a group keeps all offsets while it has
-  members.
-* R124, R125: only an Empty group can be deleted. Its pending offsets and pending member ids are deleted
-  with it.
+  group of consumers with members keeps the offsets of the topics to which a member subscribes.
+
+* R127: a group of another protocol type keeps all offsets while it has members, because the coordinator
+  cannot decode its subscriptions.
+
+* R124, R125: only an Empty group can be deleted. Its pending offsets and pending member ids are deleted, too.
 
 The module follows OffsetMetadataManager.deleteOffsets and GroupCoordinatorShard.deleteGroups of Kafka 4.3.
 """

@@ -2,10 +2,12 @@
 
 * R113: an unknown group is described as Dead. The error code is NONE up to DescribeGroups v5, and
   GROUP_ID_NOT_FOUND with a message from v6 on.
+
 * R114, R115: the protocol name and the members' metadata are shown in Stable only. Assignments are shown as
-  they were last stored. A rebalance that starts before the assignments have arrived clears them.
-* R119: ListGroups ignores case and surrounding whitespace in its filters. An unknown state or type matches no
-  group.
+  last stored. They are cleared by a rebalance that starts before the new assignments have arrived.
+
+* R119: ListGroups ignores case and surrounding whitespace in its filters. A filter with an unknown state or
+  type matches no group.
 
 The module follows GroupMetadataManager.describeGroups and listGroups of Kafka 4.3.
 """
@@ -26,7 +28,7 @@ from ....messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsR
 from .state import ClassicGroup, ClassicGroupState, GroupContext
 
 # The operations that a broker without an authorizer reports as authorized: READ, DELETE, DESCRIBE,
-# DESCRIBE_CONFIGS and ALTER_CONFIGS. Bit n stands for the operation with code n in Kafka's AclOperation.
+# DESCRIBE_CONFIGS and ALTER_CONFIGS. Bit n stands for the AclOperation with code n.
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 # Kafka's value of `authorized_operations` in the response to a request that does not ask for them.
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
@@ -51,7 +53,7 @@ def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsR
 
 
 def _find_written(context: GroupContext, group_id: str) -> ClassicGroup:
-    """Return the group, or a Dead group if Kafka would not have written the group to its log yet (R176)."""
+    """Return the group, or a Dead group if the group would have no record in Kafka's log yet (R176)."""
     group = context.coordinator.find(group_id)
     return group if group.written else ClassicGroup(group_id)
 

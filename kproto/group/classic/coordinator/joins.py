@@ -3,13 +3,18 @@
 The handlers of this module are the cells of the JoinGroup rows in `table`.
 
 * R25: a new dynamic member first receives a member id, and is added when it joins again with this id
-  (KIP-394). Until this second JoinGroup the member id is pending, and a rebalance does not complete. A
-  pending member id has no other effect. Clients below JoinGroup v4 and static members are added immediately.
-* R26, R27: the coordinator answers the JoinGroup of a new member, and of a member that needs a new
-  assignment, when the next generation begins.
-* R42: a static member that restarts has no member id. It receives a new member id, and takes over the
+  (KIP-394). Clients below JoinGroup v4 and static members are added immediately.
+
+* R25: until its second JoinGroup, the member id is pending. A pending member id only prevents that a
+  rebalance completes.
+
+* R26, R27: the JoinGroup of a new member, and of a member that needs a new assignment, is answered when the
+  next generation begins.
+
+* R42: a static member that restarts joins without a member id, and receives a new one. It takes over the
   assignment of its former incarnation, which is fenced (KIP-345).
-* R38: a member has changed its metadata if its protocols differ in number, order, name or bytes.
+
+* R38: the metadata of a member has changed if its protocols differ in number, order, name or bytes.
 """
 
 from __future__ import annotations
@@ -45,8 +50,8 @@ def refuse_because_full(
     """Answer GROUP_MAX_SIZE_REACHED, and remove the sender if it is a member of the group.
 
     The removal shrinks a group that is larger than `group.max.size`. If all remaining members have joined,
-    the join phase completes (R22). Kafka 4.3 does not complete the join phase in this case: the remaining
-    members wait for the rebalance timeout.
+    the join phase completes (R22). In Kafka 4.3, the remaining members wait for the rebalance timeout
+    instead.
     """
     group.remove(call.request.member_id)
     send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -95,8 +100,8 @@ def _add_member(
 ) -> ClassicGroupMember | None:
     request = call.request
     if request.member_id and request.group_instance_id is not None:
-        # The request has an instance id, and a member id that was issued to a dynamic member. No client sends
-        # such a request. Kafka throws an IllegalStateException, which the client sees as this error code.
+        # The request has an instance id and the member id of a dynamic member. No client sends such a
+        # request. Kafka throws an IllegalStateException, and answers with this error code.
         send_join_error(context, call, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         return None
     member = ClassicGroupMember(
@@ -148,12 +153,12 @@ def replace_member_while_stable(
 ) -> None:
     """Replace the former incarnation of the static member.
 
-    The new incarnation's JoinGroup is answered immediately. If its metadata makes the group select another
-    protocol, a rebalance starts instead.
+    The JoinGroup of the new incarnation is answered immediately. If its metadata makes the group select
+    another protocol, a rebalance starts instead.
 
-    From JoinGroup v9 on, the response to a leader that restarts has skipAssignment set (R43). A client below
-    v9 would take the leader role and compute an assignment, for which no member waits. The response to such a
-    client therefore names the former member id as the leader.
+    From JoinGroup v9 on, the response to a restarted leader has skipAssignment set (R43). Below v9, the
+    response names the former member id as the leader: otherwise the client would compute an assignment for
+    which no member waits.
     """
     former_leader = group.leader
     member = _replace(context, group, call)
@@ -192,11 +197,11 @@ def _replace(
     reason = f"{member.label} was replaced by another process with its instance id"
     context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     group.rename(member, _new_member_id(call))
-    # As in Kafka, the session timeout restarts with the length that the former incarnation requested. The
-    # length that this JoinGroup requests applies from the next heartbeat on.
+    # As in Kafka, the session timeout that the former incarnation requested applies until the next heartbeat.
+    # From then on, the one of this JoinGroup applies.
     context.restart_session(group, member)
-    # Only a new member can expire while its JoinGroup waits, and the replacement is not new. Kafka keeps the
-    # flag `new` of the former incarnation, so in Kafka the replacement can expire.
+    # A new member can expire while its JoinGroup waits. The replacement is not new, so it cannot. Kafka keeps
+    # the flag `new` of the former incarnation, so in Kafka the replacement can expire.
     member.new = False
     _update(group, member, call)
     group.hold_join(member, call)
@@ -299,8 +304,8 @@ def _update(group: ClassicGroup, member: ClassicGroupMember, call: RequestReceiv
 def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
     """Return a new member id (R28).
 
-    The id of a static member starts with its instance id. franz-go compares the beginning of the leader's id
-    with its own instance id, and so recognizes that it is the leader itself.
+    The id of a static member starts with its instance id, because franz-go compares the start of the leader's
+    id with its own instance id. In this way it recognizes that it is the leader.
     """
     instance_id = call.request.group_instance_id
     return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"

@@ -1,13 +1,17 @@
 """Requests of members (SyncGroup, Heartbeat, LeaveGroup), and the deadlines that remove a member.
 
-* R63, R66: a SyncGroup that arrives before the leader's assignment is answered when the assignment arrives. A
-  SyncGroup that arrives afterwards is answered immediately.
+* R63, R66: a SyncGroup that arrives before the leader's assignment waits for it. A SyncGroup that arrives
+  after the leader's assignment is answered immediately.
+
 * R73, R74: Heartbeat succeeds in CompletingRebalance. In PreparingRebalance the error code is
-  REBALANCE_IN_PROGRESS, but the session timeout restarts nevertheless.
-* R134, R135: a member whose request waits for a response does not expire; the response restarts its session
-  timeout. A new member has a longer timeout, which applies even while its JoinGroup waits.
-* R147: a member that has not sent SyncGroup within a rebalance timeout of the generation's start is removed,
-  whether it sends heartbeats or not.
+  REBALANCE_IN_PROGRESS, but the session timeout restarts.
+
+* R134, R135: a member does not expire while one of its requests is delayed. The response restarts its session
+  timeout. Only a new member expires while its JoinGroup is delayed, after a longer timeout.
+
+* R147: a member that does not send SyncGroup within a rebalance timeout of the generation's start is removed,
+  even if it sends heartbeats.
+
 * R81: the delayed requests of a removed member are answered with UNKNOWN_MEMBER_ID.
 """
 
@@ -235,8 +239,8 @@ def remove_leaving_members(
     if reasons:
         _rebalance_without_removed(context, group, reasons)
     else:
-        # The removal of a pending member id may complete the join phase. (In Kafka this removal starts a
-        # rebalance even in a Stable group.)
+        # The removal of a pending member id may complete the join phase. In Kafka it starts a rebalance, even
+        # in a Stable group.
         complete_join_if_all_joined(context, group)
 
 
@@ -247,8 +251,8 @@ def _remove_leaving_member(
 
     The reason of the removal is added to `reasons`.
 
-    An empty member id with an instance id is an administrator's request to remove a static member. The static
-    member itself sends no LeaveGroup when it closes (R84).
+    An instance id with an empty member id is an administrator's request to remove a static member. A static
+    member sends no LeaveGroup itself (R84).
     """
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if member_id in group.pending:
@@ -269,8 +273,8 @@ def _remove_member(
 ) -> None:
     """Remove a member and answer its delayed requests (R81, R136).
 
-    Kafka does not answer a removed member's delayed SyncGroup. Brokers answer the requests of a connection in
-    order, so the member's later requests get no response either.
+    Kafka does not answer the delayed SyncGroup of a removed member. Since responses are in the order of
+    requests, it then answers no later request on this connection either.
     """
     if (call := group.release_join(member)) is not None:
         send_join_error(context, call, ErrorCode.UNKNOWN_MEMBER_ID, "")

@@ -1,22 +1,27 @@
 """Committed offsets: OffsetCommit, TxnOffsetCommit and OffsetFetch, and how offsets expire.
 
-* R85: partitions that do not exist are rejected before the group is validated. Only the existing partitions
-  are committed to the group. If no partition exists, the group is neither validated nor created.
-* R86, R88, R89: a commit without a generation is accepted only if the group is Empty or does not exist; in
-  the second case the commit creates the group. A member may commit in its generation, even in
-  PreparingRebalance. It may not commit in CompletingRebalance, between the JoinGroup responses and the
-  leader's SyncGroup.
+* R85: partitions that do not exist are rejected first. The other partitions are committed to the group. If no
+  partition exists, the group is neither validated nor created.
+
+* R86: a commit without a generation is accepted only if the group is Empty, or does not exist. If it does not
+  exist, the commit creates the group.
+
+* R88, R89: a member may commit in its generation, even in PreparingRebalance. In CompletingRebalance, between
+  the JoinGroup responses and the leader's SyncGroup, it may not commit.
+
 * R110, R111: commits in a transaction are accepted in every state. They are pending until `TransactionEnded`.
-* R97, R101: OffsetFetch does not depend on the group's state. A group that does not exist has no offsets,
-  which is not an error.
-* R151: the offsets of an Empty group expire after `offsets.retention.minutes` from the time at
-  which it became Empty.
+
+* R97, R101: the result of OffsetFetch does not depend on the group's state. A group that does not exist has
+  no offsets, and the error code is NONE.
+
+* R151: the offsets of an Empty group expire `offsets.retention.minutes` after the group became Empty.
+
 * R152: the offsets of topics that a Stable group subscribes to do not expire.
+
 * R156: an Empty group without offsets is deleted.
 
 The module follows OffsetMetadataManager, ClassicGroup.validateOffsetCommit and OffsetExpirationConditionImpl
-of Kafka 4.3. The offsets are stored in memory, so storing them cannot fail. -1 is Kafka's value for "no
-offset" and "no leader epoch".
+of Kafka 4.3. The offsets are stored in memory. -1 is Kafka's value for "no offset" and "no leader epoch".
 """
 
 from __future__ import annotations
@@ -215,8 +220,8 @@ def commit_while_completing(context: GroupContext, group: ClassicGroup, attempt:
 def commit_in_transaction(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
     """Store the offsets as pending until the transaction ends.
 
-    The commit is accepted from a member in the current generation, and from a producer that names neither a
-    member nor a generation. An Empty group also accepts a commit that names a member but no generation.
+    The commit is accepted from a member in the current generation, and from a producer that names no member
+    and no generation. An Empty group also accepts a commit with a member id but no generation.
     """
     to_empty_group = attempt.generation < 0 and group.state is ClassicGroupState.EMPTY
     error = ErrorCode.NONE if attempt.is_anonymous or to_empty_group else _commit_error(group, attempt)
@@ -454,8 +459,10 @@ def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
     The offsets of a group expire only in these cases:
 
     * In an Empty group that had members, the retention begins when the group became Empty.
+
     * In a group that never had members, the retention of an offset begins with its commit.
-    * In a Stable group of consumers, the offsets of topics to which no member subscribes expire. Their
+
+    * In a Stable group of consumers, only offsets of topics to which no member subscribes expire. Their
       retention begins with the commit.
 
     A retention time in the OffsetCommit request itself (v2 to v4) begins with the commit in all three cases.

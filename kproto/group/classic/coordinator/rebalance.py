@@ -1,17 +1,23 @@
 """The join phase of a rebalance, from its start to the JoinGroup responses.
 
-* R50: a rebalance that starts in CompletingRebalance discards the assignment. Each delayed SyncGroup is
-  answered with REBALANCE_IN_PROGRESS.
-* R139, R141: the join phase waits for JoinGroup from all members, but no longer than the largest rebalance
-  timeout among the members at its start. A group that was Empty waits for the initial delay instead.
+* R50: a rebalance that starts in CompletingRebalance discards the assignment, and answers each delayed
+  SyncGroup with REBALANCE_IN_PROGRESS.
+
+* R139, R141: the join phase waits for JoinGroup from all members. It lasts at most the largest rebalance
+  timeout that a member had at its start. In a group that was Empty, the join phase lasts for the initial
+  delay.
+
 * R51, R144: the join phase completes early when all members have joined and no member id is pending. The
-  initial delay never ends early. (In Kafka it does, if a member or a pending member id expires during the
-  delay.)
+  initial delay never ends early. (In Kafka it does if a member or a pending member id expires.)
+
 * R52, R53: dynamic members that have not joined are removed. Static members stay and are part of the
-  assignment; they are removed only if they do not send SyncGroup. If all remaining members are static and
-  none of them has joined, the coordinator waits for another rebalance timeout.
-* R160, R162: the leader remains the leader if it has joined. Otherwise the first member that has joined
-  becomes the leader.
+  assignment, but are removed if they do not send SyncGroup.
+
+* R53: if only static members remain, and none of them has joined, the coordinator waits for another rebalance
+  timeout.
+
+* R160, R162: a leader that has joined remains the leader. Otherwise the first member that has joined becomes
+  the leader.
 """
 
 from __future__ import annotations
@@ -91,7 +97,7 @@ def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
             context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     if group.members and not group.awaiting_join:
         # All remaining members are static, and none of them has joined. Wait for another rebalance timeout,
-        # or for 1 ms if the timeout is 0, so that the deadline is in the future.
+        # at least 1 ms, so that the deadline is in the future.
         group.join_deadline = context.wake_at(group, context.now + max(group.max_rebalance_timeout(), 1))
         return
     group.join_deadline = NEVER

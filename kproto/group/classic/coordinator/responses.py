@@ -1,14 +1,19 @@
 """Responses of the group coordinator: errors, and results of partitions grouped by topic.
 
 * R1: an error response to JoinGroup or SyncGroup contains no generation, protocol, leader or members.
-* R3: below v3, LeaveGroup names one member, and the response has one error code. From v3 on, each member has
-  an error code. If the whole request is rejected, the response lists no members.
-* R90: OffsetCommit and TxnOffsetCommit have no error code for the whole request, so every partition carries
-  the request's error code.
-* Results of partitions are ordered as Kafka orders them (OffsetCommitResponse.Builder). Partitions that do
-  not exist come first, with one entry for each topic; the results of the existing partitions are added to
-  these entries. If all partitions exist, each topic of the request has its own entry, even if the request
-  names the topic twice. A topic without partitions has no entry.
+
+* R3: below v3, LeaveGroup names a single member, and the response has a single error code. From v3 on, each
+  member has an error code. A response that rejects the whole request lists no members.
+
+* R90: the responses to OffsetCommit and TxnOffsetCommit have no error code for the whole request. Every
+  partition carries the request's error code.
+
+* Results of partitions are ordered as in Kafka's OffsetCommitResponse.Builder. Partitions that do not exist
+  come first, with one entry for each topic. The results of this topic's existing partitions are added to the
+  entry.
+
+* If all partitions of a request exist, each topic of the request has its own entry, even if the request names
+  the topic twice. A topic without partitions has no entry.
 """
 
 from __future__ import annotations
@@ -113,7 +118,7 @@ def group_by_topic(
     """Return the results of a request about partitions, grouped by topic.
 
     `topics` are the topics of the request. `codes` has the error code of each partition, in the order of the
-    request. `existing` has the positions in `codes` of the partitions that exist.
+    request. `existing` has the indexes in `codes` of partitions that exist.
     """
     first_positions: dict[tuple[str, UUID], int] = {}
     missing: dict[int, list[tuple[int, int]]] = {}

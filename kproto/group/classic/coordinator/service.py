@@ -91,8 +91,8 @@ class ClassicCoordinator(CoordinatorState):
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
         """Answer the group's delayed requests with NOT_COORDINATOR: another node takes over (R175, R179).
 
-        `ready_at` is the time at which the new coordinator will have loaded the group. The session timeout of
-        every member restarts at that time (GroupMetadataManager.onUnloaded and onLoaded).
+        `ready_at` is the time at which the new coordinator will have loaded the group. All session timeouts
+        restart at this time (GroupMetadataManager.onUnloaded and onLoaded).
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -143,8 +143,7 @@ def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
 def _offset_fetch_error(request: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetFetchResponse:
     """Return the response to an OffsetFetch that only reports this error (R4, R104).
 
-    Version 8 and later report the error for each group, versions 2 to 7 for the request, and older versions
-    for each partition.
+    The error is reported per group from v8 on, once per request in v2 to v7, and per partition below v2.
     """
     if version >= _BATCH_FETCH_VERSION:
         groups = [

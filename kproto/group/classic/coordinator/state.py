@@ -1,16 +1,23 @@
 """State of the classic group coordinator: groups, members, offsets and deadlines.
 
-* `move` is the only function that assigns a group's state, along EDGES (R9). Dead is the state of a group
-  that does not exist: `CoordinatorState.find` returns a Dead group for an unknown id, moving it to Empty
-  creates the group, and moving it to Dead deletes the group.
+* `move` is the only function that assigns a group's state, along EDGES (R9).
+
+* Dead is the state of a group that does not exist. `CoordinatorState.find` returns a Dead group for an
+  unknown id. Moving a Dead group to Empty creates it, and moving a group to Dead deletes it.
+
 * A delayed request is stored in its member, as `join` or `sync`. `hold_join` and `release_join` count the
-  members that wait, so that checking whether all members have joined takes constant time.
-* Deadlines are plain fields, with the value `NEVER` if no deadline is set. `ClassicGroup.wake` is a lower
-  bound of a group's deadlines. Moving a deadline into the future does not change the bound, so a heartbeat
-  needs no search. A Tick at which nothing is due computes the bound again. The coordinator keeps the groups
-  in the order of their bounds, so finding the groups with due deadlines does not need a search of all groups.
-* Members are kept in the order in which they joined (R163). The leader's member list and the choice of a
-  new leader follow this order. Kafka follows the order of a hash map.
+  members with a delayed JoinGroup. So the check whether all members have joined takes constant time.
+
+* Deadlines are plain fields, with the value `NEVER` if no deadline is set.
+
+* `ClassicGroup.wake` is a lower bound of a group's deadlines. A deadline that moves into the future does not
+  change the bound, so a heartbeat needs no search. A Tick at which nothing is due computes the bound again.
+
+* The coordinator keeps the groups in the order of their bounds. So it finds due deadlines without a search of
+  all groups.
+
+* Members are kept in the order in which they joined (R163). The leader's member list and the choice of a new
+  leader follow this order, whereas Kafka follows the order of a hash map.
 
 The module follows ClassicGroup, ClassicGroupMember and ClassicGroupState of Kafka 4.3.
 """
@@ -73,8 +80,8 @@ class RebalanceStarted(GroupNotice, frozen=True):
 class GenerationStarted(GroupNotice, frozen=True):
     """The join phase is complete, and `generation` begins.
 
-    `reasons` are sentences for logs and observers: the reason that started the rebalance, then each member
-    that joined, left or expired during the join phase.
+    `reasons` are sentences for logs and observers. The first one is why the rebalance started. The others are
+    the members that joined, left or expired during the join phase.
     """
 
     generation: int
@@ -117,8 +124,8 @@ class ClassicGroupMember:
     rebalance_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    # Whether the member's first generation has not begun yet. The session timeout of a new member is
-    # NEW_MEMBER_JOIN_TIMEOUT_MS, and applies even while its JoinGroup waits for the response (R134).
+    # Whether the member's first generation has not begun yet. A new member has the session timeout
+    # NEW_MEMBER_JOIN_TIMEOUT_MS, even while its JoinGroup is delayed (R134).
     new: bool = True
     join: RequestReceived[JoinGroupRequest] | None = None
     sync: RequestReceived[SyncGroupRequest] | None = None
@@ -150,9 +157,8 @@ class ClassicGroupMember:
     def protocol_names(self) -> dict[str, None]:
         """Return the names of the member's protocols in its order of preference, without repetitions.
 
-        A name that is listed twice is counted once (R165). Kafka counts it twice, so the count differs from
-        the number of members and the protocol is not a candidate. The vote then throws an exception, and
-        JoinGroup is never answered.
+        A name that is listed twice is counted once (R165). Kafka counts it twice: the protocol is then no
+        candidate, the vote throws an exception, and JoinGroup is never answered.
         """
         return dict.fromkeys(name for name, _ in self.protocols)
 
@@ -195,24 +201,23 @@ class ClassicGroup:
     awaiting_join: int = 0
     # Members that have not sent SyncGroup in this generation, in the order in which they joined.
     unsynced: dict[str, None] = field(default_factory=dict[str, None])
-    # By how many ms new members can still extend the initial delay. None if no initial delay is in progress.
+    # The time in ms by which new members can still extend the initial delay. None if no initial delay is in
+    # progress.
     initial_delay_left: int | None = None
     # Whether a member was added since the initial delay was last extended.
     new_member_added: bool = False
     join_deadline: int = NEVER
     sync_deadline: int = NEVER
     wake: int = NEVER
-    # The reasons of the last rebalance: the event that started it, then the members that joined or left
+    # The reasons of the last rebalance: first the event that started it, then each member that joined or left
     # during the join phase.
     rebalance_reasons: list[str] = field(default_factory=list[str])
     # The metadata that the members had when this generation began. None before the first generation.
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
-    # Whether Kafka would have a record of the group in __consumer_offsets, which DescribeGroups and
-    # ListGroups read. If a commit creates the group but none of its offsets is stored, no record is written,
-    # and the two requests do not show the group. Kafka shows the group as soon as a record of any group is
-    # written to the same partition of __consumer_offsets. kproto shows it as soon as a record of this group
-    # is written.
+    # Whether the group has a record in Kafka's __consumer_offsets, which DescribeGroups and ListGroups read.
+    # No record is written if a commit creates the group, but none of its offsets is stored. Kafka also shows
+    # such a group after a record of another group is written to the same partition; kproto does not.
     written: bool = False
     # Maps a producer id to the offsets that the producer committed in its open transaction.
     pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(
@@ -244,8 +249,8 @@ class ClassicGroup:
     def remove(self, member_id: str) -> None:
         """Remove a member or a pending member id (R161).
 
-        The member's delayed requests must have been answered. If the removed member was the leader, the
-        remaining member that joined the group first becomes the leader.
+        The caller must have answered the member's delayed requests. If the member was the leader, the
+        remaining member that joined first becomes the leader.
         """
         self.pending.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -261,8 +266,8 @@ class ClassicGroup:
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """Give a static member the member id of its new incarnation (R42, R49).
 
-        The new id replaces the old one in `unsynced`. Kafka keeps the old id there, which never sends
-        SyncGroup, so the sync deadline starts an unnecessary rebalance.
+        The new id replaces the old one in `unsynced`. In Kafka, the old id stays there and never sends
+        SyncGroup. So the sync deadline starts an unnecessary rebalance.
         """
         old_id = member.member_id
         del self.members[old_id]
@@ -298,8 +303,8 @@ class ClassicGroup:
     def accepts_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Return whether a member with these protocols is compatible with the group (R24).
 
-        At least one of `names` must be supported by all members. A member that rejoins still counts as a
-        supporter of the protocols of its earlier JoinGroup.
+        At least one of `names` must be supported by all members. For a member that rejoins, the protocols of
+        its earlier JoinGroup count.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             return bool(protocol_type) and any(True for _ in names)
@@ -311,8 +316,8 @@ class ClassicGroup:
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among the protocols that all members support (R164).
 
-        Each member votes for the first of its protocols that all members support. The leader's order decides
-        a tie. In Kafka the order of a hash map decides.
+        Each member votes for the first of its protocols that all members support. A tie is decided by the
+        leader's order. In Kafka, it is decided by the order of a hash map.
         """
         count = len(self.members)
         candidates = {name for name, supporters in self.supported_protocols.items() if supporters == count}
@@ -355,13 +360,13 @@ class CoordinatorState:
     settings: GroupSettings = field(default_factory=GroupSettings)
     topics: TopicCatalog | None = None
     groups: dict[str, ClassicGroup] = field(default_factory=dict[str, ClassicGroup])
-    # Maps a producer id to the groups to which the producer committed offsets in its open transaction.
-    # Without this index, the coordinator would search all groups when a transaction ends.
+    # Maps a producer id to the groups to which the producer committed offsets in its open transaction. With
+    # this index, the end of a transaction need not search all groups.
     pending_groups: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
     # The number of commits so far. It is the sequence number of the latest commit.
     commits: int = 0
     cleanup_deadline: int = NEVER
-    # Maps a group id to the group's `wake`, a lower bound of its deadlines. Finds the groups that are due.
+    # Maps a group id to the group's `wake`, a lower bound of its deadlines.
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, group_id: str) -> ClassicGroup:
@@ -399,8 +404,8 @@ class GroupContext:
 def member_error(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
     """Return NONE for the ids of a member of the group, otherwise the error code (R15).
 
-    The instance id is checked before the member id. The former process of a static member is therefore
-    answered with FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID.
+    The instance id is checked before the member id. So the former process of a static member is answered with
+    FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID.
     """
     if group_instance_id is not None:
         current_id = group.instances.get(group_instance_id)
@@ -429,8 +434,8 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
         if len(metadata) < 2:
             return None
         try:
-            # The metadata begins with an int16, the version. The topics are decoded as in version 0, because
-            # every later version begins with the fields of version 0.
+            # The first two bytes are the version. Every later version begins with the fields of version 0, so
+            # the topics are decoded as in version 0.
             topics.update(ConsumerProtocolSubscription.decode(metadata[2:], 0).topics)
         except DecodeError:
             return None

@@ -4,39 +4,49 @@
     actions = step(coordinator, RequestReceived(token, request, version, ...), now)
 
 `step` applies one event and returns the actions to perform. `next_deadline` returns the time at which the
-caller must send a `Tick`. Every request of REQUESTS gets exactly one `SendResponse`. The responses to
-JoinGroup and SyncGroup may be delayed.
+caller must send a `Tick`.
+
+Every request of REQUESTS gets exactly one `SendResponse`. The responses to JoinGroup and SyncGroup may be
+delayed.
 
 States and transitions (R11):
 
 * Dead -> Empty: a member joins, or a client commits offsets without a generation.
+
 * Empty, Stable, CompletingRebalance -> PreparingRebalance: a member joins, leaves, expires or changes its
-  metadata, or the leader rejoins. The coordinator waits for JoinGroup from every member, and for every
-  pending member id, at most for the rebalance timeout. Then dynamic members that have not joined are removed.
-  A group that was Empty waits for `group.initial.rebalance.delay.ms` instead. New members extend this delay,
-  so that consumers that start together cause only one rebalance.
-* PreparingRebalance -> CompletingRebalance: the generation is incremented and every JoinGroup is answered.
-  The SyncGroup requests of the members wait for the leader's assignment. Heartbeats succeed: they are
-  answered with REBALANCE_IN_PROGRESS only in PreparingRebalance.
+  metadata, or the leader rejoins. The coordinator waits for JoinGroup from every member and every pending
+  member id, at most for the rebalance timeout. Then dynamic members that have not joined are removed.
+
+* Empty -> PreparingRebalance: the coordinator waits for `group.initial.rebalance.delay.ms` instead. New
+  members extend this delay, so that consumers that start together cause only one rebalance.
+
+* PreparingRebalance -> CompletingRebalance: the generation is incremented, and every JoinGroup is answered.
+  The SyncGroup requests of the members wait for the leader's assignment. Heartbeats succeed, unlike in
+  PreparingRebalance, where they are answered with REBALANCE_IN_PROGRESS.
+
 * CompletingRebalance -> Stable: the leader's SyncGroup arrives. Members that do not send SyncGroup within a
   rebalance timeout are removed.
-* PreparingRebalance -> Empty: all members have left or were removed. This transition, too, increments the
-  generation.
+
+* PreparingRebalance -> Empty: all members have left or were removed. The generation is incremented here, too.
+
 * Empty -> Dead: the group is deleted, or its last offset expires.
 
 The rules of this module follow. Each handler's docstring names the rules that the handler keeps.
 
 * R14: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, TxnOffsetCommit and OffsetDelete with an empty group id
   are answered with INVALID_GROUP_ID. Every other group id is valid.
+
 * R15, R16: a request is validated in this order: group id, instance id, member id, generation, protocol,
-  state. The former process of a static member is therefore answered with FENCED_INSTANCE_ID, not with
+  state. So the former process of a static member is answered with FENCED_INSTANCE_ID, not with
   UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION.
+
 * Deadlines that are due at `now` fire before the event, the oldest first.
 
-The module follows GroupMetadataManager of Kafka 4.3 for classic groups, KIP-345 (static members), KIP-389
-(group.max.size), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol in responses) and KIP-814 (skipAssignment).
-A comment marks each deliberate difference from Kafka. Groups are kept in memory only, and neither loaded from
-a log nor written to one.
+The module follows GroupMetadataManager of Kafka 4.3 for classic groups, with KIP-345 (static members),
+KIP-389 (group.max.size), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol in responses) and KIP-814
+(skipAssignment). A comment marks each deliberate difference from Kafka.
+
+Groups are kept in memory only. They are neither loaded from a log nor written to one.
 """
 
 from __future__ import annotations
@@ -103,8 +113,8 @@ EVENTS: Final = (RequestReceived, Tick, TopicsDeleted, TransactionEnded)
 def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> list[CoordinatorAction]:
     """Apply `event` at the time `now` and return the actions to perform, in order.
 
-    `now` is in ms and must never decrease. Raises TypeError if the event is not one of EVENTS, if the request
-    is not one of REQUESTS, or if `now` is not an int.
+    `now` is in ms and must never decrease. Raises TypeError if the event is not one of EVENTS, the request is
+    not one of REQUESTS, or `now` is not an int.
     """
     if type(event) not in EVENTS:
         names = ", ".join(event_type.__name__ for event_type in EVENTS)
@@ -135,8 +145,8 @@ def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> li
 def next_deadline(coordinator: CoordinatorState) -> int | None:
     """Return the time by which a `Tick` is due, in ms of the clock of `step`; None before the first event.
 
-    The returned time may be earlier than the next deadline, but never later. A Tick at which no deadline is
-    due corrects it.
+    The returned time may be earlier than the next deadline, but never later. If it is too early, the `Tick`
+    corrects it.
     """
     group_deadline = coordinator.deadlines.earliest()
     if group_deadline is not None and group_deadline < coordinator.cleanup_deadline:
@@ -201,8 +211,8 @@ def _current_deadline(group: ClassicGroup, kind: GroupEventKind, member_id: str)
             return group.sync_deadline
 
 
-# Handlers of requests. They validate what does not depend on the state, find the group, and dispatch to the
-# table.
+# Handlers of requests. They check what does not depend on the group's state, find the group, and call its
+# handler in the table.
 
 
 def _on_join_group(context: GroupContext, call: RequestReceived[JoinGroupRequest]) -> None:
@@ -249,8 +259,8 @@ def _kind_of_join(
 def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
     """Return whether `group.max.size` permits this member in the group (R21).
 
-    In PreparingRebalance only the members that have joined are counted, and these members may join again. In
-    CompletingRebalance and Stable all members are counted, and every member may rejoin.
+    In PreparingRebalance, only the members that have joined count, and they may join again. In
+    CompletingRebalance and Stable, all members count, and each may rejoin.
     """
     max_size = context.coordinator.settings.group_max_size
     member = group.members.get(member_id)
@@ -266,8 +276,8 @@ def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) ->
 def _has_room(group: ClassicGroup, request: JoinGroupRequest) -> bool:
     """Return whether MAX_GROUP_METADATA_BYTES permits the metadata of this request (R21).
 
-    The limit applies to the metadata of all members. The metadata of the request replaces the metadata that
-    the same member sent in its last JoinGroup.
+    The limit applies to the sum of all members' metadata. The metadata of the request replaces the member's
+    metadata from its last JoinGroup.
     """
     own = sum(len(protocol.metadata) for protocol in request.protocols)
     earlier = group.members.get(group.instances.get(request.group_instance_id or "", request.member_id))
@@ -285,7 +295,7 @@ def _create_group(
 
 
 def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest]) -> None:
-    """Reject a SyncGroup of v5 or later without a protocol type or name (R57), and an empty group id (R14).
+    """Reject a SyncGroup of v5 or later without protocol type or name (R57), or with an empty group id (R14).
 
     Assignments that are larger than MAX_GROUP_METADATA_BYTES are answered with UNKNOWN_SERVER_ERROR, as in
     Kafka.

@@ -69,7 +69,7 @@ def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out:
 def assign_group(member: Member, out: Actions) -> None:
     """Run the assignor, store a snapshot of the metadata that it used, and send SyncGroup (M80).
 
-    A restarted static leader does not run the assignor. It sends SyncGroup without assignments, and the group
+    A restarted static leader sends SyncGroup without assignments and does not run the assignor: the group
     keeps its assignment (KIP-814).
     """
     topics = leadership.topics_of(member.subscriptions)
@@ -79,8 +79,8 @@ def assign_group(member: Member, out: Actions) -> None:
     if not member.skips_assignment:
         member.inherits_assignment, member.assignment_metadata = False, member.metadata
     elif member.assignment_metadata is None:
-        # The former process of this static member computed the assignment from metadata that is unknown here.
-        # Later metadata is compared with the first metadata of this process instead.
+        # The former process of this static member computed the assignment, from unknown metadata. Later
+        # metadata is compared with the first metadata of this process instead.
         member.inherits_assignment = member.policy.check_inherited_plan
         member.assignment_metadata = member.metadata
     with_racks = member.config.rack_id is not None
@@ -144,8 +144,8 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
     elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and member.policy.retry_loading:
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
     else:
-        # The next JoinGroup's reason names Java's exception class. Of the error codes in this branch, only
-        # GROUP_AUTHORIZATION_FAILED has a class of its own.
+        # The reason of the next JoinGroup names Java's exception class. Among the codes of this branch, only
+        # GROUP_AUTHORIZATION_FAILED has its own class.
         name = java_name(code) if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else JAVA_OTHER
         fail(member, broker_error(code, "SyncGroup", member), name, out)
     back_off_from_repeated_joins(member, now)
@@ -187,15 +187,15 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if initial_counts is not None:
         member.initial_counts = initial_counts
     if member.pattern is not None:
-        # The leader may have assigned topics that match the pattern but are not in this member's metadata
-        # yet. The member subscribes to them (M85).
+        # The leader may assign topics that match the pattern but are missing in this member's metadata. The
+        # member then subscribes to them (M85).
         member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
-        # A cooperative static member that was removed from the group and accepted again keeps
-        # `revoked_since_assignment`, so that it can rejoin below. The leader knows only the partitions that
-        # the member owned in its last JoinGroup. If the member revoked some of them afterwards, and they are
-        # not assigned to it again, these partitions have no owner until a rejoin.
+        # The leader knows only the partitions that the member owned in its last JoinGroup. A partition that
+        # the member has revoked since then, and that is not assigned to it again, has no owner until a
+        # rejoin. So a cooperative static member that was removed and accepted again keeps
+        # `revoked_since_assignment`.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False
@@ -216,8 +216,8 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
 def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignment:
     """Decode the assignment of a SyncGroup response.
 
-    Raises DecodeError for an unreadable assignment. Raises IllegalState for an empty one, unless the policy
-    replaces it by an assignment without partitions.
+    Raises DecodeError for an unreadable assignment. An empty assignment raises IllegalState, or means no
+    partitions if the policy has `replaces_unreadable_assignment`.
     """
     if not response.assignment and not member.policy.replaces_unreadable_assignment:
         raise IllegalState(

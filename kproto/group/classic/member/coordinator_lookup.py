@@ -52,8 +52,8 @@ def on_coordinator_lost_leaving(member: Member, event: CoordinatorLost, now: int
 def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None:
     """Look the coordinator up again, because a request got no response (M26).
 
-    While JoinGroup is in flight, heartbeats are sent on a separate connection. If such a Heartbeat fails,
-    only the Heartbeat is retried, and the member still waits for the response to JoinGroup.
+    While JoinGroup is in flight, heartbeats are sent on a separate connection. If such a Heartbeat fails, it
+    is retried, and the member still waits for the JoinGroup response.
     """
     if event.request is member.heartbeat_request:
         retry_heartbeat(member, now)

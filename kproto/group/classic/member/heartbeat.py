@@ -45,8 +45,10 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
     """Restart the session timeout, rejoin, reset the membership or retry, as the response requires.
 
     On success the session timeout restarts (M56). On an error the member rejoins (M14), resets its membership
-    (M59), or retries after a backoff (M57, M59). An error of an earlier generation or member id is ignored
-    (M3). During a rebalance, REBALANCE_IN_PROGRESS only restarts the session timeout (M15).
+    (M59), or retries after a backoff (M57, M59).
+
+    An error for an earlier generation or member id is ignored (M3). During a rebalance, REBALANCE_IN_PROGRESS
+    only restarts the session timeout (M15).
     """
     request, response = event.request, event.response
     assert isinstance(request, HeartbeatRequest)
@@ -70,8 +72,8 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         fence(member, "Heartbeat", out)
     elif code == ErrorCode.ILLEGAL_GENERATION and member.state is S.JOINING and keeps_partitions(member):
-        # The Heartbeat had the previous generation, and the group has begun the next one. The membership is
-        # kept: the response to JoinGroup will arrive soon.
+        # The Heartbeat had the previous generation, but the group has begun the next one. The membership is
+        # kept, because the JoinGroup response will arrive soon.
         retry_heartbeat(member, now)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         reset_after(member, code, "HEARTBEAT", out)
@@ -100,8 +102,8 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
         if member.state in (S.STABLE, S.ADOPTING):
             request_rejoin(member, COMMIT_WHILE_REBALANCING)
     elif code == ErrorCode.FENCED_INSTANCE_ID:
-        # As in Java, only the commit fails. The next Heartbeat is answered with the same error code and
-        # fences the member.
+        # As in Java, only the commit fails. The next Heartbeat gets the same error code, and fences the
+        # member.
         if not member.policy.fenced_join_again:
             fence(member, "OffsetCommit", out)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -112,7 +114,7 @@ def on_describe_response(member: Member, event: Received, now: int, out: Actions
     """Compare an inherited or empty assignment with DescribeGroups, and rejoin if it is wrong.
 
     A restarted static leader rejoins unless every partition is assigned. A follower with an empty assignment
-    rejoins if `leadership.is_empty_by_mistake` is true.
+    rejoins if `leadership.is_empty_by_mistake` returns true.
     """
     assert isinstance(event.response, DescribeGroupsResponse)
     if member.checks_empty:

@@ -95,8 +95,8 @@ def prepare_join(member: Member, out: Actions) -> None:
             topics = {partition.topic for partition in member.owned}
             unsubscribed = {topic for topic in topics if not is_subscribed(member, topic)}
             revoked = tuple(partition for partition in member.owned if partition.topic in unsubscribed)
-        # As in Java, an eager member runs the revoked callback even if it owns no partitions, except before
-        # its first generation.
+        # As in Java, an eager member always runs the revoked callback, even without owned partitions. The
+        # only exception is before its first generation.
         if member.generation is not None and (revoked or not member.cooperative):
             revoke(member, revoked, RevokePurpose.JOIN, member.rejoin_reason, out)
             move(member, S.RELEASING)
@@ -209,8 +209,8 @@ def _on_joined(
     may_skip = config.group_instance_id is not None or not policy.check_inherited_plan
     skips = leads_unannounced or (response.skip_assignment and may_skip)
     if leads and not skips and all(m.member_id != response.member_id for m in response.members):
-        # The response must list the leader as a member. In Java, a leader that is missing from the list
-        # assigns all partitions to the listed members, and owns nothing itself.
+        # The response must list the leader as a member. Otherwise Java's leader assigns all partitions to the
+        # listed members, and owns nothing itself.
         detail = f"this member is the leader, but none of the {len(response.members)} members in the response"
         fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
         return
@@ -224,8 +224,8 @@ def _on_joined(
     member.is_leader = leads
     member.assignment_snapshot = None
     if not member.is_leader:
-        # The leader of this generation computes a new assignment, so the assignment that this member
-        # inherited from its former process is not checked.
+        # The inherited assignment need not be checked, because the leader of this generation computes a new
+        # one.
         member.inherits_assignment = False
         if policy.every_member_watches:
             member.assignment_snapshot = leadership.take_snapshot(
@@ -235,8 +235,8 @@ def _on_joined(
         return
     metadata = {m.member_id: m.metadata for m in response.members}
     if policy.check_inherited_plan and not skips:
-        # The leader replaces its own metadata in the response by the metadata that it sent. If the response
-        # had wrong metadata, the leader would own nothing, and no rebalance would follow.
+        # The leader uses the metadata that it sent instead of its own metadata in the response. If the
+        # response had wrong metadata, the leader would own nothing, and no rebalance would follow.
         metadata[response.member_id] = _sent_metadata(request, response.protocol_name)
     member.subscriptions = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, metadata[m.member_id]) for m in response.members

@@ -1,21 +1,26 @@
 """The pure functions that a leader uses: decode subscriptions, assign partitions, compare metadata.
 
 * The assignment covers the topics of all members, not only the leader's own (M80, M200).
+
 * The leader takes a snapshot of the metadata of these topics when it assigns. It rejoins when a later
-  snapshot differs: a number of partitions has changed, a topic was deleted, or, with `client.rack`, racks
-  have changed (M92).
-* The leader remembers how many partitions each topic had at the group's first assignment (M206). It sends
-  these counts to all members in the assignment's user data, which other clients ignore, so that every later
-  leader knows them. A partition beyond the count was created after that assignment. If it has no committed
-  offset, it is read from its first record: from `latest` the group would skip the records that were written
-  before it noticed the partition. A count is stored only if it is certain: in the group's first generation,
-  or if the topic is known to be new, because earlier metadata was complete and did not have it. With the
-  sticky assignor no counts are sent, because sarama's members would send them back as the user data of their
-  next subscription (R226).
-* A static leader that has restarted keeps the group's assignment (KIP-814). The leader does not know the
-  metadata from which the assignment was made. From the response to DescribeGroups, `is_complete` determines
-  whether every partition has an owner, and `is_empty_by_mistake` whether a follower's empty assignment is
-  wrong.
+  snapshot has other partition counts, lacks a topic, or, with `client.rack`, has other racks (M92).
+
+* M206: the leader stores how many partitions each topic had at the group's first assignment. A partition
+  beyond this count is new. Without a committed offset, a new partition is read from its first record. With
+  `latest`, the group would skip the records written before it noticed the partition.
+
+* M206: every assignment carries the counts in its user data, so that every later leader knows them. Other
+  clients ignore this user data. With the sticky assignor no counts are sent, because sarama's members would
+  return them as the user data of their next subscription (R226).
+
+* M206: a count is stored only if it is certain: in the group's first generation, or for a topic that earlier,
+  complete metadata did not have.
+
+* A restarted static leader keeps the group's assignment, but does not know the metadata from which the
+  assignment was computed (KIP-814). So it checks the response to DescribeGroups: `is_complete` returns
+  whether every partition has an owner.
+
+* `is_empty_by_mistake` returns whether DescribeGroups shows that a follower's empty assignment is wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ from ...subscription import Assignment, Subscription, TopicPartition, read_subsc
 # The first bytes of kproto's user data: kproto's name and the version of the format.
 MAGIC = b"kproto\0\1"
 
-# Maps a topic to its number of partitions, or, if the member has a rack, to the racks of each partition.
+# A key is a topic. A value is its number of partitions, or the racks of each partition if the member has a
+# rack.
 Snapshot = dict[str, int | tuple[frozenset[str], ...]]
 
 
@@ -121,8 +127,9 @@ def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topic
     """Return whether the empty assignment of a follower is wrong.
 
     The empty assignment is wrong if the coordinator knows another assignment of the member, or if no member
-    owns any partition of `topics`. In the second case the leader does not know that it is the leader, and has
-    sent no assignment. The result is False if `described` has no stable group with this member.
+    owns any partition of `topics`. In the second case, the leader does not know that it is the leader.
+
+    The result is False if `described` has no stable group with this member.
     """
     if not any(group.group_state == "Stable" for group in described.groups):
         return False

@@ -44,9 +44,10 @@ def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
 def in_version(request: Message, version: int) -> Message:
     """Return a member's request with the fields of `version`. Encoding it may still raise EncodeError.
 
-    Only LeaveGroup is changed: up to version 2 it has one member id, from version 3 on a list of members
-    (KIP-345). Raises UnsupportedVersion for the JoinGroup of a static member if the version has no field for
-    the instance id, as Java's JoinGroupRequest.Builder does.
+    Only LeaveGroup is changed: it has one member id up to v2, and a list of members from v3 on (KIP-345).
+
+    As in Java's JoinGroupRequest.Builder, UnsupportedVersion is raised for the JoinGroup of a static member
+    if the version has no instance id.
     """
     if isinstance(request, JoinGroupRequest) and version < STATIC_MEMBERS and request.group_instance_id:
         allowed = (
@@ -65,8 +66,8 @@ def in_version(request: Message, version: int) -> Message:
 def _release_then_leave(member: Member, state: MemberState, reason: str, now: int, out: Actions) -> None:
     """Move to `state`, revoke all partitions, then leave (M97).
 
-    During a rebalance the partitions are lost instead of revoked, because the next generation may already
-    have assigned them to another member.
+    During a rebalance the partitions are lost instead of revoked, because the next generation may have
+    assigned them to another member already.
     """
     if member.state is S.UNJOINED or member.is_rebalancing:
         member.generation = None

@@ -13,14 +13,14 @@ from . import leave, table, timers
 from .policy import AS_JAVA, KPROTO
 from .state import Member, MemberState, sends_heartbeats
 
-# The errors of JoinGroup and SyncGroup after which the member rejoins and reports no error to the
-# application. MEMBER_ID_REQUIRED is not among them: it is part of every first join (KIP-394).
+# After these errors of JoinGroup and SyncGroup the member rejoins and reports no error to the application.
+# MEMBER_ID_REQUIRED is missing, because it is part of every first join (KIP-394).
 REJOINED_ERRORS = RETRIABLE | {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
 }
-# The error codes of Heartbeat to which the member reacts. After any other error code it only sends the next
+# The error codes of Heartbeat to which the member reacts. After any other code it only sends the next
 # Heartbeat, as Java does.
 HANDLED_HEARTBEAT_ERRORS = {
     ErrorCode.NONE,

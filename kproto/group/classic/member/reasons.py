@@ -12,8 +12,7 @@ COMMIT_WHILE_REBALANCING = "offset commit failed since group is already rebalanc
 METADATA_CHANGED = "cached metadata has changed"
 SUBSCRIPTION_CHANGED = "subscription has changed"
 NOT_OUR_SUBSCRIPTION = "received assignment does not match the current subscription"
-# The coordinator's assignment for the leader differs from the one that the leader has sent. Java does not
-# check this.
+# The leader received another assignment for itself than it had sent. Java does not check this.
 NOT_OUR_PLAN = "the response to SyncGroup does not contain the assignment that the leader sent"
 # The member's assignment is empty, and DescribeGroups shows that this is wrong. Java does not check this.
 EMPTY_BY_MISTAKE = "the member owns no partition, although another assignment was expected"

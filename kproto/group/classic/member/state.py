@@ -1,7 +1,7 @@
 """The attributes of a classic member, its states, and the edges between the states.
 
 Java has four states (M1): UNJOINED, PREPARING_REBALANCE (here JOINING), COMPLETING_REBALANCE (here ASSIGNING
-and SYNCING) and STABLE. The other states exist only here. Each of them names what the member waits for.
+and SYNCING) and STABLE. The other states exist only here, and are named after what the member waits for.
 """
 
 from __future__ import annotations
@@ -97,23 +97,22 @@ _BEFORE_REJOIN = {S.UNJOINED, S.RELEASING, S.STABLE, S.FAILED}
 HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
 # In these states max.poll.interval.ms applies to all members that have a generation.
 POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
-# With `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout apply in these states,
-# too, to a member that keeps partitions: the group may have assigned the partitions to other members.
+# With `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout also apply in these
+# states, if the member keeps partitions: the group may assign them to other members meanwhile.
 TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which an unknown coordinator is looked up.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
-# The number of JoinGroup requests that follow each other without a backoff, as all of them do in Java.
-# Further JoinGroup requests back off until an assignment requires no rejoin. Five are enough for a
-# cooperative rebalance, which needs several joins.
+# The number of JoinGroup requests in a row without a backoff. Five are enough for a cooperative rebalance.
+# Further JoinGroup requests back off until an assignment requires no rejoin. Java's do not back off.
 JOINS_WITHOUT_BACKOFF = 5
 
 
 class Member:
     """One member of one group. Only `step` may change its attributes; other code may read them.
 
-    Raises ConfigError for assignors that are unknown or cannot be combined, timeouts that contradict each
-    other, and instance ids that no broker accepts.
+    Raises ConfigError for unknown or incompatible assignors, for timeouts that contradict each other, and for
+    an instance id that brokers reject.
     """
 
     def __init__(self, config: MemberConfig, policy: Policy = JAVA) -> None:
@@ -136,7 +135,7 @@ class Member:
         # The assignment to adopt when the application has released the revoked partitions.
         self.pending_assignment: Assignment | None = None
         # The error of the last assignment, if the policy keeps a member with an unreadable assignment in the
-        # group. Each poll raises it.
+        # group. Each poll raises this error.
         self.assignment_error: KprotoError | None = None
         # The last adopted assignment and its generation, for the user data of the sticky assignors.
         self.last_assigned: tuple[TopicPartition, ...] | None = None
@@ -149,7 +148,7 @@ class Member:
         self.assigned_generation: int | None = None
         self.revoked_since_assignment: set[TopicPartition] = set()
         # Whether a static member has lost its membership since the last assignment. The coordinator may still
-        # list the member, and accept it again in the same generation.
+        # list the member, and may accept it again in the same generation.
         self.was_reset = False
 
         # The generation, member id and protocol of the membership (M3). Java's class is Generation.
@@ -159,8 +158,8 @@ class Member:
 
         self.rejoin_needed = True
         self.rejoin_reason = ""
-        # Whether the member has already released the partitions that it cannot keep during the next join.
-        # This is the negation of Java's needsJoinPrepare.
+        # Whether the member has already released the partitions that it cannot keep during the next join. The
+        # opposite of Java's needsJoinPrepare.
         self.is_prepared = False
         # The requests in flight: JoinGroup or SyncGroup, Heartbeat, and the LeaveGroup that follows
         # `CloseRequested`.
@@ -191,15 +190,15 @@ class Member:
         # Maps each member id to the subscription of that member. Empty unless this member is the leader.
         self.subscriptions: dict[str, Subscription] = {}
         self.skips_assignment = False
-        # Whether the leader keeps the assignment of the process that it replaces, and has not checked that
-        # every partition is assigned.
+        # Whether the leader still has to check that the assignment of its former process assigns every
+        # partition.
         self.inherits_assignment = False
-        # `checks_empty`: whether the member's empty assignment has to be checked with DescribeGroups.
-        # `has_checked_empty`: whether this was done since the member last owned partitions.
+        # `checks_empty`: whether the member has to check its empty assignment with DescribeGroups.
+        # `has_checked_empty`: whether it has done so since it last owned partitions.
         self.checks_empty = self.has_checked_empty = False
         self.metadata = MetadataUpdated({})
-        # The metadata with which the leader made the current assignment, and the snapshot with which later
-        # metadata is compared (M92).
+        # The metadata with which the leader made the current assignment. Later metadata is compared with the
+        # snapshot (M92).
         self.assignment_metadata: MetadataUpdated | None = None
         self.assignment_snapshot: leadership.Snapshot | None = None
         # Maps a topic to its number of partitions at the group's first assignment.
@@ -213,9 +212,8 @@ class Member:
     def identity(self) -> Identity | None:
         """The identity that a commit carries; None without a generation, during a rebalance and after a loss.
 
-        The identity stays valid while the application releases partitions after a `Revoke`; a `Lose` removes
-        it. After a SyncGroup the new identity is set before `Revoke` and `AdoptAssignment` are returned, so
-        that callbacks commit with the new identity (M4).
+        The identity stays valid during a `Revoke`, and `Lose` removes it. After a SyncGroup the new identity
+        is set before `Revoke` and `AdoptAssignment` are returned, so that callbacks commit with it (M4).
         """
         if self.generation is None or self.protocol is None or self.state not in HEARTBEATING:
             return None
@@ -281,8 +279,8 @@ def is_subscribed(member: Member, topic: str) -> bool:
 def sends_heartbeats(member: Member) -> bool:
     """Return whether the member sends heartbeats.
 
-    Java sends no heartbeats while JoinGroup is in flight (M6). Here a member that keeps partitions during the
-    join sends heartbeats then, too.
+    Java sends no heartbeats while JoinGroup is in flight (M6). This member then sends heartbeats if it keeps
+    partitions during the join.
     """
     if member.generation is None:
         return False

@@ -1,47 +1,61 @@
-"""One member of a classic group, without sockets or clocks: a table with a handler for each event and state.
+"""One member of a classic group, without I/O: a table with a handler for each event and state.
 
     member = Member(MemberConfig(group_id="g"))
     actions = step(member, SubscriptionChanged(frozenset({"t"})), now)
 
-`step` applies one event and returns the actions to perform, in order. `next_deadline` returns the time at
-which the caller must send a `Tick`. `kproto.group.protocol` defines the events and actions.
+`step` applies one event and returns the actions to perform, in order. `next_deadline` returns the time of the
+next `Tick` that the caller must send. `kproto.group.protocol` defines the events and actions.
 
 The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 
 * M21: JoinGroup is sent after the application has released the partitions that the member cannot keep. An
-  eager member keeps none, a cooperative member those of subscribed topics. After SyncGroup a cooperative
-  member revokes the partitions that are no longer assigned to it, adopts the assignment, and joins again.
+  eager member keeps none. A cooperative member keeps those of subscribed topics.
+
+* M21: after SyncGroup a cooperative member revokes the partitions that are no longer assigned to it, adopts
+  the assignment, and joins again.
+
 * M3: an error code counts only if the member still has the generation and member id of the request.
-* M13: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and FENCED_INSTANCE_ID on any request lose all partitions
-  immediately. The member joins again with a reason (KIP-800, M116).
+
+* M13: after UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or FENCED_INSTANCE_ID on any request, all partitions are
+  lost immediately. The next JoinGroup carries a reason (KIP-800, M116).
+
 * M81: only the leader watches the metadata of the group's topics, and rejoins when it changes.
 
 The member differs from Java where Java's members can lose records, or fence each other endlessly:
 
 * A fenced member never joins again. Java's member joins again at the next poll, and fences the other process.
-* After some errors Java raises an exception and keeps the assignment, but sends no heartbeats. Here the
-  member returns `Fatal` and `Lose`, because the group assigns its partitions to other members.
-* Partitions are lost when max.poll.interval.ms has passed. In Java they are lost at the next poll. The
-  interval runs while the application is outside poll or in a callback (librdkafka, M112). In Java it starts
-  when poll is called.
-* A member that keeps partitions while it joins sends heartbeats on another connection, because the response
-  to JoinGroup may take minutes. So the member notices within a session timeout that the coordinator is
-  unreachable, or that the group has removed the member.
-* A restarted static leader keeps the group's assignment, and checks with DescribeGroups that every partition
-  is assigned: topics may have gained partitions since the assignment was made. Java assumes that the
-  assignment was made with the current metadata.
-* A leader rejoins if its assignment in the SyncGroup response differs from the one that it sent for itself. A
-  follower that owns nothing checks once with DescribeGroups whether its empty assignment is right. Java
-  trusts the response: a member that wrongly owns nothing reads nothing until the next rebalance.
-* A member that has to rejoin immediately more than five times in a row backs off.
-* After COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response the member rejoins after a backoff, as it does
-  for JoinGroup, if the policy has `retry_loading`.
-* A member rejoins after an assignment that cannot be decoded, if the policy has
-  `replaces_unreadable_assignment`. Java's member raises the error from each poll until the coordinator
-  removes the member.
-* A leader computes its own assignment from the subscription that it sent in JoinGroup. Java takes the
-  leader's subscription from the JoinGroup response. If that subscription is wrong, the leader owns nothing.
-* A leader that is missing from the member list of its JoinGroup response reports an error. In Java, such a
+
+* After some errors Java raises an exception and keeps the assignment, but sends no heartbeats. This member
+  returns `Fatal` and `Lose`, because the group assigns its partitions to other members.
+
+* Partitions are lost when max.poll.interval.ms has passed, and in Java at the next poll. The interval runs
+  while the application is outside poll or in a callback (librdkafka, M112). In Java it starts with each poll.
+
+* A member that keeps partitions while it joins sends heartbeats on another connection, because the JoinGroup
+  response may take minutes. So the member notices within a session timeout that the coordinator is
+  unreachable or has removed the member.
+
+* A restarted static leader keeps the group's assignment, and checks with DescribeGroups that it assigns every
+  partition. Topics may have gained partitions since the assignment was made, but Java ignores them.
+
+* A leader rejoins if the SyncGroup response has another assignment for it than the one that it sent. Java
+  trusts the response.
+
+* A follower without partitions checks once with DescribeGroups whether its empty assignment is right. Java's
+  member trusts the response, and may read nothing until the next rebalance.
+
+* A member backs off if it has to rejoin immediately more than five times in a row.
+
+* With `Policy.retry_loading`, a member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response,
+  after the same backoff as for JoinGroup.
+
+* With `Policy.replaces_unreadable_assignment`, a member rejoins after an assignment that cannot be decoded.
+  Java's member raises the error from each poll until the coordinator removes the member.
+
+* A leader computes its own assignment from the subscription that it sent in JoinGroup. Java uses the leader's
+  subscription in the JoinGroup response: if it is wrong, the leader owns nothing.
+
+* A leader that is missing in the member list of its JoinGroup response reports an error. In Java, such a
   leader assigns all partitions to the listed members, and owns nothing.
 """
 
@@ -178,7 +192,8 @@ def row(everywhere: Cell, cells: Mapping[MemberState, Cell], *, closed: Cell = I
     return [{S.CLOSED: closed, **cells}.get(state, everywhere) for state in MemberState]
 
 
-# Maps a state to the states to which an error code about the member's generation or member id may lead.
+# A key is a state. A value has the states that follow an error code about the member's generation or member
+# id.
 RESET_TO: Final[dict[MemberState, tuple[MemberState, ...]]] = {
     S.UNJOINED: (S.RELEASING, S.FENCED, S.FAILED),
     S.RELEASING: (S.FENCED, S.FAILED),

@@ -48,8 +48,8 @@ def next_deadline(member: Member) -> int | None:
 def session_end(member: Member, heartbeats: bool) -> int | None:
     """Return the time at which the session times out, or None while the timeout does not apply.
 
-    `heartbeats` is the result of `sends_heartbeats`. When the session times out, the coordinator is looked up
-    again. With `Policy.lose_on_session_timeout` all partitions are also lost.
+    `heartbeats` is the result of `sends_heartbeats`. A session timeout starts a new coordinator lookup. With
+    `Policy.lose_on_session_timeout`, all partitions are also lost.
     """
     loses = member.policy.lose_on_session_timeout
     if heartbeats:
