@@ -28,8 +28,8 @@ The modules below are imported separately:
     kproto.errors              all exceptions
     consumer                   the clients; `consumer.spark` is a data source for Spark
 
-Importing kproto loads neither these modules nor the clients. The first use of a public name imports the
-module that defines the name.
+`import kproto` loads neither these modules nor the clients. A module is imported when a public name that it
+defines is first used.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ def earliest(*times: int | None) -> int | None:
     return result
 
 
-# The heap may always keep this many obsolete entries (those of moved and dropped deadlines). If it has more,
-# they are removed when they are more than half of the heap.
+# The number of obsolete entries that the heap may always have: entries of moved or dropped deadlines. A
+# larger number is removed when it exceeds half of the heap.
 _SLACK: Final = 64
 
 

@@ -28,8 +28,8 @@
         ├── UnknownTopic       the topic or partition does not exist on the cluster
         └── Retriable          the same request may succeed later
 
-Codecs and state machines return a broker's error code as data and do not raise it. Only the clients in
-``consumer`` raise a `BrokerError` for an error code. Such an error always names the request.
+Codecs and state machines return a broker's error code as data. Only the clients in ``consumer`` raise a
+`BrokerError` for an error code. Such an error always names the request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from .printable import escape_unprintable
 
 if TYPE_CHECKING:
     from .error_codes import ErrorCode as ErrorCode
-else:  # Hidden from type checkers, which would otherwise accept any attribute of this module.
+# Type checkers must not see `__getattr__`: with it, they would accept any attribute of the module.
+else:
     # The import is lazy, because `error_codes` may import `errors`.
     __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
@@ -76,7 +77,7 @@ def _cut(text: str) -> str:
 
 
 # Matches quotations and words of at least three times `_MAX_SHOWN` characters. A value that `brief` has
-# shortened has fewer characters and does not match, even with a name in front.
+# shortened is not that long, and does not match.
 _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
 
 
@@ -97,8 +98,8 @@ class KprotoError(Exception):
 class DecodeError(KprotoError):
     """The bytes are not the expected message: the only exception that `decode` raises.
 
-    `message` is Kafka's name of the message and `version` the version in which it was decoded (-1 if the
-    version is unknown). `field` is the dotted path of the field that could not be read, and `offset` the
+    `message` is Kafka's name of the message. `version` is the version in which it was decoded, or -1 if the
+    version is unknown. `field` is the dotted path of the field that could not be read. `offset` is the
     position in bytes from the start of the message.
     """
 
@@ -119,8 +120,8 @@ class DecodeError(KprotoError):
 class FrameError(DecodeError):
     """The size prefix of a frame, `size`, is negative or larger than the reader allows.
 
-    `limit` is the reader's limit in bytes, or None if the reader does not report it. For the first frame of a
-    connection `limit` is None, because the peer may not use Kafka's protocol at all.
+    `limit` is the reader's limit in bytes. It is None if the reader does not report its limit, or if the
+    frame is the first one of a connection: the peer may not use Kafka's protocol at all.
     """
 
     size: int | None = None
@@ -130,9 +131,9 @@ class FrameError(DecodeError):
 class RecordError(DecodeError):
     """A record batch is complete but malformed: CRC, size, count, magic, codec or content.
 
-    A consumer sets `topic`, `partition` and the offsets of the batch: `first_offset`, and `next_offset`, the
-    offset after the batch. To continue after the malformed batch, seek to `next_offset`. If the header of the
-    batch cannot be read, `first_offset` is the position of the consumer, and `next_offset` is None.
+    A consumer sets `topic`, `partition`, `first_offset` and `next_offset`. `next_offset` is the offset after
+    the batch: seek to it to skip the malformed batch. If the header of the batch cannot be read,
+    `first_offset` is the consumer's position, and `next_offset` is None.
     """
 
     topic: str = ""
@@ -154,13 +155,14 @@ class RecordError(DecodeError):
 class DeserializationError(KprotoError):
     """A deserializer of the application failed for one record (Java's RecordDeserializationException).
 
-    `part` is "key" or "value": the part of the record that could not be deserialized. `key`, `value` and
-    `headers` are those of the record as the broker returned it, and `timestamp` is in ms since 1970. So the
-    application can write the record to another topic (KIP-1036). `__cause__` is the exception of the
+    `part` is "key" or "value": the part that could not be deserialized. `__cause__` is the exception of the
     deserializer.
 
-    The position stays at the record. Until the application seeks, polls of this partition raise the error
-    again, and other partitions are still read. To skip the record, seek to `offset + 1`.
+    `key`, `value` and `headers` are the original bytes of the record, and `timestamp` is in ms since 1970.
+    The application can write the record to another topic (KIP-1036).
+
+    The consumer's position stays at the record. Polls raise the error for this partition until the
+    application seeks. Other partitions are still read. To skip the record, seek to `offset + 1`.
     """
 
     key: bytes | None = None
@@ -186,8 +188,8 @@ class DeserializationError(KprotoError):
 class SerializationError(KprotoError):
     """A serializer of the application failed in `send`, and the record was not sent.
 
-    `part` is "key" or "value". `__cause__` is the exception of the serializer. It is None if the serializer
-    returned something other than bytes or None.
+    `part` is "key" or "value". `__cause__` is the exception of the serializer. `__cause__` is None if the
+    serializer returned something other than bytes or None.
     """
 
     def __init__(self, topic: str, part: str, detail: str) -> None:
@@ -206,8 +208,8 @@ class SerializationError(KprotoError):
 class PartitionerError(KprotoError):
     """A partitioner of the application failed in `send`, and the record was not sent.
 
-    `__cause__` is the exception of the partitioner. It is None if the partitioner returned something that is
-    not a partition of the topic.
+    `__cause__` is the exception of the partitioner. `__cause__` is None if the partitioner returned something
+    that is not a partition of the topic.
     """
 
     def __init__(self, topic: str, detail: str) -> None:
@@ -238,8 +240,8 @@ class BatchFull(EncodeError):
 
     Build the batch, call `clear`, and append the record again.
 
-    `size` is the size that the batch would have, in bytes before compression; `max_bytes` is the limit;
-    `count` is the number of records in the batch.
+    `size` is the size in bytes, before compression, that the batch would have with the record. `max_bytes` is
+    the limit. `count` is the number of records in the batch.
     """
 
     def __init__(self, size: int, max_bytes: int, count: int) -> None:
@@ -302,8 +304,8 @@ class MissingExtra(KprotoError, ImportError):
 class ConnectionFailed(KprotoError, ConnectionError):
     """A connection to a broker failed or broke. `address` is HOST:PORT.
 
-    `reasons` maps each address that was tried to its error. If several addresses were tried, `address` and
-    `detail` name all of them.
+    `reasons` maps each address that was tried to its error. With several addresses, `address` and `detail`
+    name all of them.
     """
 
     def __init__(self, address: str, detail: str, reasons: Mapping[str, str] | None = None) -> None:
@@ -331,8 +333,8 @@ def _nowhere(reasons: Mapping[str, str]) -> str:
 class AuthenticationFailed(KprotoError, PermissionError):
     """The broker at `address` (HOST:PORT) rejects this client, or the client rejects the broker.
 
-    A password, certificate, token, mechanism or protocol was rejected, and a retry would fail as well.
-    `detail` says what to change, and contains no secret.
+    A password, certificate, token, mechanism or protocol was rejected. A retry would fail, too. `detail` says
+    what to change, and contains no secret.
     """
 
     def __init__(self, address: str, detail: str) -> None:
@@ -347,8 +349,8 @@ class AuthenticationFailed(KprotoError, PermissionError):
 class RequestTimedOut(KprotoError, TimeoutError):
     """No response arrived in time. `request` names the call, `timeout_ms` the waiting time.
 
-    If requests to several brokers failed, `reasons` maps each broker's address to its error, as in
-    `ConnectionFailed`, and `detail` names all of them.
+    If requests to several brokers failed, `reasons` maps each broker's address to its error, and `detail`
+    names all of them.
     """
 
     def __init__(
@@ -374,8 +376,8 @@ class RequestTimedOut(KprotoError, TimeoutError):
 class NotDelivered(KprotoError):
     """Records that a producer accepted were not acknowledged, and no call awaited their deliveries.
 
-    `flush` and `close` raise this error. Each record is reported once: `count` is the number of records that
-    were not reported before, and `first` the error of the first of them.
+    `flush` and `close` raise this error. `count` is the number of failed records that no earlier error has
+    reported. `first` is the error of the first of these records.
     """
 
     def __init__(self, count: int, first: KprotoError) -> None:
@@ -395,9 +397,10 @@ def _names(text: str, item: str) -> bool:
 class PartialFailure(KprotoError):
     """An admin call about several items failed for some of them.
 
-    `succeeded` maps each item for which the call succeeded to its result, and `failed` maps each other item
-    to its error. An item without a response before the timeout has failed with RequestTimedOut; the broker
-    may have executed its request.
+    `succeeded` maps each successful item to its result. `failed` maps each other item to its error.
+
+    An item without a response before the timeout fails with RequestTimedOut, although the broker may have
+    executed its request.
     """
 
     def __init__(self, call: str, succeeded: Mapping[Any, Any], failed: Mapping[Any, KprotoError]) -> None:
@@ -470,9 +473,9 @@ class NoOffsetForPartition(OffsetOutOfRange):
 class LogTruncated(OffsetOutOfRange):
     """The log was truncated below the position: the records that were read are lost (KIP-320).
 
-    `partition` is TOPIC-PARTITION and `position` the offset of the next record to read. `diverging_offset` is
+    `partition` is TOPIC-PARTITION. `position` is the offset of the next record to read. `diverging_offset` is
     the first offset whose record was replaced, or None if the broker does not report it. To continue, seek to
-    this offset, or to an earlier one from which the processing can be corrected.
+    `diverging_offset`, or to an earlier offset.
     """
 
     def __init__(self, partition: str, position: int, diverging_offset: int | None) -> None:
@@ -493,8 +496,8 @@ class CommitFailed(BrokerError):
 class RebalanceInProgress(CommitFailed):
     """The group is rebalancing, so the offsets were not committed. Poll, then commit again.
 
-    Java raises its RebalanceInProgressException in the same case. By default, kproto's commits do not fail
-    during a rebalance: they wait until the member has joined the next generation.
+    Java: RebalanceInProgressException. By default, kproto's commits do not fail during a rebalance: they wait
+    until the member has joined the next generation.
     """
 
 

@@ -1,8 +1,7 @@
 """The command `kproto`: one module per subcommand, and the printing of errors as one-line messages.
 
-Each module has a function `add(commands)`, which declares the arguments of its subcommand. A subcommand only
-parses arguments, calls the library and prints. The library is imported inside the functions, so that `kproto
---help` is fast.
+In each module, `add(commands)` declares the arguments of a subcommand. A subcommand only parses arguments,
+calls the library and prints. The library is imported inside the functions, so that `kproto --help` is fast.
 
 `EXIT_CODES` describes the exit codes for users.
 """

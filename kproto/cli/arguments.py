@@ -53,8 +53,8 @@ class HelpFormatter(argparse.HelpFormatter):
             return line
         title = f"usage: {self._prog}"
         parts = _usage_parts(line.removeprefix(title))
-        # The second and later lines of the usage are indented up to the first option. If an option would then
-        # not fit into the terminal, they are indented by 8 columns.
+        # Continuation lines of the usage are indented up to the first option. If an option would then exceed
+        # the width of the terminal, the indentation is 8 columns.
         indent = " " * (len(title) + 1)
         if len(indent) + max(map(len, _pieces(parts, width - len(indent))), default=0) > width:
             indent = " " * 8
@@ -94,13 +94,14 @@ def _pieces(parts: Iterable[str], width: int) -> list[str]:
 LOGIN: Final = re.compile(r"[^\s@](?::|%3a)[^\s@]+(?:@|%40)", re.IGNORECASE)
 # An option with its value in one word, such as --password=PASSWORD or ssl.key.password=PASSWORD.
 _OPTION: Final = re.compile(r"(-*[\w.-]+)([=: ])(.+)", re.DOTALL)
-# The name of an option that does not exist. The value of a short option for a user or a password may follow
-# in the same word, as in -pPASSWORD.
+# The name of an option that does not exist. After a short option for a user or a password, the value may
+# follow in the same word, as in -pPASSWORD.
 _UNKNOWN_OPTION: Final = re.compile(r"-[pPuUwW](?!\w*-)|-[^\s=:]+[=:]?")
 # The name of a parameter of a URL, as in host:9092?password=PASSWORD.
 _PARAMETER: Final = re.compile(r"[?&;#\[{(, ]([\w.-]+)\s*=")
-# An option whose value may be a user name with a password, and the start of such a value up to the password.
+# An option whose value may contain a user name and a password.
 _USER_OPTION: Final = re.compile(r"-[uU]|--?\S*(user|login|cred|account|sasl)\S*", re.IGNORECASE)
+# The start of the value of such an option, up to the password.
 _USER_NAME: Final = re.compile(r"(User:)?[^:=/,]*[:=/,](?!\d+$)", re.IGNORECASE)
 
 
@@ -123,8 +124,8 @@ def without_secrets(message: str, words: Sequence[str]) -> str:
 def without_values(words: Sequence[str]) -> str:
     """Return the text of unrecognized arguments for an error message, without the values of options.
 
-    The value of an option that does not exist may be a password, as in --user alice:PASSWORD. The words
-    between an option and the next one count as its values.
+    The value of an option that does not exist may be a password, as in --user alice:PASSWORD. All words up to
+    the next option count as values.
     """
     shown: list[str] = []
     for word in words:
@@ -143,8 +144,8 @@ def without_values(words: Sequence[str]) -> str:
 def _name_before(words: Sequence[str]) -> str:
     """Return the name of the option or setting whose value may be the word after `words`.
 
-    Usually the name is the last word. In `--password = X`, `password= X` and `--set password X`, the name of
-    X is --password.
+    Usually the name is the last word of `words`. In `--password = X`, `password= X` and `--set password X`,
+    the name for the word X is --password.
     """
     before_last, last = ["", "", *words][-2:]
     name = (before_last if last in ("=", ":") else last).rstrip("=:")
@@ -296,7 +297,7 @@ def parse_digits(text: str) -> int:
 
 
 def parse_int32(text: str) -> int:
-    """Parse a node id or the number of a partition, from 0 to 2^31 - 1. Return -1 if `text` is neither."""
+    """Parse a node id or partition number, from 0 to 2^31 - 1. Return -1 for any other text."""
     number = parse_digits(text)
     return number if number < 2**31 else -1
 

@@ -4,11 +4,16 @@ Rules:
 
 * Bytes and fixed are base64, and decimals are strings such as "12.50". Dates and times are ISO 8601, and
   timestamps end with Z. UUIDs are strings. NaN and infinities are the strings "NaN", "Infinity" and
-  "-Infinity". So the output is valid JSON, and the same JSON can be sent again.
-* A value of a union is written without the name of its branch, unlike in Avro's own JSON. The JSON to send
-  may name the branch as Avro does, {"bytes": "AAE="}. A value without the name of a branch belongs to the
-  first branch that it fits.
-* JSON to send must fit the schema exactly: fastavro would ignore unknown fields, and shorten large integers.
+  "-Infinity".
+
+* The output is valid JSON, and can be sent again.
+
+* A value of a union is written without the name of its branch, unlike in Avro's own JSON. JSON to send may
+  name the branch as Avro does, {"bytes": "AAE="}. Without such a name, the value belongs to the first branch
+  that it fits.
+
+* JSON to send must fit the schema exactly. The check is needed because fastavro would ignore unknown fields,
+  and shorten large integers.
 """
 
 from __future__ import annotations
@@ -70,8 +75,8 @@ def _decimal(text: str) -> Decimal:
     return number
 
 
-# A key is a type and its logical type. A value is the function that parses a string of this logical type, and
-# an example for error messages. A logical type without an entry, such as timestamp-nanos, is written like its
+# A key is (type, logical type). A value is the function that parses a string of this logical type, and an
+# example for error messages. A logical type that is missing here, such as timestamp-nanos, is read like its
 # type.
 _LOGICAL: Final[Mapping[tuple[str, str], tuple[Callable[[str], Any], str]]] = {
     ("int", "date"): (date.fromisoformat, "a date such as 2026-11-28"),
@@ -91,7 +96,8 @@ _LOGICAL: Final[Mapping[tuple[str, str], tuple[Callable[[str], Any], str]]] = {
 class JsonReader:
     """Converts JSON to the Python objects that fastavro encodes.
 
-    `schema` is a schema that fastavro has parsed, and `named` maps the full names of its types to the types.
+    `schema` is a schema that fastavro has parsed. `named` maps the full name of each of its named types to
+    the type.
     """
 
     def __init__(self, schema: Any, named: Mapping[str, Any]) -> None:
@@ -106,7 +112,7 @@ class JsonReader:
         """Read a value at `place`, such as $.a[0].
 
         With `default`, the value is a default in a schema: bytes are characters up to U+00FF, and logical
-        types are written like their types.
+        types are read like their types.
         """
         items: Any = value
         branches: Any = schema

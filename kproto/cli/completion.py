@@ -1,7 +1,7 @@
 """`kproto completion`: the script that completes commands, verbs, options and their values in bash and zsh.
 
 The script is static, so that pressing Tab starts no process. `script` generates it from the parsers of the
-commands, so it completes all of their options.
+commands.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from shlex import quote
 
 from .arguments import Parser, Subparsers
 
-# In zsh, `bashcompinit` runs completion functions of bash. The function reads the words before the cursor to
-# find the command and the verb. If no word of the command matches, the shell completes the name of a file.
+# In zsh, `bashcompinit` runs the same function as bash. The function finds the command and the verb in the
+# words before the cursor. If no word of the command matches, the shell completes file names.
 _SCRIPT = """\
 # Completion of kproto in bash and zsh: eval "$(kproto completion)"
 if [ -n "${ZSH_VERSION-}" ]; then

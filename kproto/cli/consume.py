@@ -134,8 +134,8 @@ def _is_internal(word: str) -> bool:
 def _of_group(consumer: Consumer, options: argparse.Namespace) -> Generator[ConsumerRecord]:
     """Yield records as a member of a group, and commit the records that were printed.
 
-    A record counts as printed when the caller takes the next one. Without `--follow` the iteration ends when
-    the partitions that the member owns have no further records.
+    A record counts as printed when the caller requests the next record. Without `--follow`, the iteration
+    ends when the member's partitions have no further records.
     """
     if any(":" in topic for topic in options.topics):
         raise ConfigError("--group", options.group, "allowed only for whole topics")
@@ -264,8 +264,8 @@ def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespac
 def _part(record: ConsumerRecord, part: str, options: argparse.Namespace) -> Any:
     """Return the key or value of a record as a value for JSON: `part` is "key" or "value".
 
-    Raises _InvalidPart if the bytes are not in the format that the options select, and RegistryFailed if the
-    schema registry does not respond.
+    Raises _InvalidPart if the bytes are not in the format that the options select. Raises RegistryFailed if
+    the schema registry does not respond.
     """
     from consumer.schema_registry.registry import NoSuchSchema, RegistryFailed
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..inspect.exchanges import Conversation, Exchange
 
 _RAW = "raw"
-# The last second of the year 9999, in seconds since 1970. A later time in a capture is shown as this time,
-# because a datetime has no later year.
+# The last second of the year 9999, in seconds since 1970: the last second that a datetime can have. A later
+# time in a capture is shown as this second.
 _LAST = 253_402_300_799
 
 
@@ -293,8 +293,8 @@ def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
 def _bytes(text: str, form: str | None) -> ParsedText:
     """Return the bytes that an argument stands for, and the form in which they were written.
 
-    The argument is the bytes in a text form (such as hex), the name of a file, or - for stdin. A file and
-    stdin may contain text or raw bytes.
+    `text` is a file name, - for stdin, or the bytes in a text form such as hex. A file and stdin may contain
+    text or raw bytes.
     """
     if text == "-":
         if sys.stdin.isatty():

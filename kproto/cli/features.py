@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from consumer import FeatureMetadata, FeatureUpdate
 
 METADATA_VERSION = "metadata.version"
-# Release of Kafka -> the number of its last metadata.version (MetadataVersion): 3 stands for 3.3-IV3. The
+# Release of Kafka -> the number N of its last metadata.version, such as 3 for 3.3-IV3 (MetadataVersion). The
 # levels of metadata.version are consecutive numbers from 7 on.
 _RELEASES = {
     "3.3": 3, "3.4": 0, "3.5": 2, "3.6": 2, "3.7": 4, "3.8": 0, "3.9": 0, "4.0": 3, "4.1": 1, "4.2": 1,
     "4.3": 0, "4.4": 2,
 }  # fmt: skip
 
-# Release of Kafka -> the number of its first metadata.version, if it is not 0. Kafka 4 has dropped 3.3-IV0 to
-# 3.3-IV2, so 3.3-IV3 has level 7.
+# Release of Kafka -> the number N of its first metadata.version, if N is not 0. The first version in Kafka 4
+# is 3.3-IV3, with level 7.
 _FIRST = {"3.3": 3}
 # Each feature except metadata.version -> the releases that raised its level by one (Feature.defaultLevel).
 _RAISED = {

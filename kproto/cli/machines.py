@@ -1,6 +1,7 @@
 """All state machines by name, for `kproto show` and for the documentation that draws them.
 
-A state machine is a `Table`, or the `Edges` between states. Its module is imported only when it is drawn.
+A state machine is a `Table`, or the `Edges` between states. The module of a state machine is imported only to
+draw it.
 """
 
 from __future__ import annotations

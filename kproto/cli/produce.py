@@ -156,8 +156,9 @@ def _data(text: str | None, part: str, options: argparse.Namespace) -> bytes | N
 def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `Producer.send` for an object with the keys `_KEYS`; other keys are ignored.
 
-    So the output of `kproto consume --json` can be sent again. A key or value that is not a string is sent as
-    its JSON, or in the format that has a schema. In the format string, {"base64": TEXT} are bytes.
+    The input may be the output of `kproto consume --json`. A string is sent as its text, and any other key or
+    value as its JSON. A format with a schema encodes every value. In the format string, {"base64": TEXT}
+    stands for bytes.
     """
     try:
         fields: object = json.loads(line)

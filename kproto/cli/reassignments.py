@@ -219,8 +219,10 @@ def _proposal(
     """Spread the replicas over the chosen brokers, or over all brokers.
 
     Each partition keeps the number of replicas that it has in `before`. `racks` maps all brokers to their
-    racks. Raises ConfigError if a broker does not exist, if a partition has more replicas than there are
-    brokers, and, like Kafka's tool, if only some of the brokers have a rack.
+    racks.
+
+    Raises ConfigError if a broker does not exist, or if a partition has more replicas than there are brokers.
+    As in Kafka's tool, ConfigError is also raised if only some of the brokers have a rack.
     """
     brokers = chosen or sorted(racks)
     missing = sorted(set(brokers) - set(racks))
@@ -244,20 +246,20 @@ def spread(
 ) -> dict[TopicPartition, list[int]]:
     """Assign replicas to brokers in turn, so that replicas and preferred leaders are spread evenly.
 
-    `factors` has the number of replicas of each partition. If there are enough racks, the replicas of a
-    partition are in different racks. The first partition's leader is always the first broker, whereas Kafka's
-    AdminUtils begins at a random broker.
+    `factors` maps each partition to its number of replicas. If there are enough racks, the replicas of a
+    partition are in different racks. The leader of the first partition is the first broker, whereas Kafka's
+    AdminUtils begins at a random one.
     """
     by_rack: dict[str | None, list[int]] = {}
     for broker in sorted(brokers):
         by_rack.setdefault(racks.get(broker), []).append(broker)
-    # Brokers of different racks in turn: the first of each rack, then the second of each rack, and so on.
+    # The first broker of each rack, then the second broker of each rack, and so on.
     ordered = sorted(brokers, key=lambda node: (by_rack[racks.get(node)].index(node), str(racks.get(node))))
     result: dict[TopicPartition, list[int]] = {}
     count = len(ordered)
     for number, (partition, factor) in enumerate(sorted(factors.items())):
-        # Whenever each broker has had a first replica, the other replicas are shifted by one more broker. So
-        # the load of a failed broker moves to several brokers.
+        # After each round, in which every broker gets one first replica, the other replicas shift by one
+        # broker more. So the load of a failed broker moves to several brokers.
         shift = number // count % max(count - 1, 1)
         followers = ordered[number % count + 1 :] + ordered[: number % count]
         candidates = [ordered[number % count], *followers[shift:], *followers[:shift]]

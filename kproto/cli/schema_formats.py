@@ -1,8 +1,9 @@
 """The formats of keys and values whose schemas are in a registry: Avro, Protobuf and JSON Schema.
 
-The bytes are those of the serializers in `consumer.schema_registry`, which are Confluent's. Shown as JSON:
-Avro as in `avro_json`, Protobuf as in Google's JSON mapping with all fields that have a default, and the JSON
-of a JSON Schema as it is.
+The bytes of keys and values are those of Confluent's serializers (`consumer.schema_registry`).
+
+Avro is shown as JSON according to `avro_json`. Protobuf is shown as Google's JSON mapping, with all fields
+that have a default. The JSON of a JSON Schema is shown as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LOGIN: Final = "basic.auth.user.info"
 
 # Decodes the key or value of a record to a value for JSON. Raises the errors of the deserializer.
 Decode = Callable[["ConsumerRecord[Any, Any]", bytes], Any]
-# Encodes a key or value that is given as JSON text. Raises ValueError if the value does not fit the schema.
+# Encodes a key or value given as JSON text. Raises ValueError if the value does not fit the schema.
 Encode = Callable[[str], bytes]
 
 
@@ -75,8 +76,8 @@ def decoders(options: argparse.Namespace) -> dict[str, Decode]:
 def encoders(options: argparse.Namespace) -> dict[str, Encode]:
     """Return an encoder for each of "key" and "value" whose format has a schema.
 
-    Requests the schemas from the registry, and registers those that are in files. Raises ConfigError if an
-    option is not allowed, and RegistryFailed if the registry does not return a schema.
+    The schemas are requested from the registry. A schema in a file is registered first. Raises ConfigError if
+    an option is not allowed, and RegistryFailed if the registry does not return a schema.
     """
     parts = _parts_with_schema(options)
     for part in ("key", "value"):

@@ -275,8 +275,9 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
 class ExchangeHandler:
     """The proxy's callback, which prints each exchange (a request with its response).
 
-    If stdout is closed, the command ends. The callback itself does not raise the error, because the proxy
-    would then close the clients' connections one by one, as if the broker had failed.
+    If printing fails, for example because stdout is closed, `wait_for_failure` raises the error and the
+    command ends. The callback must not raise it: the proxy would close the clients' connections as if the
+    broker had failed.
     """
 
     def __init__(self, printer: ExchangePrinter) -> None:
@@ -346,8 +347,7 @@ class ExchangePrinter:
 
         if self.began is None:
             self.began = exchange.asked_at
-            # The times in all diagrams and tables of the page begin at this exchange, even if the filters
-            # exclude the exchange.
+            # The time 0 of all diagrams and tables of the page, even if the filters exclude this exchange.
             self.builder = DiagramBuilder(self._names.of, began=self.began)
         self.history.add(exchange)
         self.transactions.add(exchange)

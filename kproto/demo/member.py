@@ -1,7 +1,7 @@
 """One member of the demo's group, in a process of its own so that it can be killed.
 
-The member sends the events of the group (`GroupEvent`) and the records that it reads (`ReadBatch`) to its
-parent process through a pipe. The parent sends "stop" when all records have been read. Times are in ms since
+The member sends the events of the group (`GroupEvent`) and the records that it reads (`ReadBatch`) through a
+pipe to its parent process. After all records have been read, the parent sends "stop". Times are in ms since
 1970.
 """
 

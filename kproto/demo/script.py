@@ -1,8 +1,8 @@
 """Run the demo: produce to a topic, and read it with a consumer group and with Spark.
 
-During the demo a member joins the group, a member is killed, and the topic grows. The parent process produces
-the records, and collects the members' reports. The broker, each member of the group and Spark have their own
-processes. `checks.py` checks the results.
+During the demo a member joins the group, another is killed, and the topic grows. The broker, each member and
+Spark have their own processes. The parent process produces the records, and collects the members' reports.
+`checks.py` checks the results.
 """
 
 from __future__ import annotations

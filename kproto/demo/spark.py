@@ -36,8 +36,8 @@ class HourlyQuery:
     def result(self, produced: int) -> dict[tuple[str, int], Total]:
         """Wait until `produced` departures are read; return (origin, hour in ms UTC) -> totals.
 
-        If Spark does not read `produced` departures within a minute, the totals of those that it has read are
-        returned.
+        If Spark needs more than a minute to read `produced` departures, the result contains only the
+        departures that it has read.
         """
         from pyspark.sql import functions as f
 
