@@ -2,11 +2,14 @@
 
 Rules:
 
-* The number of bytes of a response, and the time for reading it, are limited. A compressed response is not
+* The size of a response in bytes is limited, and so is the time for reading it. A compressed response is not
   decompressed.
-* Redirects are followed only if the caller allows them. A server with another scheme, host or port does not
-  receive the header Authorization.
-* No error message contains a password, the query of a URL, or bytes of the response.
+
+* Redirects are followed only if the caller allows them. The Authorization header is not sent to another
+  scheme, host or port.
+
+* Error messages never contain a password, the query of a URL, or bytes of the response.
+
 * Environment variables configure proxies (``https_proxy``, ``no_proxy``), as for Python's urllib.
 
 The requests are sent by urllib3, which is imported at the first request.
@@ -84,9 +87,9 @@ def request(
 ) -> Response:
     """Send a request and return the response, whatever its status.
 
-    `feature` names the feature that needs urllib3, for the error if urllib3 is missing. `context` is the TLS
-    context; the default trusts the system's certificates. `redirects` is the number of redirects to follow.
-    Raises HttpFailed if the request gets no complete response, and MissingExtra if urllib3 is missing.
+    `feature` is the name of the caller's feature, for the message of MissingExtra. `context` is the TLS
+    context. Its default trusts the system's certificates. `redirects` is the maximum number of redirects to
+    follow. Raises HttpFailed if no complete response arrives, and MissingExtra if urllib3 is not installed.
     """
     try:
         import urllib3

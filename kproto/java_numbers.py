@@ -1,8 +1,8 @@
 """Parse and format numbers as Java does, which differs from Python's `int` and `float`.
 
-Unlike Java, Python accepts underscores in numbers. Python and Java remove different sets of white space. Java
-accepts hexadecimal floating point, and a letter for the type at the end of a number, as in `1.5f`. Both
-accept the decimal digits of every script in integers.
+Unlike Java, Python accepts underscores in numbers. Java accepts hexadecimal floating point, and a type suffix
+as in `1.5f`. Java and Python remove different sets of white space. Both accept the decimal digits of every
+script in integers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _WHOLE: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _WORD: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
-# The maximum length of a number in characters. Longer numbers fit into no type, and Python rejects numbers
-# with very many digits.
+# The maximum length of a number in characters. Longer numbers fit into no type, and Python rejects very long
+# ones.
 _LONGEST: Final = 400
 
 

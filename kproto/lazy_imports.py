@@ -12,8 +12,8 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
-# Maps the name of another client's class, and kproto's former names `Cluster` and `AsyncCluster`, to kproto's
-# class. The error for an unknown name suggests kproto's class.
+# Maps a class name of another client, or a former name of kproto's class, to kproto's class. The error for an
+# unknown name suggests that class.
 OTHER_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "KafkaConsumer": "Consumer",
@@ -56,8 +56,7 @@ def lazy_attributes(
 def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleType]:
     """Return a `__getattr__` for `package` that imports a module of the package when it is first used.
 
-    `paths` are the paths of the modules, relative to the package. The attribute for a module is the last part
-    of its path.
+    `paths` are the modules' paths relative to the package. A module's attribute is the last part of its path.
     """
     modules = {path.rpartition(".")[2]: f".{path}" for path in paths}
 
@@ -75,8 +74,8 @@ def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleTy
 def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> AttributeError | ImportError:
     """Return the error for a name that `package` does not have.
 
-    For a name of `OTHER_CLASSES`, the message says what kproto's class is called. `from ... import`
-    would replace the message of an AttributeError, so for such an import the error is an ImportError.
+    For a name of `OTHER_CLASSES`, the message gives the name of kproto's class. In `from ... import`, Python
+    replaces the message of an AttributeError, so the error is an ImportError there.
     """
     ours = OTHER_CLASSES.get(name)
     if ours not in sources:

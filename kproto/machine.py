@@ -1,14 +1,16 @@
 """The base of all state machines: a table of cells, edges between states, and `move`.
 
-A machine has an Enum of states, an Enum of event kinds, and a `Table` with a `Cell` for each pair of them::
+A machine has an Enum of states and an Enum of event kinds. Its `Table` has a `Cell` for each pair of an event
+kind and a state::
 
     TABLE = Table(State, EDGES, {Kind.SYNC: (Cell(refuse), Cell(wait, to=(State.STABLE,), rules=("R63",)))})
     TABLE[Kind.SYNC, group.state].act(context, group, request)
 
-A machine finds the handler of each event in its table. The table is complete: a combination that cannot
-occur has `IMPOSSIBLE` as its cell.
-`move` is the only place that assigns a state, and it accepts only the machine's edges. `draw` returns the
-table as data for text and SVG. `draw_edges` does the same for a machine that has edges but no table.
+A machine finds the handler of each event in its table. The table is complete: a pair that cannot occur has
+the cell `IMPOSSIBLE`. Only `move` assigns a state, and it accepts only the machine's edges.
+
+`draw` returns the table as data for text and SVG. `draw_edges` does the same for a machine that has edges but
+no table.
 
 Machines that answer requests share the events `RequestReceived` and `Tick`, and the action `SendResponse`.
 
@@ -34,8 +36,8 @@ RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 # A time in milliseconds that is later than any other: the value of a deadline that is not set.
 NEVER: Final = 1 << 62
 
-# Maps a state to the states that may directly follow it. These states are a set, or the keys of a mapping
-# whose values describe the cause of each transition.
+# Maps a state to the states that may directly follow it. These are a set, or a mapping from each next state
+# to the cause of the transition.
 Edges: TypeAlias = Mapping[StateT, Set[StateT] | Mapping[StateT, str]]
 
 
@@ -65,8 +67,8 @@ IMPOSSIBLE: Final = Cell(impossible)
 class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
     """The cells of a machine by kind of event and state.
 
-    Raises ValueError if a row does not have one cell for each state, or if a cell leads to a state that no
-    path of edges reaches.
+    Raises ValueError if a row does not have one cell for each state. Raises it also if no path of edges leads
+    to a state in a cell's `to`.
     """
 
     def __init__(
@@ -168,7 +170,7 @@ class Drawing(NamedTuple):
 
 
 def draw_edges(edges: Edges[Any]) -> Drawing:
-    """Return the data of a picture of a machine that has edges and no table. States appear by their names."""
+    """Return a drawing of a machine that has edges and no table. States appear by their names."""
     return Drawing(
         columns=tuple(state.name for state in edges),
         rows=(),

@@ -423,8 +423,8 @@ class ClientMember(Protocol):
 
     @property
     def cooperative(self) -> bool:
-        """Whether a rebalance may consist of several assignments. A partition that one assignment lacks may
-        then be in a later one.
+        """Whether the member rebalances cooperatively. Such a rebalance may consist of several assignments: a
+        later one may contain partitions that an earlier one lacks.
         """
         ...
 
@@ -645,8 +645,8 @@ class GroupCoordinator(Protocol):
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
         """Answer the group's delayed requests with NOT_COORDINATOR, because another broker takes over.
 
-        All nodes of an embedded cluster share one coordinator, so the group itself stays. The sessions of
-        its members restart at `ready_at`, the time at which the new node has loaded the group.
+        All nodes of an embedded cluster share one coordinator, so the group's state stays in memory. The
+        sessions of the members restart at `ready_at`. At that time (ms) the new node has loaded the group.
         """
         ...
 

@@ -1,8 +1,10 @@
 """Settings of the group coordinator, with Kafka's names, defaults and lower bounds (GroupCoordinatorConfig).
 
-Each field is a broker config with underscores instead of dots. Times are milliseconds, unless the name says
-minutes. To add a setting, add a row to `GroupSettings`, and read it in the code that it affects. Settings of
-groups are whole numbers. They cannot be dynamic: a coordinator keeps its settings as long as it runs.
+Each field is a broker config, with underscores instead of dots. Times are in milliseconds, unless the name
+says minutes. All settings of groups are whole numbers.
+
+A coordinator never changes its settings, so these configs cannot be dynamic. To add a setting, add a row to
+`GroupSettings`, and read the setting in the code that it affects.
 """
 
 from __future__ import annotations
@@ -13,20 +15,19 @@ from dataclasses import dataclass, field, fields
 from ..errors import ConfigError
 from ..java_numbers import trimmed, whole_number
 
-# The session timeout of a member that waits for its first generation. Such a member sends no heartbeats
-# while its JoinGroup waits. Kafka: GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS.
+# The session timeout in ms of a new member while its first JoinGroup waits. The member sends no heartbeats
+# during that time. Kafka: GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
-# The maximum size in bytes of the metadata of all members of a classic group together. Kafka has no such
-# limit for JoinGroup. In Kafka the leader's SyncGroup fails if the group with its members does not fit into
-# one record of 1 MiB (message.max.bytes).
+# The maximum size in bytes of the metadata of all members of a classic group together. Kafka limits the size
+# only at the leader's SyncGroup: the group must fit into one record of 1 MiB (message.max.bytes).
 MAX_GROUP_METADATA_BYTES = 10 << 20
 
 _MAX_INT32 = 2**31 - 1
 
 
 def _setting(default: int, *, minimum: int = 0) -> int:
-    """Declare one row of the table: the default, and the lower bound. The upper bound is that of an int32."""
+    """Declare one setting with its default and lower bound. The upper bound is the largest int32."""
     setting: int = field(default=default, metadata={"minimum": minimum})
     return setting
 
@@ -39,8 +40,8 @@ class GroupSettings:
     group_max_session_timeout_ms: int = _setting(1_800_000)
     group_initial_rebalance_delay_ms: int = _setting(3_000)
     group_max_size: int = _setting(_MAX_INT32, minimum=1)
-    # The maximum length of offset metadata. Despite the option's name, the length is counted in UTF-16 units,
-    # as by Java's String.length().
+    # The maximum length of offset metadata in UTF-16 units. Kafka counts with String.length(), despite the
+    # option's name.
     offset_metadata_max_bytes: int = _setting(4_096)
     offsets_retention_minutes: int = _setting(7 * 24 * 60, minimum=1)
     offsets_retention_check_interval_ms: int = _setting(600_000, minimum=1)
@@ -56,8 +57,8 @@ class GroupSettings:
     def from_properties(cls, properties: Mapping[str, str | int]) -> GroupSettings:
         """Return the settings for Kafka's property names, as in `{"group.min.session.timeout.ms": "6000"}`.
 
-        Raises ConfigError for a name that is not a group setting (`property_names` lists them), and for a
-        value that is not a number or is out of range.
+        Raises ConfigError for a name that `property_names` does not list, for a value that is not a whole
+        number, and for a number that is out of range.
         """
         known = property_names()
         values: dict[str, int] = {}

@@ -1,22 +1,30 @@
 """The subscription in JoinGroup's `metadata`, and the assignment in SyncGroup's `assignment`.
 
 The metadata and the assignment begin with an int16, the version. `ConsumerProtocolSubscription` (R181) or
-`ConsumerProtocolAssignment` (R184) follows. The rules of Kafka's `ConsumerProtocol` are:
+`ConsumerProtocolAssignment` (R184) follows. The rules are those of Kafka's `ConsumerProtocol`:
 
-* R182: version 3 is written unless another one is requested. Topics and partitions are sorted, so that equal
-  subscriptions are equal bytes (M74). The instance id is not part of these bytes: the coordinator passes it
-  to the leader.
+* R182: version 3 is written unless the caller requests another version. Topics and partitions are sorted, so
+  equal subscriptions have equal bytes (M74). The instance id is not encoded: the coordinator passes it to the
+  leader.
+
 * R183: a version above 3 is read as version 3, and the bytes after its fields are ignored. A negative version
   and missing bytes raise DecodeError.
-* R184: an `assignment` field without bytes is an empty assignment. The broker sends it to members that the
-  leader left out.
 
-The assignor defines the user data. The sticky assignor's user data is the previous assignment and its
-generation, without a version number; old versions have no generation (R211). The cooperative-sticky
-assignor's user data is only the generation (R214). librdkafka and franz-go write the sticky assignor's format
-for both assignors, and kafka-python puts a version number in front of the sticky assignor's user data. A
-leader reads all of these formats. It ignores user data that it cannot read, so that no member can prevent the
-assignment.
+* R184: an empty `assignment` field is an empty assignment. The broker sends it to members that the leader's
+  SyncGroup does not list.
+
+The assignor defines the user data:
+
+* sticky: the previous assignment and its generation, without a version number. Old versions of the assignor
+  omit the generation (R211).
+
+* cooperative-sticky: only the generation (R214).
+
+* librdkafka and franz-go write the sticky format for both assignors. kafka-python writes a version number
+  before the sticky format.
+
+A leader reads all formats of this list. It ignores user data that it cannot decode, so that no member can
+prevent an assignment.
 """
 
 from __future__ import annotations
@@ -61,8 +69,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     # The generation in which `owned` was assigned; None if the member does not report it.
     generation: int | None = None
     rack_id: str | None = None
-    # The instance id of a static member. It is not part of the encoded metadata: JoinGroup has a field for
-    # it.
+    # The instance id of a static member. JoinGroup has a separate field for it.
     instance_id: str | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
@@ -269,7 +276,7 @@ def read_cooperative_generation(data: bytes | None) -> int | None:
 def read_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
     """Decode a member's metadata as a leader does. Undecodable metadata counts as an empty subscription.
 
-    Old sarama releases write version 1 without the field that version 1 added. Their metadata is read as
+    Old sarama releases write version 1 but omit the field that version 1 added. Such metadata is read as
     version 0.
     """
     for attempt in (data, b"\0\0" + data[2:]):
