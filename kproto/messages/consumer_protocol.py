@@ -1,8 +1,8 @@
 """The consumer protocol: the content of JoinGroup's `metadata` and of SyncGroup's `assignment`.
 
-The metadata and the assignment start with an int16, the version. The version is not part of the messages of
-this module: `kproto.group.subscription` reads and writes it. If a reader does not know the version, it uses
-the newest version that it knows.
+The metadata and the assignment start with an int16, the version. `kproto.group.subscription` reads and writes
+the version, which is not part of these messages. A reader that does not know a version uses its own newest
+version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ConsumerProtocolSubscription(Message, versions="0-3"):
     owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(
         "1+", default=[], ignorable=True
     )
-    # The generation of the owned partitions. If two members report the same partition, the member with the
+    # The generation of the owned partitions. Of two members that report the same partition, the one with the
     # newer generation keeps it (KIP-792).
     generation_id: Int32 = field("2+", default=-1, ignorable=True)
     rack_id: String | None = field("3+", default=None, ignorable=True)  # The rack of the member (KIP-881).

@@ -1,7 +1,7 @@
 """Keys and values of `__consumer_offsets` for classic groups: offsets and group metadata.
 
-In the topic every key starts with an int16, the type of the record (see `kproto.messages.index.RECORDS`).
-Every value starts with an int16, its version. The messages of this module contain neither of the two numbers.
+Every key in the topic starts with an int16, the record type (`kproto.messages.index.RECORDS`). Every value
+starts with an int16, its version. The messages of this module do not contain these numbers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     leader_epoch: Int32 = field("3+", default=-1, ignorable=True)
     metadata: String
     commit_timestamp: Int64
-    # The time at which the committed offset expires. Only v1 has this field. From v2 on, expiration depends
-    # on the state of the group (KIP-211).
+    # The time at which the committed offset expires. Only v1 has this field. Since v2 the state of the group
+    # decides the expiration (KIP-211).
     expire_timestamp: Int64 = field("1", default=-1, ignorable=True)
     # The topic id. A re-created topic has the same name but another id, and the offset does not apply to it
     # (KIP-848).

@@ -7,9 +7,10 @@ A whole frame is a header and a body.
     frame = encode_response(response, envelope.version, envelope.header.correlation_id)
     correlation_id, response = decode_response(frame, JoinGroupResponse, version)
 
-The frames of this module have no size prefix; `kproto.wire.frame` adds and removes it. Flexible versions of a
-body have a newer header version than other versions. The response to ApiVersions always has the oldest
-header, because the client reads the response before it knows the broker's versions (KIP-511).
+Frames in this module have no size prefix: `kproto.wire.frame` adds and removes it.
+
+A flexible version of a message has a newer header version. The response to ApiVersions always has header
+version 0, because the client reads it before it knows the broker's versions (KIP-511).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class RequestHeader(Message, versions="1-2", flexible="2+"):
     request_api_key: Int16
     request_api_version: Int16
     correlation_id: Int32
-    # The client id. It keeps its int16 length in v2, so that old brokers can read the header of any
+    # The client id. Its length is an int16 even in v2, so that old brokers can read the header of any
     # ApiVersions request.
     client_id: String | None = field(flexible="none")
 
@@ -66,8 +67,8 @@ class Envelope(msgspec.Struct, frozen=True):
 class UnsupportedRequest(UnsupportedVersion):
     """A request that this release cannot read, with the `header` that a response needs.
 
-    Brokers answer an ApiVersions request of an unknown version with version 0 and UNSUPPORTED_VERSION
-    (KIP-511). After any other such request they close the connection.
+    A broker answers an ApiVersions request of an unknown version with version 0 and UNSUPPORTED_VERSION
+    (KIP-511). After any other unsupported request, the broker closes the connection.
     """
 
     def __init__(self, message: str, version: int, allowed: str, header: RequestHeader) -> None:
@@ -129,8 +130,8 @@ def _client(client_id: str | None, header_version: int) -> bytes:
 def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
     """Decode a request from a frame without its size prefix.
 
-    Raises DecodeError for malformed bytes, and UnsupportedRequest for an API or a version that this release
-    lacks. The `header` of UnsupportedRequest has every field, except the client id if the API is unknown.
+    Raises DecodeError for malformed bytes. Raises UnsupportedRequest for an API or a version that this
+    release lacks. Its `header` has every field, except the client id if the API is unknown.
     """
     header, request, end = decode_request_header(frame)
     version = header.request_api_version
@@ -188,8 +189,8 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
 def decode_response(frame: bytes | bytearray | memoryview, response: type[R], version: int) -> tuple[int, R]:
     """Decode the response to a request of `version`; return its correlation id and its body.
 
-    The frame does not contain the API key and version of the request. So the caller has to find the request
-    by the order of requests and the correlation id. Raises DecodeError for malformed bytes.
+    A response frame does not contain the API key and the version. So the caller finds the request by the
+    correlation id and the order of requests. Raises DecodeError for malformed bytes.
     """
     correlation_id, end = _answers(frame, response, version)
     body, _ = decode_from(response, frame, end, body_version(response, version, frame, end))
@@ -211,9 +212,9 @@ def body_version(
 ) -> int:
     """Return the version of the response body at `offset`, for a request of `version`.
 
-    A response has the version of its request, with one exception: a broker that does not know the version of
-    an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511). The error code is the
-    first field in every version of ApiVersions, so the exception can be detected before the version is known.
+    The version is that of the request, with one exception (KIP-511). A broker that does not know the version
+    of an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION. In every version of ApiVersions
+    the error code is the first field, so it can be read before the version is known.
     """
     if response.__api_key__ == API_VERSIONS and frame[offset : offset + 2] == _UNSUPPORTED_VERSION:
         return 0
@@ -223,8 +224,8 @@ def body_version(
 def _answers(frame: bytes | bytearray | memoryview, response: type[Message], version: int) -> tuple[int, int]:
     """Return the correlation id of a response and the offset of its body."""
     header_version = response_header_version(response, version)
-    # The fast path for a header without tagged fields. Kafka defines none so far, so their count is a zero
-    # byte.
+    # The fast path for a header without tagged fields: their count is a zero byte. Kafka defines no tagged
+    # fields for response headers so far.
     if len(frame) > _ID_SIZE and not (header_version and frame[_ID_SIZE]):
         return _ID(frame)[0], _ID_SIZE + header_version
     header, end = decode_from(ResponseHeader, frame, 0, header_version)

@@ -22,8 +22,7 @@ Kind = Literal["request", "response", "header", "data", "record"]
 # The version of Kafka whose messages are declared.
 KAFKA_RELEASE: Final = "4.4.0"
 
-# Maps an API key to the API's name, for every API of this Kafka. Keys 4 to 7 are missing, because Kafka 4.0
-# removed these APIs.
+# Maps the key of every API in this Kafka to its name. Kafka 4.0 removed the APIs with the keys 4 to 7.
 API_NAMES: dict[int, str] = {
     0: "Produce",
     1: "Fetch",
@@ -118,8 +117,8 @@ API_NAMES: dict[int, str] = {
     94: "UnregisterController",
 }
 
-# Maps a record type of `__consumer_offsets` to its name. The messages of the type have this name with Key and
-# Value appended. The oldest brokers wrote type 0. Its keys have the same fields as those of type 1.
+# Maps a record type of `__consumer_offsets` to its name. With Key or Value appended, it is the name of a
+# message. Only the oldest brokers wrote type 0. Keys of the types 0 and 1 have the same fields.
 RECORDS: dict[int, str] = {
     0: "LegacyOffsetCommit",
     1: "OffsetCommit",
@@ -157,7 +156,7 @@ SHARE_RECORDS: dict[int, str] = {
 }
 
 # Maps a record type of `__cluster_metadata`, the log of the KRaft controllers, to the name of its message.
-# The records have no keys.
+# Its records have no keys.
 METADATA_RECORDS: dict[int, str] = {
     0: "RegisterBrokerRecord",
     1: "UnregisterBrokerRecord",
@@ -225,8 +224,8 @@ _DATA: dict[str, str] = {
     "ProducerSnapshot": "producer_snapshot",
 }
 
-# The module that declares the records of each topic. In `__consumer_offsets`, the start of a record's name
-# may select a module of `_GROUP_MODULES` instead.
+# Maps a topic to the module that declares its records. For `__consumer_offsets`, `_GROUP_MODULES` has
+# priority: it maps the start of a record's name to a module.
 _RECORD_MODULES = {
     "__consumer_offsets": "group_records",
     "__transaction_state": "transaction_records",
@@ -256,8 +255,8 @@ def record_classes(
 ) -> tuple[type[Message], type[Message]]:
     """Return the key and the value class of a record type of this topic.
 
-    Raises KeyError for an unknown type, for a topic that is not in `RECORDS_OF`, and for a topic whose
-    records have no keys. For such a topic use `record_value_class`.
+    Raises KeyError for an unknown type, and for a topic that is not in `RECORDS_OF`. Also raises KeyError for
+    a topic without keys: use `record_value_class` there.
     """
     name = RECORDS_OF[topic][record_type]
     return message_class(f"{name}Key"), message_class(f"{name}Value")

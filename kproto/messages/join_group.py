@@ -12,8 +12,8 @@ class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     # The time in ms that members have to rejoin in a rebalance. v0 has no such field: the session timeout
     # applies.
     rebalance_timeout_ms: Int32 = field("1+", default=-1, ignorable=True)
-    # The member id; empty on the first request. From v4 on, unless the member is static, the response to an
-    # empty id is MEMBER_ID_REQUIRED and contains the id with which the member rejoins (KIP-394).
+    # The member id; empty on the first request. From v4 on, a dynamic member that sends an empty id receives
+    # MEMBER_ID_REQUIRED and an id, with which it joins again (KIP-394).
     member_id: String
     # The instance id of a static member (KIP-345).
     group_instance_id: String | None = field("5+", default=None)
@@ -36,12 +36,11 @@ class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
     generation_id: Int32 = -1
     # The group's protocol type, "consumer" for consumers (KIP-559).
     protocol_type: String | None = field("7+", default=None, ignorable=True)
-    # The selected protocol. In a response with an error it is null from v7 on, and an empty string in older
-    # versions.
+    # The selected protocol. If the response has an error, it is null from v7 on, and empty in older versions.
     protocol_name: String | None = field(nullable="7+")
     leader: String
-    # True if the leader must not compute an assignment: a static leader rejoined, and the old assignment
-    # stays valid (KIP-814).
+    # True if the leader must not compute an assignment, because a static leader rejoined and the old
+    # assignment stays valid (KIP-814).
     skip_assignment: Bool = field("9+", default=False)
     member_id: String
     # The members of the group and their metadata. Empty unless the receiver is the leader.

@@ -7,17 +7,22 @@
 
 The JSON is that of Kafka's generated ``JsonConverter`` classes:
 
-* Names are Kafka's with a lower-case first letter: ``k_raft_version`` is ``kRaftVersion``.
-* Bytes are base64. A UUID is url-safe base64 without padding. An int64 is a JSON number, even above 2**53.
-  JSON has no NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity".
-* A field that the version lacks is not written. A tagged field is written if it differs from its default. Any
-  other field is always written.
+* Names are Kafka's, with a lower-case first letter: ``k_raft_version`` is ``kRaftVersion``.
 
-So that no data is lost, the JSON contains the bytes of records (base64) and unknown tagged fields
-(``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` in their struct). Kafka's classes omit both.
+* Bytes are base64. A UUID is url-safe base64 without padding.
 
-`to_json` and `from_json` raise the same errors as `encode`, for the same values: an integer out of range,
-null in a field that is not nullable, or a value for a field that the version lacks and that is not ignorable.
+* An int64 is a JSON number, even above 2**53. The floats NaN and infinity are the strings "NaN", "Infinity"
+  and "-Infinity", because JSON has no such numbers.
+
+* A field that the version lacks is not written. A tagged field is written only if it differs from its
+  default. Any other field is always written.
+
+Unlike the JSON of Kafka's classes, this JSON contains all data. It has the bytes of records as base64, and
+unknown tagged fields as ``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` in their struct.
+
+`to_json` and `from_json` raise the same errors as `encode`. Such an error is caused by an integer out of
+range, by null in a field that is not nullable, or by a value for a field that the version lacks and that is
+not ignorable.
 """
 
 from __future__ import annotations
@@ -43,8 +48,7 @@ M = TypeVar("M", bound=Message)
 UNKNOWN_TAGS = "_unknownTaggedFields"
 # The strings that Jackson, Kafka's JSON library, writes for the floats that JSON numbers cannot express.
 NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-# The number of bytes that are converted to base64 at a time: a multiple of 3, so that only the last piece has
-# padding.
+# The number of bytes per piece of base64. It is a multiple of 3, so that only the last piece has padding.
 PIECE = 3 << 16
 
 
@@ -76,7 +80,7 @@ def from_json(cls: type[M], data: object, version: int) -> M:
     """Build a message from its JSON form, as `json.loads` returns it, with keys in any order.
 
     Raises EncodeError, with the path of the field, for a missing or unknown key, a wrong type, or a value
-    that `encode` would reject. Raises UnsupportedVersion if the message has no such version.
+    that `encode` would reject. Raises UnsupportedVersion for a version that the message does not have.
     """
     message: M = _Reader(cls, version).struct(cls, data)
     message.encode(version)

@@ -8,7 +8,7 @@ from ..wire.types import Int16, Int32, String
 
 class LeaveGroupRequest(Message, api_key=13, versions="0-5", flexible="4+"):
     group_id: String
-    # The id of the member that leaves. From v3 on `members` replaces this field, so that an admin can remove
+    # The id of the leaving member. From v3 on, `members` replaces this field, so that an admin can remove
     # several members (KIP-345).
     member_id: String = field("0-2", default="")
     members: list[MemberIdentity] = field("3+", default=[])

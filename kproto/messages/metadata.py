@@ -7,8 +7,8 @@ from ..wire.types import ZERO_UUID, Bool, Int16, Int32, String, Uuid
 
 
 class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
-    # The topics to describe. From v1 on null means all topics and an empty list none; in v0 an empty list
-    # means all topics.
+    # The topics to describe. In v0 an empty list means all topics. From v1 on, null means all topics, and an
+    # empty list means none.
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")
     # Whether the broker may create missing topics. Before v4 it always may.
     allow_auto_topic_creation: Bool = field("4+", default=True)

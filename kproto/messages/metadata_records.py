@@ -1,6 +1,6 @@
 """Values of `__cluster_metadata`, the log of the KRaft controllers (KIP-500, KIP-631).
 
-In the log three unsigned varints precede each message: the frame version, which is 1, the record type and the
+In the log, three unsigned varints precede each message: the frame version (1), the record type and the
 version.
 """
 
@@ -16,8 +16,8 @@ class RegisterBrokerRecord(Message, versions="0-4", flexible="0+"):
     is_migrating_zk_broker: Bool = field("2+", default=False)
     # An id that is new for each start of the broker.
     incarnation_id: Uuid
-    # The broker epoch, which is the offset of the registration. The controller rejects the requests of the
-    # broker's earlier processes, which have an older epoch.
+    # The broker epoch: the offset of the registration. The controller rejects requests with an older epoch,
+    # which earlier processes of the broker send.
     broker_epoch: Int64
     end_points: list[BrokerEndpoint]
     features: list[BrokerFeature]

@@ -1,7 +1,8 @@
 """Keys and values of `__share_group_state`, in which the share coordinator keeps its state (KIP-932).
 
-In the topic an int16 precedes each message: the record type in the key, and the version in the value. The
-state of a share partition is its latest snapshot with the updates that have the snapshot's epoch.
+In the topic, an int16 precedes each message: the record type in the key, the version in the value.
+
+The state of a share partition is its latest snapshot, with later updates of the same snapshot epoch applied.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ class StreamsGroupMetadataValue(Message, versions="0", flexible="0+"):
     metadata_hash: Int64
     validated_topology_epoch: Int32 = field(default=-1, tag=0)
     last_assignment_configs: list[LastAssignmentConfig] | None = field(default=[], tag=1)
-    # The epoch of the topology whose description the broker has stored. It is -1 if there is none, and -2 if
-    # an interrupted update left it unknown (KIP-1331).
+    # The epoch of the topology description that the broker has stored; -1 if it has none. It is -2 if an
+    # interrupted update left the epoch unknown (KIP-1331).
     stored_description_topology_epoch: Int32 = field(default=-1, tag=2)
-    # The epoch of the topology whose description was permanently rejected; -1 if there is none. The
-    # coordinator does not request this description again (KIP-1331).
+    # The epoch of the topology description that was permanently rejected; -1 if there is none. The
+    # coordinator does not request it again (KIP-1331).
     failed_description_topology_epoch: Int32 = field(default=-1, tag=3)
 
 

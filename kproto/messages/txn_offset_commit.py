@@ -12,7 +12,7 @@ class TxnOffsetCommitRequest(Message, api_key=28, versions="0-6", flexible="3+")
     producer_id: Int64
     producer_epoch: Int16
     # The generation of a classic group's member, or the epoch of a member of the consumer protocol (KIP-848).
-    # The coordinator fences members of older generations (KIP-447).
+    # The coordinator fences members with an older value (KIP-447).
     generation_id_or_member_epoch: Int32 = field("3+", default=-1)
     member_id: String = field("3+", default="")
     group_instance_id: String | None = field("3+", default=None)
