@@ -7,9 +7,10 @@
      "members": [{"id": "m1", "instance": null, "rack": null, "subscribed": ["flights"],
                   "owned": {"flights": [0, 1]}, "generation": 3, "user_data_hex": null}]}
 
-`id` and `subscribed` are required for each member. `racks` lists the racks of the replicas of each partition.
-`owned` and `generation` are the member's previous assignment. They are encoded in the member's subscription
-and user data as Java's consumer encodes them. `user_data_hex` replaces the user data.
+A member requires `id` and `subscribed`. `racks` lists, for each partition, the racks of its replicas.
+
+`owned` and `generation` are the member's previous assignment. They are encoded in the subscription and the
+user data, as Java's consumer does. `user_data_hex` replaces the user data.
 """
 
 from __future__ import annotations
@@ -30,12 +31,10 @@ from ..group.subscription import (
 from ..printable import escape_unprintable
 from .json_lines import Answer, BadQuestion, Question, get_hex, get_typed, known_keys, short_json
 
-# The maximum number of partitions of one group. Without it, one short line of input could take any amount of
-# memory.
+# The maximum number of partitions of one group. It bounds the memory that one line of input can take.
 MAX_PARTITIONS = 1_000_000
 
-# The maximum number of rebalances to simulate, so that the loop ends. An assignment is complete after two or
-# three of them.
+# The maximum number of rebalances to simulate. An assignment settles after two or three.
 _MAX_REBALANCES = 10
 
 Assigned = Mapping[str, list[TopicPartition]]
@@ -66,8 +65,8 @@ class PartitionOutcome(msgspec.Struct, frozen=True):
     previous: str | None
     # The new owner, or None if no member subscribes to the topic.
     owner: str | None
-    # "kept", "moved", "assigned" (no member owned it), "withheld" (the assignor waits until `previous` has
-    # revoked it), or "unassigned" (no member subscribes to the topic).
+    # "kept", "moved", "assigned" (it had no owner), "withheld" (`previous` has to revoke it first), or
+    # "unassigned" (no member subscribes to the topic).
     outcome: str
     why: str
 
@@ -212,8 +211,7 @@ def to_json(group: AssignorInput) -> Answer:
 def reported_owned(group: AssignorInput, member_id: str) -> ReportedOwnership:
     """Return the partitions that the assignor takes as the member's previous ones, and their generation.
 
-    For an assignor that ignores previous owners, the result has the owned partitions and the generation that
-    the subscription contains.
+    If the assignor ignores previous owners, the result is `owned` and `generation` of the subscription.
     """
     subscription = group.members[member_id]
     if group.assignor.read_ownership is None:
@@ -224,9 +222,8 @@ def reported_owned(group: AssignorInput, member_id: str) -> ReportedOwnership:
 def assign_until_settled(group: AssignorInput) -> dict[str, list[TopicPartition]]:
     """Return the assignment after as many rebalances as a cooperative assignor needs.
 
-    A cooperative assignor withholds partitions from their new owners until the previous owners have revoked
-    them, and assigns them in the next rebalance. Members with different subscriptions may need a third
-    rebalance.
+    A cooperative assignor withholds a partition from its new owner until the previous owner has revoked it.
+    The next rebalance assigns the partition. Members with different subscriptions may need a third rebalance.
     """
     assigned = group.assign()
     if not group.assignor.cooperative:
@@ -278,8 +275,8 @@ def _outcome(
 ) -> PartitionOutcome:
     """Return the outcome of one partition.
 
-    `claims` has a pair (generation, member id) for each member that reports the partition as owned, the
-    newest generation last.
+    `claims` has a pair (generation, member id) for each member that reports the partition as owned. Pairs are
+    sorted by generation, the newest last.
     """
     previous = claims[-1][1] if claims else None
     owner = owners.get(partition, settled_owners.get(partition))
@@ -340,8 +337,8 @@ def parse_topic(text: str) -> tuple[str, dict[str, Any]]:
 def parse_member(text: str, topics: list[str]) -> dict[str, Any]:
     """Parse ID[@RACK][=TOPIC:PARTITIONS[;TOPIC:PARTITIONS]] into a member of the JSON form.
 
-    The partitions are those that the member owned in generation 1, such as 0-2,5. The member subscribes to
-    all `topics`. Raises ConfigError for other text.
+    PARTITIONS, such as 0-2,5, are those that the member owned in generation 1. The member subscribes to all
+    `topics`. Raises ConfigError for text of another form.
     """
     identity, equals, owned_text = text.partition("=")
     member_id, _, rack = identity.partition("@")

@@ -5,13 +5,15 @@
 
 Rules:
 
-* A response is decoded with the API and version of the request that has its correlation id. A response whose
-  request is not in the capture cannot be decoded.
-* TCP segments are put in order, and duplicates are dropped. After missing bytes (which the capture lost, or
-  which were sent before it started) decoding resumes at the next segment that looks like the start of a
-  frame.
-* Bytes that could not be decoded are reported at the end, by one `CapturedFrame` per direction without
-  `dissection`. Its `note` gives the reason.
+* A response is decoded with the API and version of its request, which has the same correlation id. A response
+  whose request is missing from the capture cannot be decoded.
+
+* TCP segments are put in order, and duplicates are dropped. After missing bytes, decoding resumes at the next
+  segment that seems to start a frame. Bytes can be missing because the capture lost them or started after
+  them.
+
+* Bytes that cannot be decoded are reported at the end, by one `CapturedFrame` per direction of the
+  connection. Its `dissection` is None, and its `note` gives the reason.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ from ..wire.frame import MAX_FRAME_SIZE, Frames
 from .capture_file import Capture, Packet, open_capture
 from .dissect import Dissection, dissect
 
-# Sequence numbers wrap at this value. Of two sequence numbers, one counts as later if its distance from the
-# other, counted forwards, is less than half of this value.
+# Sequence numbers wrap at this value. A number counts as later than another if it is less than half of this
+# value ahead.
 _SEQUENCES = 1 << 32
-# The most bytes to buffer while a segment is missing: 16 MiB, about the largest TCP receive window in use.
+# The most bytes to buffer while a segment is missing: 16 MiB, about the largest TCP window in use.
 _MAX_BUFFERED = 16 << 20
 _SEGMENT_OVERHEAD = 100  # The approximate memory overhead of a buffered segment, in bytes.
 _MAX_UNMATCHED = 1000
@@ -74,7 +76,7 @@ class _Address(NamedTuple):
 class _Direction:
     """One direction of a connection: splits its segments, in whatever order they arrive, into frames.
 
-    Positions are sequence numbers that do not wrap. `expected` is the position of the next byte, or None
+    Positions are sequence numbers that do not wrap. `expected` is the position of the next byte. It is None
     until the start of a frame is found.
     """
 
@@ -153,8 +155,8 @@ class _Direction:
 class _Connection:
     """The two directions of a connection, and its open requests.
 
-    `requests` maps the correlation id of each open request to its API and version. `unmatched` has the
-    responses that were read before their requests. `end` tries to decode them again.
+    `requests` maps the correlation id of each request without a response to (API, version). `unmatched` has
+    the responses that were read before their requests. `end` tries again to decode them.
     """
 
     def __init__(self) -> None:
@@ -167,8 +169,8 @@ class _Connection:
     def _starts_response(self, data: bytes) -> bool:
         """Return whether a segment seems to start with the first byte of a response frame.
 
-        The result is True if the frame sizes divide the segment into whole frames. A segment that ends within
-        a frame is also accepted if one of its frames has the correlation id of an open request.
+        The result is True if the segment consists of whole frames. It is also True if a frame in the segment
+        has the correlation id of an open request, even if the segment ends within a frame.
         """
         offset = 0
         while len(data) - offset >= 8:
@@ -238,8 +240,8 @@ def _frames(capture: Capture, path: Path, port: int) -> Iterator[CapturedFrame]:
         client, broker = (source, target) if is_request else (target, source)
         connection = connections.get((client, broker))
         if connection is None or (start and is_request):
-            # A SYN from the client address and port of a known connection means that the client reuses its
-            # port for a new connection. So the known connection has ended.
+            # The client reuses the port of a known connection for a new one. So the known connection has
+            # ended.
             if connection is not None:
                 yield from connection.end(client, broker)
             connection = connections[client, broker] = _Connection()
@@ -305,8 +307,8 @@ def _segments(
         return dpkt.ip6.IP6(data) if data[:1] and data[0] >> 4 == 6 else dpkt.ip.IP(data)
 
     def loopback(data: bytes) -> Any:
-        # The first four bytes are the address family. Its values differ between operating systems, so `ip`
-        # reads the version from the IP header instead.
+        # The first four bytes are the address family, whose values differ between operating systems. The IP
+        # header has the version, which `ip` reads.
         return ip(data[4:])
 
     links: dict[int, Callable[[bytes], Any]] = {

@@ -7,12 +7,15 @@
 
 Rules:
 
-* Each packet has the link type and the clock of its own interface. A pcapng file may have several interfaces,
-  and several sections with interfaces of their own.
+* Each packet has the link type and the clock of its own interface. A pcapng file may have several sections,
+  each with several interfaces.
+
 * A Simple Packet Block belongs to the first interface of its section. The block has no time, so its packet
-  gets the time of the packet before it.
-* Blocks of other types are skipped. A packet whose interface the section does not describe is skipped.
-* Reading ends where the file is truncated or broken, and `is_cut` is then true.
+  has the time of the previous packet.
+
+* Blocks of other types are skipped, and so are packets whose interface the section does not describe.
+
+* Reading ends where the file is truncated or broken. Then `is_cut` is true.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from typing import BinaryIO, Final, NamedTuple, cast
 from ..errors import ConfigError
 
 GZIP: Final = b"\x1f\x8b"
-# Maps the magic number of a pcap file to (byte order, clock ticks per second, size of a packet's header).
+# Maps the magic number of a pcap file to (byte order, clock ticks per second, size of a packet header in
+# bytes).
 _PCAP: Final = {
     b"\xd4\xc3\xb2\xa1": ("<", 10**6, 16),
     b"\xa1\xb2\xc3\xd4": (">", 10**6, 16),
@@ -55,8 +59,8 @@ _INTERFACE, _PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 2, 3, 6
 _BYTE_ORDERS: Final = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 # Codes of an interface's options: the resolution of its clock, and the seconds to add to its times.
 _RESOLUTION, _OFFSET = 9, 14
-# The largest size in bytes of a packet or block to read. It is above Wireshark's limits for a packet: 256
-# KiB, and 128 MiB for USB captures.
+# The largest packet or block to read, in bytes. It exceeds Wireshark's limits for packets: 256 KiB, and 128
+# MiB for USB captures.
 _MAX_SIZE: Final = 256 << 20
 
 
@@ -126,8 +130,7 @@ class Capture:
         (link,) = struct.unpack_from(f"{byte_order}I", self._read(20), 16)
         while header := self._read(size, at_end=True):
             seconds, fraction, captured = struct.unpack_from(f"{byte_order}III", header)
-            # Only the lower 16 bits of this header field are the link type. The upper bits describe the frame
-            # check sequence.
+            # The lower 16 bits are the link type. The upper bits describe the frame check sequence.
             yield Packet(seconds + fraction / per_second, link & 0xFFFF, self._read(captured))
 
     def _pcapng(self) -> Iterator[Packet]:
@@ -171,8 +174,8 @@ class Capture:
         if number >= len(section.interfaces):
             return None
         interface = section.interfaces[number]
-        # A Simple Packet Block has only the packet's original length. The capture may have cut the packet at
-        # the snap length.
+        # A Simple Packet Block has only the packet's original length. The capture may have cut the packet to
+        # the interface's snap length.
         if kind == _SIMPLE_PACKET:
             captured = min(captured, interface.most or captured, len(body) - start)
         elif captured > len(body) - start:
@@ -189,8 +192,8 @@ def _interface(body: bytes, order: str) -> _Interface:
         code, size = struct.unpack_from(f"{order}HH", body, offset)
         value = body[offset + 4 : offset + 4 + size]
         if code == _RESOLUTION and size == 1:
-            # The clock ticks 10**n times per second, or 2**n times if the highest bit is set. The lower seven
-            # bits are n.
+            # The lower seven bits are n. The clock ticks 10**n times per second, or 2**n times if the highest
+            # bit is set.
             interface.per_second = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
         elif code == _OFFSET and size == 8:
             (interface.offset,) = struct.unpack(f"{order}q", value)

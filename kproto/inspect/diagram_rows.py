@@ -7,17 +7,22 @@
 
 Rules:
 
-1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. Of every other API, a
-  client's first exchange is drawn, and the first one after each JoinGroup of the client. (For Metadata and
-  FindCoordinator only the first exchange is drawn.) An exchange of Metadata, OffsetFetch or ListOffsets is
-  also drawn if its response differs from the responses of this API that have been drawn for the client.
-2. Successful heartbeats, fetches without records, and the requests that set up a connection are only counted.
-  If a client's requests of an API fail repeatedly with the same response, the first two failures are drawn,
-  and the others are counted.
-3. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
+1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are always drawn.
+
+2. Of every other API, a client's first exchange is drawn, and the first one after each of its JoinGroups. Of
+  Metadata and FindCoordinator, only the client's first exchange is drawn.
+
+3. An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its response is new: it differs from
+  all responses of this API that are already drawn for the client.
+
+4. Successful heartbeats, fetches without records, and requests that set up a connection are only counted. If
+  a client's requests of an API repeatedly fail with the same response, only the first two failures are drawn.
+
+5. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
   was killed.
-4. If more than `most` exchanges would be drawn, the exchanges in the middle are left out and counted. Only
-  exchanges that are drawn are kept in memory.
+
+6. If more than `most` exchanges would be drawn, those in the middle are only counted. Exchanges that are not
+  drawn are not kept in memory.
 """
 
 from __future__ import annotations
@@ -41,11 +46,11 @@ _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 _NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
 # APIs whose first exchange after a JoinGroup is not drawn.
 _ONCE = ("Metadata", "FindCoordinator")
-# If at least this time in ms passes between two rows, a pause is drawn between them. The pause shows how many
-# exchanges were only counted.
+# If two rows are at least this time in ms apart, a pause between them shows the number of exchanges that are
+# not drawn.
 _PAUSE = 250
-# Error codes that do not make an exchange a failure. The first JoinGroup of a new member gets
-# MEMBER_ID_REQUIRED (KIP-394).
+# Error codes that are not drawn as failures. The first JoinGroup of a new member gets MEMBER_ID_REQUIRED
+# (KIP-394).
 _FINE = {"MEMBER_ID_REQUIRED"}
 _NEVER_ENDS = 1 << 62
 
@@ -68,9 +73,9 @@ class Note:
 class DiagramRow:
     """One row of the diagram: an arrow, a note, a pause, or the start of a rebalance.
 
-    A lane is the vertical line of a client or a broker. `who` is the client's lane, and `broker` the
-    broker's; both are empty for a row that spans all lanes. `tooltip` is shown on hover. `inside` means that
-    the row is part of a rebalance.
+    A lane is the vertical line of a client or a broker. `who` is the client's lane, and `broker` is the
+    broker's lane. Both are empty for a row that spans all lanes. `tooltip` is shown on hover. `inside` is
+    true for a row during a rebalance.
     """
 
     kind: Kind
@@ -118,8 +123,8 @@ class _Rebalance(NamedTuple):
 class DiagramBuilder:
     """Collects exchanges and notes, and builds the diagram from those that are drawn.
 
-    `name` returns the name of the member to which an exchange belongs. `began` is the time in ms that the
-    diagram shows as 0; None stands for the time of the first request.
+    `name` returns the name of the member that sent an exchange's request. `began` is the time in ms that the
+    diagram shows as 0. If it is None, that is the time of the first request.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Draw HTML pages with inline SVG: a group's timeline, and its exchanges as a sequence diagram.
 
-`timeline` draws the events of `kproto.inspect.timeline`. Each member has a lane. A bar in a member's lane is
-a partition that the member owned. A partition has the same colour in all lanes. The top lane shows when
-partitions had no owner. The sequence diagram is drawn by `kproto.inspect.sequence`.
+`timeline` draws the events of `kproto.inspect.timeline`. Each member has a lane. Each bar in a member's lane
+is a partition that the member owned. A partition has one colour in all lanes. The top lane shows when
+partitions had no owner. `kproto.inspect.sequence` draws the sequence diagram.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
 def section(events: Sequence[GroupEvent], began: int | None = None, heading: str = "") -> str:
     """Draw a group's timeline as a section of a page. Raises ValueError if there are no events.
 
-    `began` is the time in ms that the page shows as 0. It must be the same for all sections of a page. None
-    stands for the time of the first event. `heading` is text above the section.
+    `began` is the time in ms that the page shows as 0. All sections of a page need the same value. If it is
+    None, that is the time of the first event. `heading` is the text above the section.
     """
     if not events:
         raise ValueError("a timeline needs at least one event")
@@ -262,8 +262,8 @@ class _Drawing:
                 self._add(
                     "path", tooltip, **{"class": "killed"}, d=f"M{x - 6} {middle - 6} l12 12 m0 -12 l-12 12"
                 )
-                # A killed member gets a second mark, `removed`, when its session expires. The labels of the
-                # two marks have different heights, so that they do not overlap.
+                # A killed member gets a second mark, `removed`, when its session expires. The two labels have
+                # different heights, so that they do not overlap.
                 label_y = middle - 8 if event.kind == "removed" else middle + 4
                 self._text(event.kind, x + 10, label_y)
             case "silent" | "fault" | "resumed":
@@ -273,8 +273,8 @@ class _Drawing:
             case "rejoining":
                 self._add("circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
             case "assigned" | "releasing" | "revoked" | "lost" | "generation" | "ended":
-                # These events have no marks. Other methods draw ownerships and standstills as bars, and the
-                # start of each generation as a vertical line.
+                # These events have no marks here. Other methods draw ownerships and standstills as bars, and
+                # generations as vertical lines.
                 pass
 
 
@@ -291,8 +291,8 @@ def table(events: Sequence[GroupEvent]) -> str:
         if event.kind in ("assigned", "generation") and event.generation >= 0
     }
     # Maps each row of the table to its standstills. A row is (generation, time, reason). The first row of a
-    # generation has time -1 and the cause of the generation. Each further row reports, ordered by time, that
-    # a member replaced another one without a rebalance.
+    # generation has time -1, and the cause of the generation as reason. Each further row is a replacement of
+    # one member by another without a rebalance.
     causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
     } | replacements(events)

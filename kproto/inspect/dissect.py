@@ -3,11 +3,13 @@
     for line in lines(dissect(frame)):
         print(line)
 
-A request contains its API and version. A response does not, so the caller passes them, as in `dissect(frame,
-response=("Fetch", 17))`. A leading frame size is recognized because it equals the number of bytes after it.
-If the bytes are invalid, the printed fields end at the invalid byte, and an arrow marks this byte. Record
-sets in fields are decoded too; `record_lines` decodes a single record set. The contents of bytes fields
-(subscriptions, assignments, user data) are printed below the field: see `kproto.inspect.embedded`.
+A request contains its API and version. A response does not, so the caller passes both, as in `dissect(frame,
+response=("Fetch", 17))`. A size prefix is detected: its value is the number of bytes after it.
+
+If the bytes are invalid, the printed fields end at the invalid byte, which an arrow marks.
+
+Record sets in fields are also decoded. `record_lines` decodes a single record set. The contents of bytes
+fields, such as subscriptions and assignments, are printed below the field (`kproto.inspect.embedded`).
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ class Part:
 class Dissection:
     """The bytes of a frame, and its decoded parts: a header and a body, or only one of them.
 
-    `error` is the error that ended the decoding early, or None. `start` is the offset of the
-    first part: 4 if the frame begins with its size, and otherwise 0.
+    `error` is the error that ended the decoding early, or None. `start` is the offset of the first part: 4
+    after a size prefix, else 0.
     """
 
     data: bytes
@@ -95,7 +97,7 @@ class Dissection:
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield the header and the body as objects in Kafka's JSON form.
 
-        The object of a header or body whose bytes fields contain messages has a list of these messages under
+        If bytes fields of the header or body contain messages, its object has these messages as a list under
         the key "inside".
         """
         for part in self.parts:
@@ -124,9 +126,9 @@ class Dissection:
 def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool | None = None) -> Dissection:
     """Decode a frame as a request, or as the response to (API name, version).
 
-    `sized` says whether the frame size precedes the frame; if None, this is detected. Invalid bytes, and an
-    API or version that Kafka does not have, are reported in `error` of the result. Raises
-    UnsupportedVersion only if `response` names an API or version that does not exist.
+    `sized` says whether the frame has a size prefix. If it is None, the prefix is detected. `error` of the
+    result reports invalid bytes, and a request whose API or version Kafka does not have. Raises
+    UnsupportedVersion if `response` is an API or version that does not exist.
     """
 
     def read(at: int) -> Dissection:
@@ -135,16 +137,16 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
     if sized is not None:
         return read(4 if sized else 0)
     if int.from_bytes(data[:4], "big") == len(data) - 4:
-        # In a response without a frame size these four bytes are the correlation id. So a response that
-        # cannot be decoded with a frame size is decoded again without one.
+        # The bytes look like a frame size. In a response without a size prefix, they are the correlation id.
+        # So if a response cannot be decoded with a size prefix, it is decoded without one.
         with_size = read(4)
         if response is None or with_size.error is None:
             return with_size
         unsized = read(0)
         return unsized if unsized.error is None and unsized.end == len(data) else with_size
     without_size = read(0)
-    # The header is invalid. Perhaps the bytes begin with a frame size that does not match, because the frame
-    # is truncated or too long.
+    # The header is invalid. The bytes may begin with a wrong frame size, because the frame is truncated or
+    # too long.
     if response is None and len(without_size.parts) == 1:
         with_size = read(4)
         return with_size if len(with_size.parts) == 2 else without_size
@@ -298,12 +300,12 @@ def record_lines(
 ) -> Iterator[str]:
     """Yield a line for each batch of a record set, each followed by lines for its first records.
 
-    Pass `topic` if the records are from an internal topic of Kafka. Then the messages in the key and the
-    value of each record are printed below the record.
+    `topic` is the internal topic of Kafka that the records are from, or None. With a topic, the messages in
+    each record's key and value are printed below the record.
 
-    With `whole`, every record has a line. Without `whole`, about `most` records of the record set are decoded
-    (default: `_MOST_CHECKED`), because a batch of a few kilobytes may have millions of records. The number of
-    the other records is read from the headers of the batches.
+    If `whole` is true, every record has a line. Otherwise about `most` records are decoded (default:
+    `_MOST_CHECKED`), because a small batch may have millions of records. The remaining records are only
+    counted, by the headers of their batches.
     """
     from ..records import batches  # The import is local, because most messages contain no records.
     from ..records.record_stream import record_lists
@@ -375,8 +377,8 @@ def _fault_of_records(data: bytes, most: int) -> tuple[int, RecordError | None]:
 # The start of the line that reports a malformed batch.
 ERROR_MARK = "<--"
 _FEW = 10
-# The maximum number of records per record set that are decoded in the search for malformed records. Decoding
-# so many records takes a tenth of a second.
+# The maximum number of records to decode per record set when checking for malformed records. Decoding that
+# many takes 0.1 s.
 _MOST_CHECKED = 100_000
 
 

@@ -4,14 +4,17 @@
 
 Rules:
 
-* The offset of a row is the offset of the row above plus the number of bytes of the row above. The first
-  offset is 0, or an address whose end is marked by a colon or a bar.
-* The characters of a row agree with its digits. A dump of words in the byte order of a machine (`xxd -e`)
-  breaks this rule.
+* The offset of a row is the offset of the previous row plus that row's number of bytes. The first offset is
+  0, or it is an address that a colon or a bar follows.
+
+* The characters of a row match its digits. They do not match in a dump of words in a machine's byte order
+  (`xxd -e`).
+
 * Text before an offset, such as the prefix of a log line, is ignored. A line with several groups of hex
   digits must be a row.
-* Rows that break a rule are rejected with the number of the line. Other forms of bytes (`hexdump.FORMS`) are
-  then tried only if the text may be hex digits without offsets.
+
+* A row that breaks a rule is rejected with its line number. But if the text may be hex digits without
+  offsets, the other forms of `hexdump.FORMS` are tried.
 """
 
 from __future__ import annotations
@@ -29,9 +32,8 @@ _OFFSET = re.compile(
 )
 _GROUP = re.compile(r"0x([0-9A-Fa-f]{2})|((?:[0-9A-Fa-f]{2})+)")
 _GAP = re.compile(r"\s{2,}|\t|\s*\||\s")
-# The maximum length of a row in which a column of characters is searched for, because the cost of the search
-# grows with more than the square of the length. The longest rows of xxd (`xxd -g1 -c 256`) have 1,035
-# characters.
+# The maximum length of a row in which to search for a column of characters. The cost of the search grows
+# faster than the square of the length. The longest rows of xxd (`xxd -g1 -c 256`) have 1,035 characters.
 _LONGEST: Final = 1_100
 _HEADING = [f"{number:02x}" for number in range(256)]
 
@@ -39,13 +41,13 @@ _HEADING = [f"{number:02x}" for number in range(256)]
 class _Row(NamedTuple):
     number: int
     offset: str
-    # `is_marked`: whether a colon or a bar marks the end of the row's offset. `is_apart`: whether at least
-    # two spaces or a tab follow the offset.
+    # `is_marked`: a colon or a bar marks the end of the offset. `is_apart`: at least two spaces or a tab
+    # follow the offset.
     is_marked: bool
     is_apart: bool
     data: bytes
     most_digits: int
-    # Whether a line with `*` is above the row. This line stands for rows that equal the last row before it.
+    # Whether a line with `*` precedes the row. The line stands for repetitions of the row above it.
     is_repeat: bool
 
 
@@ -71,7 +73,7 @@ def read(text: str) -> list[bytes]:
 
 
 def _dumps(lines: list[str]) -> Iterator[list[_Row]]:
-    """Yield the rows of each dump. A line that is not a row, or a row with offset 0, ends a dump."""
+    """Yield the rows of each dump. A dump ends at a line that is not a row, and before offset 0."""
     rows: list[_Row] = []
     has_data = is_repeat = False
     for number, line in enumerate(lines, 1):
@@ -126,9 +128,8 @@ def _row(line: str, number: int, is_repeat: bool) -> _Row | None:
 def _digits(rest: str, number: int) -> tuple[bytes, int]:
     """Return the bytes of a row, and the number of digits of its longest group.
 
-    The characters after the digits may look like hex digits themselves. So the bytes are those of the longest
-    sequence of digits that agrees with the characters after it. In a row without characters, all digits are
-    bytes.
+    The characters after the digits may look like hex digits, too. So the bytes are the longest sequence of
+    digits that matches the characters after it. Without matching characters, all digits are bytes.
     """
     whole = _groups(rest)
     gaps = [] if len(rest) > _LONGEST else list(_GAP.finditer(rest))
@@ -145,8 +146,8 @@ def _digits(rest: str, number: int) -> tuple[bytes, int]:
             characters = re.sub(r"\|\s*$", "", characters)
         elif characters[:1] == ">" and characters.rstrip()[-1:] == "<":  # od -tx1z
             is_enclosed, characters = True, characters.rstrip()[1:-1]
-        # Wireshark's dump of a stream has a space in the middle of the characters. If the first characters
-        # are spaces, `_GAP` has matched them as a part of the gap before the characters.
+        # In Wireshark's dump of a stream, a space divides the characters in the middle. If the first
+        # characters are spaces, `_GAP` has matched them as part of the gap.
         spaces = b" " * (len(data) - len(data.lstrip(b" ")))
         variants = (
             characters,
@@ -172,8 +173,7 @@ def _groups(text: str) -> list[str] | None:
 def _agree(characters: str, data: bytes, is_enclosed: bool) -> bool:
     """Return whether a column of characters shows these bytes. Spaces at its end may be missing.
 
-    If bars enclose the column, its length is not compared with the number of bytes, because the closing bar
-    marks its end.
+    A column that bars enclose may have any length, because the closing bar marks its end.
     """
     shown = characters.rstrip() if len(characters) > len(data) else characters
     is_whole = 0 < len(shown) <= len(data) and not data[len(shown) :].strip()
@@ -189,7 +189,7 @@ def _bytes(rows: list[_Row]) -> bytes:
     if len(rows) == 1 and not is_certain:
         raise _Wrong("", unmarked=True)
     wrong = None
-    # od prints offsets of seven octal digits, or with -Ad of seven decimal digits. xxd -d prints eight
+    # od prints offsets of seven octal digits, or of seven decimal digits with -Ad. xxd -d prints eight
     # decimal digits.
     for base in (8, 10, 16) if len(rows[0].offset) == 7 else (16, 10):
         try:

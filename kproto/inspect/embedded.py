@@ -3,11 +3,11 @@
     for content in contents(JoinGroupRequest, reading.spans, data):
         print(content.path, content.message, content.reading)
 
-How a bytes field is decoded depends on two earlier fields of the message: the protocol type and the protocol
-name. The fields of groups with the protocol type `consumer` are decoded, but not those of other types such as
-`connect`. If the message has no protocol type, a field is skipped unless its bytes are a valid subscription
-or assignment. User data is decoded for the assignors whose format is known: sticky, cooperative-sticky, and
-kproto's own.
+How a bytes field is decoded depends on the protocol type and the protocol name, two earlier fields of the
+message. Only groups with the protocol type `consumer` are decoded. If the message has no protocol type, a
+field is decoded only if its bytes are a valid subscription or assignment.
+
+User data is decoded for the assignors sticky and cooperative-sticky, and for kproto's own.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ..wire.types import Int32
 class EmbeddedMessage(NamedTuple):
     """A message inside the bytes field `path` of another message.
 
-    The offsets in the spans count from the start of the data that was passed to `contents`. `first` has the
-    fields at the start of the bytes field that precede the message, such as its version. `end` is the offset
-    at which the bytes field ends. It differs from the message's end if bytes follow the message.
+    Offsets in the spans count from the start of the data that was passed to `contents`. `first` has the
+    fields that precede the message in the bytes field, such as its version. `end` is the offset of the end of
+    the bytes field. Bytes may follow the message before this offset.
     """
 
     path: tuple[str, ...]
@@ -50,8 +50,8 @@ class CooperativeUserData(Message, versions="0"):
     generation: Int32 = field(default=-1)
 
 
-# Maps (message, bytes field) to (class, field): the class of the message in the bytes field, and the field
-# that has the protocol name. This field is in the same struct as the bytes field or in an enclosing struct.
+# Maps (message, bytes field) to (class of the message in the bytes field, field with the protocol name). The
+# field with the protocol name is in the same struct as the bytes field, or in an enclosing one.
 _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
     ("JoinGroupRequest", "metadata"): (ConsumerProtocolSubscription, "name"),
     ("JoinGroupResponse", "metadata"): (ConsumerProtocolSubscription, "protocol_name"),
@@ -80,8 +80,8 @@ def _opened(
     start = span.end - len(span.value)
     if (name, span.path[-1]) == ("EnvelopeRequest", "request_data"):
         yield from _request(span.path, data, start)
-    # A subscription or an assignment that is not inside another message does not name the assignor. So only
-    # kproto's own user data is recognized in it, by its first bytes.
+    # A bare subscription or assignment does not name the assignor. So only kproto's own user data is
+    # recognized in it, by its first bytes.
     if name in ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"):
         yield from _user_data(span.path, data, start, "")
     message, name_field = _PROTOCOLS.get((name, span.path[-1]), (None, ""))

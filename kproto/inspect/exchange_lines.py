@@ -2,10 +2,11 @@
 
     12.345  flights-1     JoinGroup v9    group=g member=new cooperative-sticky(flights)  ->  generation=2 ...
 
-A line has the time, the client, the API and its version, the request with its group, generation and member,
-the response with its errors by name, and the response time. Subscriptions and assignments in bytes fields are
-decoded. The tables of this module have formatters for frequent APIs. For other APIs the line has the fields
-that are numbers or strings.
+A line has these parts: the time, the client, the API and version, the request, the response with its errors
+by name, and the response time. Subscriptions and assignments are decoded.
+
+Tables in this module have formatters for frequent APIs. For other APIs, the line has the fields that are
+numbers or strings.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def line(exchange: Exchange, began: int = 0) -> str:
 
 
 def generation_line(group: str, event: GroupEvent, began: int = 0) -> str:
-    """Format the start of a generation and its cause as a line. Its time is in seconds since `began` (ms)."""
+    """Format the start of a generation, with its cause, as a line. The line's time is in seconds since
+    `began` (ms).
+    """
     seconds = (event.at - began) / 1000
     cause = f"generation {event.generation}: {event.reason}"
     return escape_unprintable(f"{seconds:9.3f}  {_short('group ' + group, 20):<20}  {cause}")

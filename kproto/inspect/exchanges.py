@@ -9,9 +9,11 @@
 Rules:
 
 * `without_secrets` removes passwords, SASL proofs and tokens from the messages of an exchange.
-* Frames that cannot be decoded are forwarded unchanged. Their exchange has the reason in `trouble`.
-* The addresses in responses can be replaced, so that a client connects only to the proxy. The other fields of
-  a response are not changed. A response in which no address is replaced is forwarded byte for byte.
+
+* Frames that cannot be decoded are forwarded unchanged. The exchange has the reason in `trouble`.
+
+* `replace_addresses` replaces the addresses in a response, so that a client connects only to the proxy. Other
+  fields do not change. A response without such an address is forwarded byte for byte.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
 _CONFIGS = "resources.configs"
 # The suffixes of the names of all settings that Kafka's ConfigDef declares as PASSWORD.
 _PASSWORDS = ("password", "jaas.config", "keystore.key", "secret")
-# Maps an API to the fields of its request and response that hold credentials. Each field is a pair: the path
-# of the lists that contain it, and its name.
+# Maps an API to the fields of its request and response that hold credentials. A field is (path of the lists
+# that contain it, name).
 _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
     "AlterConfigs": ((_CONFIGS, "value"),),
     "IncrementalAlterConfigs": ((_CONFIGS, "value"),),
@@ -73,7 +75,7 @@ _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
     "RenewDelegationToken": (("", "hmac"),),
 }
 _HIDDEN = b"[hidden]"
-# The number of bytes above which the records of a message are views into its frame, and not copies: 1 MiB.
+# Records in a message above this size (bytes) are not copied: they are views into its frame.
 LARGE_FRAME = 1 << 20
 _KEYS = {name: key for key, name in API_NAMES.items()}
 
@@ -82,10 +84,11 @@ _KEYS = {name: key for key, name in API_NAMES.items()}
 class Exchange:
     """One request, with its response if one arrived.
 
-    `asked_at` and `answered_at` are in milliseconds of the caller's clock. A `request` that could not be
-    decoded is None, and so is a `response` that could not be decoded or did not arrive. `trouble` has the
-    reason. `size` is the number of bytes of both frames. `names` maps topic ids to the topic names that this
-    client has received. `broker` names the broker. `principal` is the user that SASL authenticated on this
+    `asked_at` and `answered_at` are in milliseconds of the caller's clock. `request` and `response` are None
+    if they could not be decoded. A `response` that did not arrive is also None. `trouble` has the reason.
+
+    `size` is the number of bytes of both frames. `names` maps topic ids to the topic names that this client
+    has received. `broker` is the name of the broker. `principal` is the user that SASL authenticated on this
     connection, or empty.
     """
 
@@ -114,9 +117,9 @@ class Exchange:
 class Conversation:
     """One connection through a proxy.
 
-    `peer` is the client's address, and `connection` is a unique number. `names` maps topic ids to names. All
-    connections of a client should share one `names`: a client receives a topic id on one connection and may
-    use it on another connection. `broker` names the broker.
+    `peer` is the client's address, and `connection` a unique number. `broker` is the name of the broker.
+    `names` maps topic ids to topic names. All connections of a client should share one `names`: the client
+    may receive a topic id on one connection and use it on another.
     """
 
     def __init__(

@@ -2,13 +2,16 @@
 
 Rules:
 
-* `MemberNames` names the members: by client id, with a number if several members have the same client id.
-* A member owns a partition from the SyncGroup response that assigns it. The ownership ends with the first of
-  these events: a JoinGroup of the member whose subscription no longer lists the partition as owned, its
-  LeaveGroup, an error code that removes the member, the end of the connection on which it sends group
-  requests, or its removal by the coordinator.
-* If a member continues on another connection after its connection ended, its ownership did not end.
-* Each generation has an event with its cause; see `rebalance_causes`. If `add_notice` is called, removals and
+* `MemberNames` names a member by its client id. A number follows if several members have the same client id.
+
+* A member owns a partition from the SyncGroup response that assigns it. The ownership ends at a JoinGroup
+  whose subscription omits the partition from its owned partitions, or at the member's LeaveGroup. It also
+  ends at an error code that removes the member, and when the coordinator removes the member. Finally, it ends
+  with the connection on which the member sends group requests.
+
+* If the member continues on another connection, the end of the first connection did not end its ownership.
+
+* Each generation has an event with its cause: see `rebalance_causes`. If `add_notice` is called, removals and
   causes are those that the coordinator reports.
 """
 

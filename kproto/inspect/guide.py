@@ -19,7 +19,7 @@ from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive, Versions
 
 _WIDTH = 110
-# The least width of a note in characters. On a narrow page the lines of the note may exceed the page's width.
+# The least width of a note in characters. On a narrow page, lines of notes may exceed the page's width.
 _LEAST = 20
 _SAME = "no fields added or removed"
 _STYLE = """
@@ -177,7 +177,7 @@ _COLUMNS: tuple[_Column, ...] = (
 
 
 def _columns(field_rows: Sequence[FieldRow], version: int | None) -> list[_Column]:
-    """Return the columns of the table of fields: the name, and each column that has a value in some row."""
+    """Return the columns of the table of fields: the name, and each other column that is not empty."""
     columns = [column for column in _COLUMNS if version is None or column[0] != "versions"]
     return [_NAME, *(column for column in columns if any(column[1](row) for row in field_rows))]
 

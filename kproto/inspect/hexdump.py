@@ -4,12 +4,14 @@ r"""Read bytes from pasted text, in any form in which tools and programming lang
     parse("[0, 12, 0, 4]")            # ParsedText(data=b"\x00\x0c\x00\x04", form="decimal")
     parse("10 20 30", "decimal")      # Without the form, two digits are hex.
 
-`FORMS` lists the supported forms, in the order in which they are tried. These rules hold for all of them:
+`FORMS` lists the supported forms, in the order in which they are tried. Rules for all forms:
 
-* All characters of a text must fit its form. A text is never read only in part, because the result would lack
+* All characters of a text must fit its form. A text is never read in part, because the result would lack
   bytes.
-* A text that is shortened or has several meanings is rejected with the reason. If it has several meanings,
-  the caller can name the form.
+
+* A shortened text is rejected with the reason. So is a text with several meanings, unless the caller names
+  the form.
+
 * If the bytes are an IP packet with a TCP segment, the result is the data of the segment.
 """
 
@@ -35,16 +37,16 @@ class ParsedText(NamedTuple):
 class TextForm(NamedTuple):
     """A form in which bytes are printed as text, with the function that reads it.
 
-    `read(text, is_named)` returns None for a text of another form. `is_named` means that the caller named the
-    form. In this case a text is read even if it may be of another form as well.
+    `read(text, is_named)` returns the bytes, or None for a text of another form. `is_named` means that the
+    caller named the form. Then a text is read even if it could also have another form.
     """
 
     description: str
     read: Callable[[str, bool], bytes | None]
 
 
-# Patterns of texts that do not show the original bytes, because the tool omitted, replaced or swapped bytes.
-# Each has its error message.
+# Patterns of texts that do not show the original bytes, with the error message. In these texts the tool has
+# omitted, replaced or swapped bytes.
 _REJECTED = (
     (r"\A0{6,7}(\s+[0-9A-Fa-f]{4})+\s*$", "hexdump and od swap bytes by default; call hexdump -C or od -tx1"),
     (r"\A\[[BC]@[0-9a-f]+\s*\Z", "the text is the identity of a Java array; print Arrays.toString(bytes)"),
@@ -56,8 +58,8 @@ _REJECTED = (
     (r"�|\\ufffd", "bytes that are not UTF-8 were replaced by U+FFFD; print hex"),
     (r"(?<!\\)(\\\\)+x[0-9A-Fa-f]{2}", "the text is escaped twice; remove one escape"),
 )
-# Patterns of texts with several meanings, with the error message. They are not applied if the caller names
-# the form.
+# Patterns of texts with several meanings, with the error message. A caller that names the form skips these
+# patterns.
 _AMBIGUOUS = (
     (
         r"\A0{4,}( [0-9A-Fa-f]{2}){2,}\s*\Z",
@@ -76,13 +78,13 @@ _AMBIGUOUS = (
         r"\A[\s,\[({]*0b[01]{8}\b|\A(?=[0\s]*1)[01\s]{48,}\Z",
         "the digits may be bits or hex; print hex, or use --form hex",
     ),
-    # Escapes that may be octal or decimal: Lua and Haskell print \39 for the byte that C prints as \047.
+    # Octal or decimal escapes: Lua and Haskell print \39 for the byte that C prints as \047.
     (
         r"(?<!\\)(?:\\\\)*\\(?:[1-9][0-9](?![0-9])|[89])",
         "the escapes may be decimal or octal; print hex, or use --form string for octal",
     ),
 )
-# A comment at the start of a line must have a space after // or #, because base64 contains //.
+# At the start of a line, // or # begins a comment only if a space follows: base64 may contain //.
 _COMMENT = re.compile(r"/\*.*?\*/|((?<=[ \t,;])(//|#)|(//|#)[ \t])[^\n]*", re.DOTALL)
 _BRACKETS = re.compile(r"(<<|[\[{(<])([^\[\](){}<>]*)[\]})>]")
 _CAST = re.compile(
@@ -91,12 +93,12 @@ _CAST = re.compile(
 _SUFFIX = re.compile(r"(?<=[0-9A-Fa-f])_?[ui]8\b")
 _QUOTED_HEX = re.compile(r"""[\w.\s=:({\[]*["']([0-9A-Fa-f\s]+)["'](?:,\s*["']hex["'])?[\s);\]}]*""")
 _BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]()\"'<>-]")
-# A text of at least `_TYPED` characters is treated as mistyped hex if at most one in `_RARE` characters is
-# not a hex digit. Two in a million base64 texts of that length fulfil this condition.
+# A text of at least `_TYPED` characters counts as mistyped hex if at most one in `_RARE` characters is not a
+# hex digit. Two in a million base64 texts of that length match.
 _TYPED = 12
 _RARE = 8
 _LITERAL = re.compile(r"""(?<![\w\\])(br?|B|u8|\$|@)?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL)
-# The text that may be around literals: a declaration, a call or a command, and a pipe to another command.
+# The text that may surround literals: a declaration, a call or a command, and a pipe to another command.
 _AROUND = re.compile(r"[\w\s=:&$.(<\[\]*-]*\0(?:[\s\\+.()]*\0)*[\s\\;,)>\]]*(?:\|[^\0]*)?")
 _ESCAPE = re.compile(
     r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{2})|[xu]\{(?P<braces>[0-9A-Fa-f]{1,4})\}|"
@@ -116,10 +118,10 @@ def read(text: str, form: str | None = None) -> bytes | None:
 
 
 def parse(text: str, form: str | None = None) -> ParsedText | None:
-    """Return the bytes that a text encodes, with their form. Returns None if the text has no form of `FORMS`.
+    """Return the bytes that a text encodes, with their form, or None if the text has no form of `FORMS`.
 
-    `form` selects one of the forms that the text may have. Raises ConfigError for a text with an error, with
-    missing bytes or with several meanings, and for a text that does not have the selected form.
+    `form` is the name of the text's form, or None to try all forms. Raises ConfigError for a text that has an
+    error, lacks bytes, has several meanings, or does not have the form that the caller named.
     """
     text = text.removeprefix("\ufeff")
     if form is not None and form not in FORMS:
@@ -176,9 +178,8 @@ def _string(text: str, is_named: bool) -> bytes | None:
 
 
 def _unescape(body: str, text: str) -> bytes:
-    # Rust prints a zero byte as \0 even before a digit. C and gdb print up to three octal digits. So \0
-    # before a digit has two meanings. The text is rejected unless its other escapes show which of them
-    # applies.
+    # \0 before a digit has two meanings: Rust prints it for a zero byte, and C and gdb print up to three
+    # octal digits. The text is rejected unless its other escapes show which meaning applies.
     is_octal = re.search(r"\\0(?![0-7])", body) is None or re.search(r"\\[1-7]", body) is not None
     if re.search(r"\\0[0-7]", body) and is_octal and re.search(r"\\[0-7]{1,2}(?![0-7])", body):
         raise _rejected(
@@ -291,8 +292,8 @@ def _hex(text: str, is_named: bool) -> bytes | None:
     wrong = re.findall("[^0-9A-Fa-f]", digits)
     if not wrong:
         return _of_groups(groups, text, is_named)
-    # At least seven of eight characters are digits or letters from a to f. Almost every base64 text of this
-    # length has fewer of them, so this text is treated as mistyped hex.
+    # At least seven of eight characters are lower-case hex digits. Almost no base64 text of this length has
+    # that many, so the text counts as mistyped hex.
     if is_named or (len(digits) >= _TYPED and len(re.findall("[^0-9a-f]", digits)) * _RARE <= len(digits)):
         raise _rejected(text, f"{wrong[0]!r} is not a hex digit")
     return None
@@ -321,7 +322,7 @@ def _of_groups(groups: list[str], text: str, is_named: bool) -> bytes:
 
 def _base64(text: str, is_named: bool) -> bytes | None:
     lines = text.split()
-    # The lines of a base64 text have the same length, at least 16. Only the last line may be shorter.
+    # The lines of a base64 text have the same length, at least 16. The last line may be shorter.
     if any(len(line) != len(lines[0]) or len(line) < 16 for line in lines[:-1]):
         return None
     encoded = "".join(lines)
@@ -348,8 +349,8 @@ FORMS = {
 def _tcp_payload(data: bytes) -> bytes | None:
     """Return the data of the TCP segment in an IP packet, or None for other bytes.
 
-    An Ethernet header may precede the packet. A Kafka frame is not mistaken for a packet: the first byte of
-    an IP packet is at least 0x40, and a frame whose size starts with this byte would have at least 1 GiB.
+    An Ethernet header may precede the packet. A Kafka frame is never taken for a packet. The first byte of an
+    IP packet is at least 0x40, and a frame size that starts with this byte is at least 1 GiB.
     """
     if data[12:14] in (b"\x08\x00", b"\x86\xdd"):
         data = data[14:]

@@ -1,8 +1,10 @@
 """Decode the records of the topics that Kafka itself writes, such as `__consumer_offsets`.
 
-A key begins with the record type, and a value with the version of its message, each as an int16. In topics
-without keys, a value begins with three unsigned varints: the frame version (1), the record type and the
-version. `kproto.messages.index.RECORDS_OF` has the types of each topic.
+In a topic with keys, a key begins with the record type, and a value with its version, each as an int16. In a
+topic without keys, a value begins with three unsigned varints: the frame version (1), the record type and the
+version.
+
+`kproto.messages.index.RECORDS_OF` has the record types of each topic.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ class InternalRecord(NamedTuple):
 def decode_internal(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord:
     """Decode the key and the value of a record of an internal topic.
 
-    Raises KeyError if `topic` is not in `RECORDS_OF`, and DecodeError for an unknown type or version and for
-    bytes that are not the message.
+    Raises KeyError if `topic` is not in `RECORDS_OF`. Raises DecodeError for an unknown type or version, and
+    for malformed bytes.
     """
     types = index.RECORDS_OF[topic]
     if topic in index.TOPICS_WITHOUT_KEYS:

@@ -8,11 +8,12 @@ JSON form of a message.
     records    {"hex"}, optionally "topic"                     ->  {"valid", "batches", "rows"}
                {"batches", "rows"}                             ->  {"hex": "..."}
 
-`kind` is request, response, header, data or record. `name` is Kafka's name of the message. The bytes are only
-the body, without a frame size and a header. For the kinds data and record they also lack the int16 version
-that precedes the body. Each line of input (a `Question`) gets one line of output (its `Answer`), in the same
-order. The answer to an invalid line is {"error": "reason"}. The answer to an invalid record set has the key
-"error" besides its other keys.
+`kind` is request, response, header, data or record. `name` is Kafka's name of the message. `hex` is only the
+body, without a size prefix and a header. For the kinds data and record, `hex` also lacks the int16 version
+before the body.
+
+Each line of input (a `Question`) gets one line of output (its `Answer`), in the same order. The answer to an
+invalid line is {"error": "reason"}. The answer to an invalid record set has "error" as an additional key.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ MOST_ROWS = 200_000
 def decode_records(question: Question) -> Answer:
     """Decode a record set. If a complete batch is invalid, `valid` is false and `error` has the reason.
 
-    With `topic`, the name of an internal topic of Kafka, rows also have `keyMessage` and `valueMessage`, or
-    `messageError` if the bytes are not such messages.
+    `topic` of the question is the name of an internal topic of Kafka. With it, rows also have `keyMessage`
+    and `valueMessage`. If the bytes are not such messages, rows have `messageError` instead.
 
     Raises BadQuestion for more than `MOST_ROWS` records, because an answer contains all of them.
     """
@@ -196,7 +197,7 @@ _WORDS = {
 
 
 def get_typed(question: Question, key: str, kind: type, where: str = "") -> Any:
-    """Return the value of a key. Raise BadQuestion if the key is missing or its value is not a `kind`.
+    """Return the value of a key. Raises BadQuestion for a missing key, and for a value that is not a `kind`.
 
     `where` is a prefix for error messages.
     """

@@ -1,8 +1,10 @@
 """State machines as text and as SVG, drawn from their tables and edges.
 
-`TABLES` has the machines that are tables: a cell has the handler for a kind of event in a state.
-`kproto.cli.machines` lists all machines. `text` prints every transition and every cell. `picture` draws the
-states and the transitions. Each transition has a number, under which its causes are listed below the drawing.
+`TABLES` has the machines that are tables. A cell of a table has the handler for a kind of event in a state.
+`kproto.cli.machines` also lists machines that have only edges.
+
+`text` prints every transition and every cell. `picture` draws the states and numbered transitions. The
+numbers refer to a list of causes below the drawing.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import Any
 
 from .exchanges import Exchange
 
-# The requests that are sent only by the member itself, so that their connection is the member's connection.
-# An admin client may send LeaveGroup and OffsetCommit for a member.
+# Requests that only the member itself sends. Their connection is the member's connection. An admin client may
+# send the other group requests, such as LeaveGroup and OffsetCommit, for a member.
 _OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}
 
 
@@ -18,8 +18,8 @@ class MemberNames:
     """Names each member by its client id, with a number if another member has the same client id.
 
     A member that gets a new member id on the same connection keeps its name. An exchange without a member id
-    belongs to the member of its connection. On a connection without a member it belongs to the first member
-    with its client id.
+    gets the name of the member of its connection. If the connection has no member yet, its name is the client
+    id, as for the first member with this client id.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class MemberNames:
     def member(self, group: str, member_id: str, base: str = "client", known: str | None = None) -> str:
         """Return the name of a member id.
 
-        A new member id gets the name `known`. If `known` is None, it gets the name `base`, with a number if
-        another member already has this name.
+        A new member id gets the name `known`. If `known` is None, the name is `base`, followed by a number if
+        another member of the group has this name.
         """
         name = self._members.get((group, member_id))
         if name is None:

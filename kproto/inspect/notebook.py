@@ -1,11 +1,11 @@
 """Objects as HTML for notebooks: messages, columns, state machines, groups and metrics.
 
-The `_repr_html_` methods of these objects call the functions of this module through
-`kproto.lazy_imports.render_html`, so a program without a notebook never imports this module.
+The objects' `_repr_html_` methods call this module through `kproto.lazy_imports.render_html`. So a program
+without a notebook never imports this module.
 
-The HTML needs no script and no style sheet. Tables have the style of the notebook. A drawing is an <img> that
-contains the whole SVG document; its colours follow the light or dark theme of the system. Names, keys and
-values come from other programs, so they are escaped.
+The HTML needs no script and no style sheet. Tables have the notebook's style. A drawing is an <img> that
+contains the SVG document. Its colours follow the system's light or dark theme. Names, keys and values are
+escaped, because they come from other programs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ..group.classic.member.state import Member
     from ..records.columns import Columns
 
-# The limits of what is shown: rows of columns, fields of a message, bytes of a field, and characters of a key
-# or value.
+# The maximum numbers of rows of columns, fields of a message, bytes of a field, and characters of a key or
+# value to show.
 _MOST_ROWS: Final = 10
 _MOST_FIELDS: Final = 200
 _MOST_BYTES: Final = 16
@@ -44,7 +44,7 @@ _MOST_OF_A_REPR: Final = 2000
 
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
-    """Return a table with a line of text above and below it. All texts are escaped; None is an empty cell."""
+    """Return a table with a line of text above and below. All texts are escaped. None is an empty cell."""
     head = "".join(f"<th style='text-align: left'>{escape(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (
@@ -66,8 +66,8 @@ def image(svg: str, alt: str) -> str:
 def message(value: Message) -> str:
     """Render the fields of a message and their bytes.
 
-    The version is the highest that encodes all values of the message, or else the highest that can encode the
-    message without some values.
+    The version is the highest that encodes all values of the message. If no version does, it is the highest
+    that encodes the message without some values.
     """
     first = chosen = None
     for version, data in _encodings(value):
@@ -79,8 +79,8 @@ def message(value: Message) -> str:
         return f"<pre>{_text(_shorten(repr(value), _MOST_OF_A_REPR))}</pre>"
     version, data = chosen or first
     name = type(value).__name__
-    # The first bytes of a long message usually contain enough fields. The whole message is decoded only if
-    # the first bytes contain fewer fields than are shown.
+    # Usually the first bytes of a long message contain enough fields to show. Otherwise the whole message is
+    # decoded.
     spans = annotate(type(value), data[:_FIRST_BYTES], 0, version).spans
     if len(data) > _FIRST_BYTES and len(spans) < _MOST_FIELDS:
         spans = annotate(type(value), data, 0, version).spans
@@ -257,7 +257,7 @@ def _hex(data: bytes) -> str:
 
 
 def _moment(milliseconds: int) -> str:
-    """Return a timestamp as text, or as a number if it is -1 (no timestamp) or too large for a date."""
+    """Return a timestamp as text, or as a number if it is negative or too large for a date."""
     if milliseconds < 0:
         return str(milliseconds)
     try:

@@ -6,10 +6,11 @@
         writer.write_frame(("10.0.0.7", 50312), ("10.0.0.1", 9092), False, frame, at)  # from the broker
         writer.close_connection(("10.0.0.7", 50312), ("10.0.0.1", 9092), at)
 
-The file looks like a capture of the same traffic without TLS. It is a pcap file of IP packets, with a TCP
-handshake before the first frame of a connection, a size before each frame, and a FIN at the end. Fields that
-tools do not evaluate (windows, identifications) are constants. If only one of a connection's addresses is
-IPv6, the IPv4 address is mapped to IPv6.
+The file looks like a capture of the same traffic without TLS. It is a pcap file of IP packets. Each
+connection begins with a TCP handshake and ends with a FIN. Each frame has its size prefix.
+
+Fields that tools do not evaluate, such as TCP windows, are constants. If only one address of a connection is
+IPv6, the other is mapped to IPv6.
 """
 
 from __future__ import annotations

@@ -2,17 +2,21 @@
 
 A proxy sees requests and responses, but not the coordinator's state. The cause is inferred by these rules:
 
-1. The response to the leader's JoinGroup lists the members of the generation. A member that is not in the
-  list of the previous generation has joined. A member that is in the list of the previous generation, but not
-  in that of this generation, was removed, unless it sent LeaveGroup.
-2. The session of a removed member expired if its last exchange is older than the session timeout when the
-  generation starts. Otherwise the member did not rejoin in time, or sent no SyncGroup in the previous
+1. The leader's JoinGroup response lists the members of the generation. A member that is not in the previous
+  generation's list has joined. A member that is only in the previous list was removed, unless it sent
+  LeaveGroup.
+
+2. The session of a removed member has expired if its last exchange is older than the session timeout when the
+  generation starts. Otherwise the member did not rejoin in time, or it sent no SyncGroup in the previous
   generation.
-3. A JoinGroup is a cause, unless the member sent it because it had received REBALANCE_IN_PROGRESS. A changed
+
+3. A JoinGroup is a cause, unless the member sent it after receiving REBALANCE_IN_PROGRESS. A changed
   subscription is always a cause.
+
 4. If the coordinator reports its own reasons, as the embedded broker does, these reasons are used.
-5. If no exchange explains a generation, its cause is `UNEXPLAINED`. A member that is connected without the
-  proxy may have caused it, for example.
+
+5. If no exchange explains a generation, its cause is `UNEXPLAINED`. For example, a member that is connected
+  without the proxy may have caused it.
 """
 
 from __future__ import annotations
@@ -65,8 +69,8 @@ class SeenGeneration:
     number: int
     at: int
     evidence: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    # Maps each member id to its subscribed topics, from the response to the leader's JoinGroup. None if the
-    # proxy did not see this response.
+    # Maps each member id to its subscribed topics, as listed in the leader's JoinGroup response. None if the
+    # proxy did not see that response.
     topics: dict[str, frozenset[str]] | None = None
     instances: dict[str, str] = field(default_factory=dict[str, str])
     # The member ids whose SyncGroup succeeded.
@@ -79,8 +83,8 @@ class SeenGeneration:
 class RebalanceCauses:
     """The generations of one group.
 
-    `name` returns the name of a member id. `partition_counts` maps each topic to its number of partitions in
-    the last Metadata response.
+    `name` returns the name of a member id. `partition_counts` maps each topic to its partition count in the
+    last Metadata response.
     """
 
     def __init__(self, name: Callable[[str], str], partition_counts: Mapping[str, int]) -> None:
@@ -208,8 +212,8 @@ class RebalanceCauses:
 def named(reasons: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
     """Replace the member ids in the coordinator's reasons by names.
 
-    A coordinator's reason may end with the reason that a client sent. The client's reason is removed if it
-    states a consequence of the rebalance, not a cause (`CONSEQUENCES`).
+    A coordinator's reason may end with the reason that a client sent. A client's reason that is a consequence
+    of the rebalance, not a cause, is removed (`CONSEQUENCES`).
     """
     result: list[str] = []
     for reason in reasons:

@@ -1,10 +1,11 @@
 """Find the cells and the tests of each rule, for `kproto rules` and the pages in docs/rules.
 
 docs/rules defines a rule under a heading such as `### R64`. A cell of a state machine's table has the handler
-for a kind of event in a state, and names the rules that it keeps. A test names the rules that it pins with
-`@rule("R64")`. The texts of rules and the tests are read from a checkout or an unpacked source distribution.
-A wheel contains neither docs nor tests, so `definitions()` and `tests()` return nothing if kproto is
-installed from a wheel.
+for a kind of event in a state, and the rules that the handler keeps. A test of a rule is marked with
+`@rule("R64")`.
+
+The rules' texts and tests are read from a checkout or an unpacked source distribution. A wheel contains
+neither, so `definitions()` and `tests()` then return nothing.
 """
 
 from __future__ import annotations
@@ -113,9 +114,10 @@ def numbers() -> list[str]:
 
 
 def numbers_in(state: str | None, event: str | None) -> list[str]:
-    """Return the numbers of the rules of the cells for a state and an event; None selects all of them.
+    """Return the numbers of the rules of the cells for a state and an event. None selects all states or
+    events.
 
-    An event such as "JoinGroup" selects the kinds of events whose name or meaning contains the word. Case and
+    A word such as "JoinGroup" selects the kinds of events whose name or meaning contains it. Case and
     underscores are ignored.
     """
     wanted_state, wanted_event = _plain(state or ""), _plain(event or "")

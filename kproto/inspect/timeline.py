@@ -2,21 +2,27 @@
 
 Rules:
 
-1. An event has a time in ms. If a member observed the event or was affected by it, the event names the
-  member. The times of all events are read from one clock.
-2. A member owns a partition from `assigned` until `revoked`, `lost`, `left`, `killed`, `disconnected` (the
-  end of its connection) or `removed` (by the coordinator). `revoked` is recorded when the application has
-  released the partition, *before* the coordinator knows. A member reports `lost` only after the coordinator
-  has removed it. So an ownership ends at the latest when the partition's next ownership in a later generation
-  starts. If two ownerships of a partition overlap, the group has assigned it twice.
-3. A partition stands still from `releasing` or `silent`, when its owner stops delivering records, until the
-  next ownership starts. If neither event was recorded, it stands still from the end of the ownership. With
-  cooperative rebalancing, a partition that its member keeps during a rebalance does not stand still.
-4. A standstill belongs to the generation of the ownership that ended it. If the ownership before
-  the standstill has the same generation but another member, there was no rebalance between the two
-  ownerships: one member replaced another, as a returning static member does. See `replacements`.
-5. The reason of a `generation` event is the cause of the generation, which the coordinator reports or a proxy
-  infers. If a generation has no such event, the function `cause` infers its cause from the members' events.
+1. Every event has a time in ms, and one clock gives the times of all events. An event that a member observed,
+  or that affected the member, names the member.
+
+2. A member owns a partition from `assigned` until one of `revoked`, `lost`, `left`, `killed`, `disconnected`
+  (its connection ended) or `removed` (by the coordinator). An ownership ends at the latest when the
+  partition's next ownership in a later generation starts. If two ownerships of a partition overlap, the group
+  has assigned the partition twice.
+
+  `revoked` is recorded when the application has released the partition, *before* the coordinator knows.
+  `lost` is recorded only after the coordinator has removed the member.
+
+3. A partition stands still from `releasing` or `silent`, when its owner stops delivering records, until its
+  next ownership starts. If neither event was recorded, it stands still from the end of the ownership. A
+  partition that its member keeps during a cooperative rebalance does not stand still.
+
+4. A standstill belongs to the generation of the ownership that ended it. If the ownership before it has the
+  same generation but another member, one member replaced the other without a rebalance, as a returning static
+  member does. See `replacements`.
+
+5. The reason of a `generation` event is the cause of the generation, reported by the coordinator or inferred
+  by a proxy. Without such an event, the function `cause` infers the cause from the members' events.
 """
 
 from __future__ import annotations
@@ -29,8 +35,8 @@ from typing import Literal
 from ..group.subscription import TopicPartition
 
 UNEXPLAINED = "not seen: nothing that was observed explains it"
-# JoinGroup reasons that are consequences of a rebalance, not its cause: the second JoinGroup of KIP-394, and
-# the rejoin of a member whose heartbeat was answered with REBALANCE_IN_PROGRESS.
+# JoinGroup reasons that are consequences of a rebalance, not its cause. Members give the first in the second
+# JoinGroup of KIP-394, and the second after a heartbeat response with REBALANCE_IN_PROGRESS.
 CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
 
 Kind = Literal[
@@ -64,8 +70,8 @@ _ENDS = ("left", "killed", "disconnected", "removed")
 class GroupEvent:
     """One event of a group.
 
-    `member` is the name of the member. It is empty for events of the cluster (`grown`, some faults), for
-    `generation`, and for `ended`, the end of the observation.
+    `member` is the name of the member. It is empty for `generation`, for `ended` (the end of the
+    observation), and for events of the cluster: `grown` and some faults.
     """
 
     at: int
@@ -102,8 +108,8 @@ class Standstill:
     end: int
     is_new_partition: bool = False
     before: str = ""
-    # `before` is the previous owner and `after` the next owner, if the ownerships are of the same generation.
-    # Otherwise `before` and `after` are empty.
+    # If the previous and the next ownership have the same generation, `before` is the previous owner and
+    # `after` the next owner. Otherwise both are empty.
     after: str = ""
 
     @property

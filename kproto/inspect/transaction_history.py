@@ -2,10 +2,12 @@
 
 Rules:
 
-* A transaction begins with its first request, which is Produce, AddPartitionsToTxn, AddOffsetsToTxn or
-  TxnOffsetCommit. It ends with an EndTxn that is answered without an error.
+* A transaction begins with its first Produce, AddPartitionsToTxn, AddOffsetsToTxn or TxnOffsetCommit. It ends
+  with an EndTxn whose response has no error.
+
 * An InitProducerId aborts the open transaction of its transactional id. A producer sends InitProducerId when
   it starts, so the previous producer with this id has stopped or will be fenced.
+
 * If an EndTxn has no response, the outcome of the transaction is unknown and is not counted.
 """
 
