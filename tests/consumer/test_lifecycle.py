@@ -204,7 +204,9 @@ def test_a_dropped_consumer_ends_its_thread(broker: str, caplog: pytest.LogCaptu
 def test_ctrl_c_in_a_finalizer_does_not_stop_its_work(
     client: Any, broker: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python ignores an exception of a finalizer. The thread still ends, and the loss is logged."""
+    """Python ignores an exception in a finalizer. Even so, the client's thread must end and the loss be
+    logged.
+    """
     before = threading.active_count()
     unregister = lifecycle.unregister
 
@@ -296,9 +298,9 @@ def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
     with pytest.raises(RuntimeError, match="can't start") as caught:
         kind("localhost:1")
     assert len(os.listdir("/proc/self/fd")) == files
-    # A client whose constructor failed is not closed at the end of the process.
+    # A client whose constructor failed is not among the clients that are closed at the end of the process.
     assert set(clients_opened) == opened
-    # Use the traceback, which refers to the client, here, so that the client lives until here.
+    # The traceback refers to the client. Its use here keeps the client alive during the checks above.
     assert caught.value.__traceback__ is not None
 
 
@@ -370,7 +372,7 @@ def test_a_bug_in_asyncio_is_raised(broker: str) -> None:
 @pytest.mark.parametrize("error", [LookupError, Outcome])
 def test_a_plan_that_raises_fails_only_itself(broker: str, error: type[BaseException]) -> None:
     def plan(cluster: Admin) -> Any:
-        # After the response to this request, the plan continues, and raises, in the client's own thread.
+        # The response to this request resumes the plan in the client's own thread, where the plan raises.
         yield from read_metadata(cluster.view, None, now)
         raise error("in the plan")
 
@@ -538,7 +540,7 @@ def test_another_event_loop_is_rejected(broker: str) -> None:
 def test_a_block_without_an_event_loop_raises_what_the_first_call_in_it_raised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Coroutines that no loop of asyncio runs, as under trio.
+    # The test runs the coroutines without an event loop of asyncio, as trio would.
     consumer = AsyncConsumer("127.0.0.1:1")
 
     async def use() -> None:
@@ -587,8 +589,8 @@ def test_an_interrupt_before_poll_returns_gives_the_records_back(
             """Interrupt the poll just after the engine has returned records."""
             actions = apply(*events, last=last)
             if any(isinstance(action, ev.Deliver) for action in actions):
-                # The exception is raised directly, because Python swallows the KeyboardInterrupt of a signal
-                # during a garbage collection.
+                # No signal is sent, because Python would ignore its KeyboardInterrupt during a garbage
+                # collection.
                 raise KeyboardInterrupt
             return actions
 
@@ -687,7 +689,7 @@ def test_wakeup_from_another_thread_ends_a_poll(broker: str) -> None:
             consumer.wakeup()
             with pytest.raises(WokenUp, match="ended by wakeup"):
                 poll.result(60)
-        assert consumer.poll(0.1) == []  # The wakeup has ended the first poll, and does not end this one.
+        assert consumer.poll(0.1) == []  # One wakeup ends only one poll, so this poll times out.
 
 
 def test_wakeup_from_a_signal_handler_ends_a_poll(broker: str) -> None:

@@ -132,7 +132,7 @@ def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def log_records(away: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Capture the log records of a consumer whose logger also has a failing handler."""
+    """Capture the log records of kproto.consumer. Another handler of this logger fails."""
     logger = logging.getLogger("kproto.consumer")
     logger.handlers.insert(0, caplog.handler)
     yield caplog

@@ -29,7 +29,7 @@ from kproto.records import codecs
     [
         ({"group_idd": "g"}, "did you mean group_id"),
         ({"group.id": "g"}, "no such option; use group_id$"),
-        # A producer has an option of this name, too.
+        # client_id is an option of both consumers and producers.
         ({"client.id": "me"}, "no such option; use client_id$"),
         ({"compression_type": "gzip"}, "it is an option of a producer"),
         ({"group_name": "g"}, "known are "),

@@ -198,7 +198,7 @@ def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'Consumer' object has no attribute 'polll'") as caught:
         _ = consumer.polll  # type: ignore[attr-defined]
 
-    # If an error has the attributes `name` and `obj`, Python adds "Did you mean" to the traceback.
+    # From the attributes `name` and `obj` Python derives the "Did you mean" in the traceback.
     assert (caught.value.name, caught.value.obj) == ("polll", consumer)
     assert not hasattr(consumer, "_started_by_nobody")
 
@@ -229,7 +229,7 @@ def test_an_unknown_argument_names_the_allowed_ones(call: Any, words: str) -> No
 
 @pytest.mark.parametrize("client", [Consumer, AsyncConsumer, Producer, AsyncProducer])
 def test_an_unknown_argument_of_each_method_names_its_arguments(client: Any) -> None:
-    """The tested methods accept `**unknown`, because they have other arguments in other libraries."""
+    """Methods whose arguments have other names in other libraries accept `**unknown`, and reject it."""
     methods = {
         name: [known for known in inspect.signature(method).parameters if known not in ("self", "unknown")]
         for name, method in inspect.getmembers(client, inspect.isfunction)
@@ -274,7 +274,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "admin client": (Admin, AsyncAdmin),
     "delivery": (Delivery,),
 }
-# The type of each method's result, for hints such as "name(...).attribute".
+# The result type (or an example) of methods, to check hints such as "name(...).attribute".
 RETURNED: dict[str, object] = {
     "Admin": Admin,
     "send": Delivery,

@@ -70,7 +70,7 @@ def all_versions() -> list[tuple[type[Message], int]]:
 def messages(data: bytes) -> None:
     """Check that the decoder agrees with the interpreter, and with the encoder.
 
-    The decoded message can be encoded and decoded again.
+    The bytes to which the decoded message is encoded must decode to an equal message.
     """
     known = all_versions()
     cls, version = known[int.from_bytes(data[:2], "big") % len(known)]
@@ -107,11 +107,11 @@ def records(data: bytes) -> None:
     if head & 64:
         body = _with_valid_crcs(body)
     check_crc, control = head % 4 == 0, bool(head & 4)
-    # If the field starts with a batch, `from_offset` is the offset of the batch's second record, and
-    # `aborted` contains the batch's producer.
+    # If `body` starts with a batch, `from_offset` becomes the offset of its second record, and `aborted`
+    # contains its producer id.
     from_offset = wrap(int.from_bytes(body[:8], "big") + 1) if head & 8 else None
     aborted = [(int.from_bytes(body[43:51], "big", signed=True), 0)] if head & 16 else []
-    # With None, the readers use their default limits: up to 1 GiB for data that looks like records.
+    # With the limit None the readers use their defaults: up to 1 GiB for data that looks like records.
     limit = None if head & 128 else LIMIT
     wanted = _Wanted(check_crc=check_crc, control=control, from_offset=from_offset, aborted=aborted)
 
@@ -285,8 +285,8 @@ def sasl(data: bytes) -> None:
                 answer = half.answer(message)
             except SaslFailed:
                 return
-            # None means that the login has succeeded. This is impossible with SCRAM, because the peer does
-            # not know the password and cannot compute the broker's signature.
+            # None as the answer means that the login has succeeded. This is impossible with SCRAM, because
+            # the peer does not know the password and cannot compute the broker's signature.
             if answer is None:
                 assert not half.mechanism.startswith("SCRAM")
                 return

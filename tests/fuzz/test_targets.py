@@ -25,10 +25,11 @@ from tests.seeds import FIRST
 ROOT = Path(__file__).parents[2]
 FOUND = sorted((ROOT / "tests" / "data" / "fuzz").glob("*.hex"))
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
-# Target -> the number of inputs in the profile ci. Each target takes about 15 s.
+# The number of inputs of each target in the profile ci. Each target takes about 15 s.
 RUNS = {"messages": 7_000, "frames": 5_000, "records": 5_000, "sasl": 100_000, "compression": 8_000}
-# libFuzzer generates the same inputs only if it does not reload its corpus every second, and does not learn
-# from the operands of comparisons, which depend on addresses. The order of a set depends on PYTHONHASHSEED.
+# With these settings libFuzzer generates the same inputs in every run. It must not reload its corpus every
+# second, and not learn from operands of comparisons, which depend on addresses. PYTHONHASHSEED fixes the
+# order of sets.
 REPEATABLE = ("-max_total_time=300", "-reload=0", "-use_cmp=0")
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 

@@ -1,4 +1,4 @@
-"""A fetch response is decoded up to the end of the range, and reading continues after what was decoded."""
+"""A fetch response is decoded up to the end of the range. The next fetch starts after the decoded batches."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ def test_an_incomplete_batch_does_not_advance_the_offset() -> None:
 
 
 def sizes(*encoded: bytes) -> list[int]:
-    """Return the number of batches in each piece. Check that the pieces together equal the input."""
+    """Split compressed batches into pieces, which together must equal the input. Return the number of batches
+    in each piece.
+    """
     pieces = [piece for piece, _ in split_compressed(b"".join(encoded))]
     assert b"".join(pieces) == b"".join(encoded)
     return [len(list(batches(piece))) for piece in pieces]
 
 
 def test_compressed_batches_are_decompressed_in_pieces() -> None:
-    """The memory for decompressed data must not grow with the size of the fetch."""
+    """Each piece is decompressed separately, so the memory does not grow with the size of the fetch."""
     many = [Record(n, 0, None, b"the same again" * 9) for n in range(ROWS // 4)]
     large = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES // 3))]
     huge = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES * 2))]

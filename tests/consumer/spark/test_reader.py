@@ -373,7 +373,7 @@ def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -
         before = calls()
         for _ in range(5):
             filled.cluster.fetch(at)
-        # One `Call` may remain, because the arguments of the last call may still be referenced.
+        # The objects of four calls were freed. Those of the last call may still be referenced.
         assert calls() <= before + 1
     finally:
         gc.enable()
@@ -387,7 +387,8 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make this process look like a Spark worker that has read nothing yet."""
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
     monkeypatch.setattr(partition_reader, "_frozen", set[int]())
-    gc.unfreeze()  # tests/conftest.py has frozen objects, but a new Spark worker has no frozen objects.
+    # A new Spark worker has no frozen objects, but tests/conftest.py has frozen some in this process.
+    gc.unfreeze()
     yield
     gc.unfreeze()
     gc.freeze()
@@ -415,4 +416,4 @@ def test_only_spark_workers_freeze_objects(filled: Filled, monkeypatch: pytest.M
     filled.topic("t", 5)
     before = gc.get_freeze_count()
     table(filled)
-    assert gc.get_freeze_count() <= before  # Less if frozen objects were freed.
+    assert gc.get_freeze_count() <= before  # The count is lower if frozen objects were freed.

@@ -190,7 +190,8 @@ def test_a_value_of_another_kind_of_schema_is_bad() -> None:
 def test_a_descriptor_set_of_the_user_is_checked_against_the_schema_id_too() -> None:
     """The user's descriptor set is checked against the schema id.
 
-    Two schemas of a topic may have the same message indexes and different messages.
+    Message indexes alone do not identify a message: they may mean different messages in two schemas of a
+    topic.
     """
     stranger = descriptor_pb2.FileDescriptorProto(name="other.proto", package="other", syntax="proto3")
     stranger.message_type.add(name="First").field.add(name="text", number=1, type=TEXT, label=1)

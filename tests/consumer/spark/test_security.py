@@ -275,7 +275,9 @@ MISTAKES: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_no_local_variable_in_the_traceback_of_a_wrong_option_shows_a_secret(mistake: str) -> None:
-    """The frames of the caller count, too: Spark's processes have the options in local variables."""
+    """The test also checks the caller's frames, because Spark's processes have the options in local
+    variables.
+    """
     pytest.importorskip("pyspark")
     from consumer.spark.source import KprotoDataSource
 

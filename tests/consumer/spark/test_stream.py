@@ -184,7 +184,7 @@ def test_a_query_waits_a_moment_for_a_new_topic(filled: Filled) -> None:
     creation = threading.Timer(PAUSE_S * 1.5, filled.topic, ["t", 1])
     creation.start()
     try:
-        # Without waiting for the topic, the reader would raise UnknownTopic.
+        # The topic does not exist yet. A reader that did not wait would raise UnknownTopic.
         Run(filled, startingOffsets="earliest").poll()
     finally:
         creation.join()

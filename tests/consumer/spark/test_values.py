@@ -298,7 +298,8 @@ def test_random_avro_is_read_as_fastavro_wrote_it() -> None:
 
 
 def test_avro_decimals_are_read_in_as_many_bytes_as_java_accepts() -> None:
-    # A number may begin with bytes that repeat its sign. Spark's from_avro reads and rejects the same values.
+    # A decimal may begin with more sign bytes than needed. Spark's from_avro accepts and rejects the same
+    # values.
     numbers = [
         (-12345).to_bytes(17, signed=True),
         (12345).to_bytes(40),
@@ -391,7 +392,8 @@ def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
         answers[latest] = {"schema": json.dumps({**NEW, "fields": fields})}
         planned = pickle.loads(pickle.dumps(getattr(sent, reads)(schema(kind, options))))
         written = [wired(2, encoded) for encoded in avro(NEW, {"id": 5, "dest": "SFO", "seats": 2})]
-        for _ in range(2):  # Two tasks of the query decode the values.
+        # As in two tasks of the query, which must not ask the registry for the latest schema again.
+        for _ in range(2):
             rows = decoded(written, kind, options, formats=planned.options.formats)
     assert values(rows) == [{"dest": "SFO", "id": 5, "seats": 2}]
     assert requests.count(latest) == 1

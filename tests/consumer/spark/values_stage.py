@@ -39,7 +39,7 @@ def decoded(
     formats: Sequence[ColumnFormat] = (),
     headers: Sequence[Sequence[tuple[str, bytes | None]]] = (),
 ) -> list[dict[str, Any]]:
-    """Return the rows of a batch with these values or keys.
+    """Encode `values` as record values or keys, and return the rows that the source decodes.
 
     `formats` replaces the formats in the options. `headers` has the headers of each record.
     """

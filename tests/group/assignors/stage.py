@@ -32,7 +32,7 @@ def wants(topics: str = "t", owned: str = "", generation: int | None = None, **f
 
 
 def with_user_data(name: str, member: Subscription) -> Subscription:
-    """Return the subscription in this assignor's form: the sticky one reads user data instead of fields."""
+    """Return the subscription as this assignor reads it: "sticky" reads owned partitions from user data."""
     generation = -1 if member.generation is None else member.generation
     if name == "sticky":
         data = sticky_user_data(member.owned, generation) if member.owned or generation >= 0 else None
@@ -126,7 +126,7 @@ def every_subscribed_partition_is_assigned(
 
 
 def no_partition_moves_within_one_round(members: Mapping[str, Subscription], plan: Plan) -> None:
-    """Check that owned partitions stay with their owners.
+    """Check that no partition is assigned to a member while another member still owns it.
 
     If several members report a partition, the member with the newest generation counts as its owner.
     """
@@ -179,7 +179,7 @@ NAMES = [f"m{index}" for index in range(6)]
 def assignor_inputs(
     draw: st.DrawFn, is_consistent: bool = False, racks: bool = False
 ) -> tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]:
-    """Draw topics, members and racks.
+    """Draw an assignor's inputs: partition counts of topics, subscriptions of members, racks of replicas.
 
     With `is_consistent`, members report only existing partitions that no other member reports.
     """

@@ -31,7 +31,7 @@ from tests.rules import rule
 
 NAMES = sorted(ASSIGNORS)
 every = pytest.mark.parametrize("name", NAMES)
-# Kafka's assignors, which serve members in ascending order. A new assignor may use another order.
+# Kafka's assignors, which treat members in ascending order of their ids. Other assignors need not.
 KAFKA = pytest.mark.parametrize("name", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 STICKY = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 AssignorInput = tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]
@@ -50,7 +50,7 @@ def settled(
     raise AssertionError(f"the assignment still changes in the sixth round: {text(plan)}")
 
 
-# The members report any ownership, valid or invalid.
+# ---- tests in which members may report any ownership, even an invalid one
 
 
 @rule("R186", "R218", "R219", "R220")
@@ -103,7 +103,7 @@ def test_a_cooperative_group_with_equal_subscriptions_owns_all_partitions_after_
     inputs: AssignorInput,
 ) -> None:
     """A cooperative group with equal subscriptions owns all partitions after two rounds. Members with
-    different subscriptions may need a third round, in Java too (test_assignors_java.py).
+    different subscriptions may need a third round, as in Java (test_assignors_java.py).
     """
     topics, members, _ = inputs
     members = {

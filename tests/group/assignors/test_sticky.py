@@ -22,7 +22,7 @@ BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 
 
 def rounds(name: str, topics: dict[str, int], members: dict[str, Subscription]) -> dict[str, Subscription]:
-    """Run three rounds, and return the members with the partitions that they own afterwards."""
+    """Run three rebalances. Return the subscriptions with which the members would rejoin afterwards."""
     for generation in range(10, 13):
         plan = assign(name, topics, None, **members)
         members = rejoined(plan, members, generation)
@@ -379,7 +379,7 @@ def test_members_with_different_topics_keep_their_partitions(name: str) -> None:
 
 @rule("R221")
 def test_members_with_different_topics_do_not_swap_partitions() -> None:
-    """Partition u-2 moves from member b to member c, so no partition of topic u moves from c to b."""
+    """Member b gives u-2 to member c, so it must not get another partition of topic u from c in exchange."""
     members = {
         "a": wants("t"),
         "b": wants("t u", "t-0 t-1 t-2 t-3 u-1 u-2", 5),
@@ -390,7 +390,9 @@ def test_members_with_different_topics_do_not_swap_partitions() -> None:
 
 
 def test_a_partition_moves_back_to_its_previous_owner() -> None:
-    """A partition goes to its previous owner rather than to the least loaded member."""
+    """t-0, which moves from a, goes to its previous owner c rather than to b, the member with fewest
+    partitions.
+    """
     members = {
         "a": wants("t", "t-0 t-1 t-2", 5),
         "b": wants("t u"),

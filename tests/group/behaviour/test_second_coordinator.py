@@ -2,8 +2,8 @@
 
 `LeaseCoordinator` is the second group type. It shares no code with the classic type.
 
-`Driver` is the part of a broker that uses a coordinator. It uses only the interface, and runs both types of
-groups.
+`Driver` stands for the part of a broker that uses a coordinator. It runs both types of groups, and uses only
+the interface `GroupCoordinator`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SESSION = 10_000
 
 
 class LeaseExpired(GroupNotice, frozen=True):
-    """The notice that the holder of the lease sent nothing for a session timeout."""
+    """The notice that a lease has expired, because its holder sent nothing for a session timeout."""
 
 
 @dataclass
@@ -293,7 +293,9 @@ def test_the_classic_coordinator_reports_committed_offsets() -> None:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """A broker with leases as a second group type. Leases are registered first, so they serve JoinGroup."""
+    """A broker with leases as a second group type. The type is registered first, so it receives JoinGroup
+    requests.
+    """
 
     def create(settings: GroupSettings, topics: TopicCatalog) -> LeaseCoordinator:
         return LeaseCoordinator()

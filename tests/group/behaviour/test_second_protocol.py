@@ -149,7 +149,7 @@ def test_a_consumer_closes_with_another_group_protocol(world: World) -> None:
 
 
 def rejection(option: str) -> str:
-    """Return a pattern of the error about an unknown group protocol."""
+    """Return a pattern for the error that rejects an unknown group protocol and lists the allowed ones."""
     return f"{re.escape(option)}='unknown'.*allowed: {', '.join(map(repr, MEMBERS))}"
 
 

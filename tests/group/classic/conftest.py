@@ -10,7 +10,7 @@ from kproto.group.classic.member import Member, MemberEvent, MemberEventKind, Me
 from kproto.group.classic.member.state import Actions
 from kproto.machine import Cell
 
-# The states that the current handler has entered.
+# The states that the running handler of a cell has entered.
 _visited: list[MemberState] = []
 
 

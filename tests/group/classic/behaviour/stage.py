@@ -47,7 +47,7 @@ Step = Callable[[Member, MemberEvent, int], list[MemberAction]]
 
 @dataclass
 class Connection:
-    """A connection: the unread requests, and the request that waits for a response."""
+    """A connection to the coordinator: its unread requests, and the request without a response."""
 
     unread: deque[Message] = field(default_factory=deque)
     read: Message | None = None
@@ -63,7 +63,8 @@ class Actor:
         # Whether the application is frozen: it then neither polls nor releases partitions.
         self.asleep = False
         self.normal, self.urgent = Connection(), Connection()
-        self.events: deque[MemberEvent] = deque()  # Responses and metadata that are still to be delivered.
+        # Responses and metadata that have not been delivered to the member.
+        self.events: deque[MemberEvent] = deque()
         self.actions: list[MemberAction] = []
         self.in_use: set[TopicPartition] = set()  # The partitions whose records the application processes.
         self.ever_asked: frozenset[str] = frozenset()
@@ -149,7 +150,7 @@ class GroupStage:
                 pass
 
     def release(self, actor: Actor) -> None:
-        """Release the partitions of the pending Revoke or Lose."""
+        """Let the application release the partitions of the member's pending Revoke or Lose."""
         assert actor.member.unreleased is not None
         actor.in_use.difference_update(actor.member.unreleased)
         self.poll(actor)

@@ -153,7 +153,7 @@ def test_the_older_of_two_members_with_one_instance_id_stops_for_good() -> None:
     stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.settle()
     old = stage.actors["s"]
-    # Two owners of a partition are allowed here: until its next heartbeat, the older member does not know
+    # Disable the check for two owners of a partition: the older member learns only from its next heartbeat
     # that it was fenced.
     stage.check = lambda stage: None
     stage.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
@@ -201,7 +201,8 @@ def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() ->
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
     """A group is upgraded from eager to cooperative member by member (KIP-429).
 
-    The members restart twice for the upgrade, and twice for the downgrade.
+    Each member restarts four times: it first adds cooperative-sticky and then drops range. The downgrade
+    reverses both steps.
     """
     cooperative_or_range = ("cooperative-sticky", "range")
     stage = group("a", "b", "c", assignors=EAGER)

@@ -143,8 +143,8 @@ class Stage:
         """Let `ms` of virtual time pass, with a Tick at every deadline."""
         end, ticks = self.now + ms, 0
         while (deadline := next_deadline(self.coordinator)) is not None and deadline <= end:
-            # A tick may set a deadline that is due at once: the join phase of a group without members ends at
-            # the next tick.
+            # A tick may set a deadline for the same millisecond: for example, the join phase of a group
+            # without members ends at the next tick.
             ticks = ticks + 1 if deadline <= self.now else 0
             assert ticks < 10, "the coordinator sets deadlines without end, and no time passes"
             self.now = max(self.now, deadline)
@@ -378,7 +378,9 @@ class Stage:
             self.wait(self.coordinator.settings.group_initial_rebalance_delay_ms)
 
     def create_generation(self, *newcomers: Mapping[str, Any]) -> list[str]:
-        """Create a group, and start its first generation. Each member is given as the options of `join`."""
+        """Create a group, and start its first generation. Each argument has the options of `join` for one
+        member.
+        """
         added = [self.add_member(**options) for options in (newcomers or ({},))]
         self.await_generation()
         assert all(answer.code is ErrorCode.NONE for _, answer in added)
@@ -414,6 +416,6 @@ class Stage:
 
 
 def subscription(*topics: str, version: int = 0) -> bytes:
-    """Return the metadata of a consumer that subscribes to these topics."""
+    """Return the protocol metadata of JoinGroup with a subscription to these topics."""
     body = ConsumerProtocolSubscription(topics=list(topics))
     return version.to_bytes(2, "big") + body.encode(version)

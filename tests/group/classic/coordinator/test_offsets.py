@@ -280,7 +280,9 @@ def test_a_commit_for_missing_partitions_only_does_not_reach_the_group() -> None
 
 @rule("R96")
 def test_v10_names_topics_by_id() -> None:
-    """The response contains the topic id. An unknown id rejects only its own topic, as in Kafka 4.3.1."""
+    """An OffsetCommit response contains the topic ids. Only the topic with an unknown id is rejected, as in
+    Kafka.
+    """
     stage = Stage(KnownTopics())
     answer = stage.commit(offsets={P0: 1}, topic_id=FLIGHTS, version=10)
     assert answer.codes == [ErrorCode.NONE]

@@ -86,7 +86,7 @@ def test_a_time_must_be_an_int(now: Any) -> None:
 
 
 def seconds_to_gather(count: int) -> float:
-    """Return the CPU seconds in which `count` members join, sync, send ten heartbeats and rejoin."""
+    """Return the CPU time (s) in which `count` members join, sync, send ten heartbeats each and rejoin."""
     stage = Stage(group_initial_rebalance_delay_ms=60_000)
     started = time.process_time()
     members = stage.create_stable_group(
@@ -102,8 +102,8 @@ def seconds_to_gather(count: int) -> float:
 
 
 def test_four_times_the_members_cost_about_four_times_as_much() -> None:
-    """Four times the members cost about four times as much. The cost would grow 16 times if each request
-    visited every member. The best of three runs is compared.
+    """A group with four times as many members costs about four times as much CPU. If each request visited
+    every member, it would cost 16 times as much. The test compares the best of three runs.
     """
     seconds_to_gather(50)
     small = min(seconds_to_gather(75) for _ in range(3))

@@ -400,7 +400,7 @@ def test_a_cooperative_member_joins_at_once_and_keeps_its_partitions() -> None:
 
 @rule("M77")
 def test_an_eager_member_without_partitions_runs_the_revoked_callback() -> None:
-    """An eager member without partitions calls onPartitionsRevoked with the empty set, as in Java."""
+    """An eager member without partitions runs the revoked callback with an empty set, as in Java."""
     solo = Solo(EAGER).syncing()
     solo.answer_sync()
     solo.apply(RejoinRequested("because"))
@@ -480,7 +480,7 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
         ("i", True, 3, True),
         ("i", False, 2, False),  # Java
         ("i", False, 3, False),
-        # A dynamic member does not rejoin, because its JoinGroup has already started a rebalance.
+        # A dynamic member need not rejoin, because its new JoinGroup has already started a rebalance.
         (None, True, 3, False),
     ],
 )
@@ -821,11 +821,11 @@ def test_a_member_continues_after_its_coordinator_is_found_again() -> None:
     assert solo.state is MemberState.STABLE
 
 
-# The session timeout during a rebalance
+# ---- the session timeout during a rebalance
 
 
 def _rejoining(**options: Any) -> Solo:
-    """Return a member whose session starts now, and which keeps two partitions during JoinGroup."""
+    """Return a member with a new session that has sent JoinGroup and keeps two partitions meanwhile."""
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True), **options).stable()
     solo.apply(PollEntered())
     solo.apply(RejoinRequested("because"))
@@ -844,7 +844,7 @@ def _heartbeat(solo: Solo) -> Send:
 def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None:
     solo = _rejoining()
     join = solo.pop_request(JoinGroupRequest)
-    for _ in range(20):  # These intervals add up to much more than the session timeout.
+    for _ in range(20):  # 20 heartbeat intervals, which are much longer than the session timeout.
         solo.wait(INTERVAL)
         sent = _heartbeat(solo)
         assert sent.urgent

@@ -393,7 +393,8 @@ def test_joins_back_off_if_each_assignment_revokes_a_partition() -> None:
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
     assert solo.state is MemberState.JOINING
     solo.answer_join()
-    solo.answer_sync(*parts("t", 1))  # The assignment does not change, so the partition stays.
+    # The member gets the same assignment again, so it has nothing to revoke.
+    solo.answer_sync(*parts("t", 1))
     solo.apply(RejoinRequested("because"))
     solo.answer_join()
     solo.answer_sync(*parts("t", 0))
@@ -723,7 +724,7 @@ def test_the_response_to_an_earlier_sync_group_is_ignored() -> None:
 def test_javas_member_keeps_the_membership_after_an_unreadable_assignment(
     data: bytes, error: type[Exception]
 ) -> None:
-    """Until the join is complete, each poll decodes the same bytes, and throws again (onJoinComplete)."""
+    """Each poll calls onJoinComplete again, which fails to decode the same bytes and raises the error."""
     solo = Solo(COOPERATIVE).stable()
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     solo.answer_join(generation=2)

@@ -84,7 +84,7 @@ def test_the_leader_uses_the_assignor_that_the_group_selected() -> None:
 
 @rule("M80", "M200")
 def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() -> None:
-    """The leader requests metadata of the whole group's topics, and waits for it.
+    """The leader requests metadata of all topics to which members subscribe, and assigns only afterwards.
 
     Kafka's test is ConsumerCoordinatorTest.testNormalJoinGroupLeader.
     """

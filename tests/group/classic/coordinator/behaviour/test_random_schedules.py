@@ -54,7 +54,7 @@ HAS_MEMBERS = (
 
 @dataclass
 class Client:
-    """The process of a member, which knows only its last responses."""
+    """The process of a member. Its fields come from the responses that it has received."""
 
     name: str
     instance: str | None = None
@@ -62,7 +62,7 @@ class Client:
     generation: int = -1
     joining: PendingResponse | None = None
     syncing: PendingResponse | None = None
-    # If this client is the group's leader, the members to which it assigns partitions; otherwise empty.
+    # The members to which this client has to assign partitions. Empty unless it is the group's leader.
     members_to_assign: list[str] = field(default_factory=list[str])
     owned: frozenset[int] = frozenset()
     former_ids: list[str] = field(default_factory=list[str])
@@ -95,9 +95,9 @@ class Coordination(RuleBasedStateMachine):
         self.state = ClassicGroupState.DEAD
         self.rebalance_began = 0
         self.from_empty = False
-        # Generation -> the members that became its leader.
+        # The members that became leader, by generation. The invariant allows only one.
         self.leaders: dict[int, set[str]] = {}
-        # Generation -> the owner of each partition.
+        # The owner of each partition, by generation.
         self.owners: dict[int, dict[int, str]] = {}
         self.successors: dict[str, str] = {}
         self.joins: list[PendingResponse] = []
@@ -206,7 +206,7 @@ class Coordination(RuleBasedStateMachine):
         """Send a request with a former member id, which must be rejected."""
         client = self.draw_client(data, lambda c: bool(c.former_ids))
         former_id = data.draw(st.sampled_from(client.former_ids))
-        # Still a member: the coordinator has neither removed nor replaced it.
+        # The former id is still valid, because the coordinator has neither removed nor replaced the member.
         if former_id in self.group.members:
             return
         generation = self.group.generation

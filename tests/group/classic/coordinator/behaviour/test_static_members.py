@@ -309,7 +309,7 @@ def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
 def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -> None:
     """A restarted static member that has sent SyncGroup is not removed at the deadline for SyncGroup.
 
-    Kafka 4.3.1 still expects SyncGroup from the former member id, and starts a rebalance.
+    Kafka 4.3.1 still expects SyncGroup from the former member id at this deadline, and starts a rebalance.
     """
     stage = Stage()
     leader, late = stage.create_generation({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
