@@ -1,8 +1,8 @@
 """MkDocs hooks that generate pages from the source; the generated pages are not committed.
 
 The pages on the API come from docstrings, the page on the command line from argparse, the pages on the
-protocol from the messages, and the page on the stories from the scenarios. The page on metrics comes from
-the table of the consumer's metrics, and from a record of the metrics of Java's clients. The page on the
+protocol from the messages, and the page on the scenarios from `kproto.scenarios`. The page on metrics comes
+from the table of the consumer's metrics, and from a record of the metrics of Java's clients. The page on the
 versions of Kafka comes from a record of the API versions that each release lists. The page on the broker's
 configs comes from their tables. `generated()` yields all these pages, to MkDocs and to the tests.
 """
@@ -106,7 +106,7 @@ def generated() -> Iterator[tuple[str, str]]:
     yield "reference/cli.md", commands()
     yield "reference/state-machines.md", state_machines()
     yield "reference/kafka-versions.md", kafka_versions()
-    yield "rules/stories.md", stories()
+    yield "rules/scenarios.md", scenario_ids()
     yield "rules/tests.md", rule_index()
     yield from protocol()
 
@@ -564,25 +564,26 @@ class _Wide(argparse.HelpFormatter):
         super().__init__(prog, width=88)
 
 
-def stories() -> str:
-    """Return the page that lists the ids of the stories, such as S1-20, with their titles."""
+def scenario_ids() -> str:
+    """Return the page that lists the ids of the scenarios, such as S1-20, with their titles."""
     from kproto.scenarios import scenarios
     from kproto.scenarios.parameters import PARAMETERS
 
     listed = scenarios()
     parts = [
-        "# Stories",
-        f"{listed[0].id} to {listed[-1].id} are stories about Kafka's clients. `kproto scenario S1-20` plays "
-        "one in virtual time, and prints its events and the reason for its result.",
-        "A story takes the parameters in its row, and `--seed`. A story without parameters has the reason.",
+        "# Scenarios",
+        f"{listed[0].id} to {listed[-1].id} are scenarios about Kafka's clients. `kproto scenario S1-20` "
+        "plays one in virtual time, and prints its events and the reason for its result.",
+        "A scenario takes the parameters in its row, and `--seed`. A scenario without parameters has the "
+        "reason.",
     ]
     rows = [
-        f"| `{story.id}` | {_cell(story.title)} | "
-        + (" ".join(f"`{PARAMETERS[name].option}`" for name in story.takes) or f"none: {story.fixed}")
+        f"| `{scenario.id}` | {_cell(scenario.title)} | "
+        + (" ".join(f"`{PARAMETERS[name].option}`" for name in scenario.takes) or f"none: {scenario.fixed}")
         + " |"
-        for story in listed
+        for scenario in listed
     ]
-    table = ["| id | story | parameters |", "|---|---|---|", *rows]
+    table = ["| id | scenario | parameters |", "|---|---|---|", *rows]
     return "\n\n".join([*parts, "\n".join(table)]) + "\n"
 
 

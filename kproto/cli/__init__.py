@@ -172,7 +172,7 @@ def build_parser(
     """
     parser = Parser(
         prog="kproto",
-        description="Kafka's consumer protocol in Python: an embedded broker, group members, stories, and "
+        description="Kafka's consumer protocol in Python: an embedded broker, group members, scenarios, and "
         "tools for bytes.",
         epilog=f"`kproto COMMAND --help` describes the arguments of a command. {EXIT_CODES}",
     )

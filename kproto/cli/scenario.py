@@ -1,4 +1,4 @@
-"""`kproto scenario`: list, run and draw the documentation's scenarios (stories), with any parameters."""
+"""`kproto scenario`: list, run and draw the scenarios of the documentation, with any parameters."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ _MATRICES = {
     "race": (),
 }
 # The error text for a parameter of a command that lists scenarios.
-ONE_STORY = "a single story, such as S1-20, takes parameters"
+ONE_SCENARIO = "a single scenario, such as S1-20, takes parameters"
 FORMS = ("--requests", "--html", "--svg")  # The output forms of a single scenario.
 
 
 def add(commands: Subparsers) -> None:
     scenario = commands.add_parser(
         "scenario",
-        help="run stories of groups and their clients in virtual time, mostly in well under a second",
-        description="Without ID: list all stories. With the first part of their ids (S1) or a "
-        "word of their titles (sarama): list these stories. With an id (S1-20): run the story, "
+        help="run scenarios of groups and their clients in virtual time, mostly in well under a second",
+        description="Without ID: list all scenarios. With the first part of their ids (S1) or a "
+        "word of their titles (sarama): list these scenarios. With an id (S1-20): run the scenario, "
         "and print what happened, the result and the reason. `loss`: how many records "
         "clients lose when a topic grows. `stop-the-world`: how long partitions have no "
         "owner when a member joins, eager and cooperative. `race`: the result of a "
         "program that calls subscribe and assign, for each moment at which its group may "
-        "finish joining. `parameters`: which stories take which parameter. Exit code 1 if a claim of "
-        "a story does not hold, unless parameters changed the story.",
+        "finish joining. `parameters`: which scenarios take which parameter. Exit code 1 if a claim of "
+        "a scenario does not hold, unless parameters changed the scenario.",
         epilog="Times are written as 400ms, 4s or 10m, rates as 100/s. `kproto scenario parameters` "
-        "lists the stories that take a parameter. If a story rejects one, the error lists those that "
-        "it takes. A claim that holds only for the story as written is printed as `does not hold "
+        "lists the scenarios that take a parameter. If a scenario rejects one, the error lists those that "
+        "it takes. A claim that holds only for the scenario as written is printed as `does not hold "
         "with` the changed parameters.",
     )
     scenario.add_argument(
@@ -126,7 +126,9 @@ def _hint(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.7)
     hint = f"did you mean {' or '.join(names[match] for match in near)}? " if near else ""
     documents = ", ".join(dict.fromkeys(id_.partition("-")[0] for id_ in ids))
-    every = f"{hint}there are {len(ids)} stories in the documents {documents} (`kproto scenario` lists them)"
+    every = (
+        f"{hint}there are {len(ids)} scenarios in the documents {documents} (`kproto scenario` lists them)"
+    )
     return f"{every}, {', '.join(_MATRICES)}, and parameters"
 
 
@@ -149,7 +151,7 @@ def _refuse(
             raise ConfigError(
                 option,
                 str(value),
-                f"allowed only for a single story, such as kproto scenario S1-20 {option} ...",
+                f"allowed only for a single scenario, such as kproto scenario S1-20 {option} ...",
             )
 
 
@@ -165,7 +167,7 @@ def _list(options: argparse.Namespace, listed: Sequence[Scenario]) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report
 
-    _refuse(options, "a list", (), FORMS, ONE_STORY)
+    _refuse(options, "a list", (), FORMS, ONE_SCENARIO)
     for scenario in listed:
         if options.json:
             takes = [*(PARAMETERS[name].option for name in scenario.takes), "--seed"]
@@ -179,11 +181,11 @@ def _list_parameters(options: argparse.Namespace) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report, scenarios
 
-    _refuse(options, "a list", (), FORMS, ONE_STORY)
+    _refuse(options, "a list", (), FORMS, ONE_SCENARIO)
     if options.json:
         for name, parameter in PARAMETERS.items():
             ids = [scenario.id for scenario in scenarios() if name in scenario.takes]
-            print(one_line({"parameter": parameter.option, "stories": ids}))
+            print(one_line({"parameter": parameter.option, "scenarios": ids}))
     else:
         print("\n".join(report.parameter_lines(_width())))
     return 0

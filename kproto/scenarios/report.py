@@ -124,7 +124,7 @@ def changes(run: ScenarioRun) -> str:
         values = [_written(name, known) for known in run.replaced.get(name, ())]
         before = f" (as written: {', '.join(dict.fromkeys(values))})" if values else ""
         parts.append(f"{as_options({name: value})}{before}")
-    return f"Changed: {', '.join(parts)}. The text above describes the story as written."
+    return f"Changed: {', '.join(parts)}. The text above describes the scenario as written."
 
 
 def _written(name: str, value: object) -> str:

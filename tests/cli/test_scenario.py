@@ -17,7 +17,7 @@ from kproto.scenarios.parameters import PARAMETERS, Parameters
 
 
 @pytest.mark.parametrize(("option", "start"), [("--html", "<!doctype html>"), ("--svg", "<svg")])
-def test_a_written_file_is_named_with_the_title_of_its_story(
+def test_a_written_file_is_named_with_the_title_of_its_scenario(
     option: str, start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["scenario", "S3-1", "--json"]) == 0
@@ -28,7 +28,7 @@ def test_a_written_file_is_named_with_the_title_of_its_story(
     assert file.read_text().startswith(start)
 
 
-def test_a_list_has_the_stories_of_a_document_or_with_a_word_in_their_title(
+def test_a_list_has_the_scenarios_of_a_document_or_with_a_word_in_their_title(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     listed: dict[str, list[dict[str, str]]] = {}
@@ -48,7 +48,7 @@ def test_a_list_has_the_stories_of_a_document_or_with_a_word_in_their_title(
         ("qqqqqq", "there are "),
     ],
 )
-def test_an_unknown_story_is_rejected_with_similar_names(
+def test_an_unknown_scenario_is_rejected_with_similar_names(
     name: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["scenario", name]) == 2
@@ -193,10 +193,10 @@ def test_the_programs_of_the_race_are_a_table_or_json(
     assert seeds == [5, 7]
 
 
-def test_the_parameters_name_the_stories_that_take_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_parameters_name_the_scenarios_that_take_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "parameters", "--json"]) == 0
     stories = {
-        row["parameter"]: row["stories"] for row in map(json.loads, capsys.readouterr().out.splitlines())
+        row["parameter"]: row["scenarios"] for row in map(json.loads, capsys.readouterr().out.splitlines())
     }
     assert main(["scenario", "--json"]) == 0
     takes = {row["id"]: row["takes"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
@@ -214,21 +214,21 @@ def test_the_parameters_name_the_stories_that_take_them(capsys: pytest.CaptureFi
         ("S1-20 --client nobody", "--client='nobody' is not allowed; allowed: java, java-2.6"),
         (
             "S1 --html x.html",
-            "--html='x.html' is not allowed; allowed only for a single story, such as kproto",
+            "--html='x.html' is not allowed; allowed only for a single scenario, such as kproto",
         ),
-        ("loss --svg x.svg", "--svg='x.svg' is not allowed; allowed only for a single story, such as"),
-        ("race --requests", "--requests='True' is not allowed; allowed only for a single story"),
+        ("loss --svg x.svg", "--svg='x.svg' is not allowed; allowed only for a single scenario, such as"),
+        ("race --requests", "--requests='True' is not allowed; allowed only for a single scenario"),
         ("race --members 3", "--members='3' is not allowed; race takes"),
     ],
 )
-def test_parameters_and_forms_that_a_story_does_not_have_are_rejected(
+def test_parameters_and_forms_that_a_scenario_does_not_have_are_rejected(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["scenario", *words.split()]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_requests_of_a_story_are_printed_one_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_requests_of_a_scenario_are_printed_one_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "S3-1", "--requests"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any("JoinGroup" in line for line in lines)

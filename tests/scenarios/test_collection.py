@@ -274,19 +274,19 @@ def test_a_page_that_cannot_be_written_is_an_error(
         (
             "S1-13 --refresh 3s",
             "--refresh='3s' is not allowed; S1-13 takes --client, --session-timeout, --heartbeat, "
-            "--commit, --seed; only stories in which a topic grows",
+            "--commit, --seed; only scenarios in which a topic grows",
         ),
         ("S2-1 --heartbeat 3s", "S2-1 takes --seed; it reads options, and runs no group"),
         ("S120", "did you mean S1-20"),
         ("parameter", "did you mean parameters"),
         ("stop-the-wrld", "did you mean stop-the-world"),
-        ("nothing-like-it", "stories in the documents S0, S1, S2, S3"),
+        ("nothing-like-it", "scenarios in the documents S0, S1, S2, S3"),
         ("loss --members 3", "loss takes --client, --reset, --refresh, --rate, --grow-at, --seed"),
         ("loss --client nobody", "allowed: java, java-2.6"),
-        ("loss --html x.html", "--html='x.html' is not allowed; allowed only for a single story"),
+        ("loss --html x.html", "--html='x.html' is not allowed; allowed only for a single scenario"),
         ("stop-the-world --rate 3/s", "stop-the-world takes --members, --seed"),
         ("--client sarama", "a list takes --seed"),
-        ("S1 --svg x.svg", "--svg='x.svg' is not allowed; allowed only for a single story"),
+        ("S1 --svg x.svg", "--svg='x.svg' is not allowed; allowed only for a single scenario"),
         ("S9-1", "did you mean S"),
         ("S1-23 --polls 3", "--polls='3' is not allowed; S1-23 takes --client, --session-timeout"),
         (
@@ -296,7 +296,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
         ("S1-1 --assignor sticky", "--assignor='sticky' is not allowed; allowed: range, roundrobin"),
         ("S1-2 --client kafka-go --static", "kafka-go does not support static members"),
         ("S2-31 --heartbeat 10s", "--heartbeat=10000 is not allowed; less than the session timeout"),
-        ("parameters --client sarama", "a list takes --seed; a single story, such as S1-20, takes param"),
+        ("parameters --client sarama", "a list takes --seed; a single scenario, such as S1-20, takes"),
     ],
 )
 def test_wrong_arguments_are_rejected(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,4 +270,4 @@ def test_the_command_lists_the_stories_of_each_parameter(capsys: pytest.CaptureF
     assert max(map(len, out.splitlines())) <= 80
     assert main(["scenario", "parameters", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {"parameter": "--reset", "stories": ["S1-2", "S1-20"]} in rows
+    assert {"parameter": "--reset", "scenarios": ["S1-2", "S1-20"]} in rows
