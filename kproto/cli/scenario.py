@@ -126,10 +126,8 @@ def _hint(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.7)
     hint = f"did you mean {' or '.join(names[match] for match in near)}? " if near else ""
     documents = ", ".join(dict.fromkeys(id_.partition("-")[0] for id_ in ids))
-    every = (
-        f"{hint}there are {len(ids)} scenarios in the documents {documents} (`kproto scenario` lists them)"
-    )
-    return f"{every}, {', '.join(_MATRICES)}, and parameters"
+    every = f"there are {len(ids)} scenarios in the documents {documents} (`kproto scenario` lists them)"
+    return f"{hint}{every}, {', '.join(_MATRICES)}, and parameters"
 
 
 def _refuse(

@@ -208,7 +208,7 @@ def test_a_changed_run_names_the_written_values_that_it_replaced() -> None:
     run = replace(find("S2-46"), play=play).run(Parameters(heartbeat_ms=700, members=4, static=True))
     assert report.changes(run) == (
         "Changed: --members 4 (as written: 3), --heartbeat 700ms (as written: 500ms, 1700ms), --static (as "
-        "written: no). The text above describes the story as written."
+        "written: no). The text above describes the scenario as written."
     )
 
 
