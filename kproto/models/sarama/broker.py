@@ -31,7 +31,7 @@ from ..contract import Address, CloseConnection, Notify, RequestFailed, Response
 from . import errors
 from .config import Dialect, SaramaSettings
 from .errors import GoError
-from .routines import Routine, Scheduler, States, Table, ignore, row
+from .routines import Routine, Scheduler, States, Table, row
 
 READ_TIMEOUT_MS = 30_000  # Net.ReadTimeout
 
@@ -246,5 +246,4 @@ def _on_contended(broker: SaramaBroker, payload: object) -> None:
 SaramaBroker.TABLE = {
     "unlocking": row(S, FREE=_on_unlocking, LOCKED=_on_unlocking),
     "unlocked": row(S, FREE=_on_unlocked, LOCKED=_on_contended),
-    "timer_elapsed": row(S, FREE=ignore),
 }
