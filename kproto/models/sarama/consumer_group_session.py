@@ -94,17 +94,15 @@ class GroupSession:
         return self.group.closed
 
     def cancel(self, cause: GoError) -> None:
-        """End the session; a later call for the same session has no effect."""
-        if self.cause is None:
-            self.cause = cause
-            self.wake_waiters()
+        """End the session, and wake its routines, which then check whether it has ended.
 
-    def wake_waiters(self) -> None:
-        """Wake all routines of the session, which then check whether the session has ended."""
+        A later call for the same session has no effect.
+        """
+        if self.cause is not None:
+            return
+        self.cause = cause
         for claim in list(self.running_claims.values()):
-            if self.cause is not None:
-                claim.cancel(False)
-            self.client.wake(claim, "check")
+            claim.cancel(False)
         if self.partition_checker is not None:
             self.client.wake(self.partition_checker, "check")
         self.client.wake(self.group, "check")

@@ -213,8 +213,6 @@ class SaramaGroup(SessionOwner):
         """Cancel the context, and close the group (Close)."""
         self.closed, self.requested_topics = True, None
         self.cancel()
-        if self.session is not None:
-            self.session.wake_waiters()
 
     def wake_waiters(self) -> None:
         """Wake the group and its join, which then check whether they have to end."""
