@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kproto.group.subscription import TopicPartition
 from kproto.models import contract as c
 from kproto.models import sarama
@@ -91,3 +93,15 @@ def test_calls_that_sarama_does_not_have_are_reported() -> None:
         "error UnknownCommand sarama has no Seek",
     ]
     assert a.state.group.requested_topics is None
+
+
+@pytest.mark.parametrize(("code", "starts"), [(29, True), (3, False)])
+def test_a_client_starts_unless_its_first_metadata_cannot_be_used(code: int, starts: bool) -> None:
+    stage, a = stage_with_client()
+    a.inject("Metadata", *[code] * 4)
+    a.run_command("subscribe t")
+    assert stage.run(3_000, until=lambda: a.closed or a.has_printed("error"))
+    assert a.has_printed(f"error KError({code})")
+    stage.run(2_000)
+    assert a.closed is not starts
+    assert a.has_printed("assigned t:0 t:1") is starts

@@ -41,6 +41,12 @@ def test_setup_and_cleanup_are_called_once_for_all_generations() -> None:
     assert a.has_printed("assigned", times=6)
 
 
+def test_the_first_join_has_no_generation() -> None:
+    _, a = stage_with_member(2, **COOPERATIVE)
+    for join in requests_of(a, "Join"):
+        assert "reason=null cooperative-sticky(v2 topics=t own=none gen=-1 ud=4b:-1)" in join
+
+
 def test_kept_claims_continue_and_only_revoked_ones_end() -> None:
     stage, a = stage_with_member(4, **COOPERATIVE)
     add_second_member(stage, **COOPERATIVE)
@@ -95,11 +101,15 @@ def test_a_claim_that_does_not_end_in_time_ends_the_session() -> None:
     stage.run(500)
     b = add_second_member(stage, **COOPERATIVE)
     stage.run(5_000)
-    assert a.has_printed("error errors.errorString")
+    reason = "kafka: ConsumeClaim did not exit within Consumer.Group.Rebalance.Timeout of being revoked"
+    assert a.has_printed(f"error errors.errorString {reason}")
     assert b is not None
     a.polling = True
     stage.run(until=lambda: a.has_printed("cleanup"))
-    assert a.has_printed("cleanup")
+    # Consume returns the error, too, and the next JoinGroup has it as its reason.
+    assert stage.run(2_000, until=lambda: a.has_printed("setup", times=2))
+    assert a.has_printed(f"error errors.errorString {reason}", times=2)
+    assert f'reason="{reason}"' in requests_of(a, "Join")[3]
 
 
 def test_a_member_with_claims_that_becomes_unknown_ends_consume() -> None:

@@ -263,6 +263,21 @@ def test_a_heartbeat_that_timed_out_closes_its_connection_and_is_repeated() -> N
     assert not a.has_printed("revoked")
 
 
+def test_a_heartbeat_loop_that_has_to_end_does_not_back_off() -> None:
+    """A close during the lookup of a moved coordinator waits for the lookup, and not for the backoff."""
+    stage, a = stage_with_member(1, auto_commit=False)
+    b = add_second_member(stage, auto_commit=False)
+    (idle,) = [member for member in (a, b) if not member.state.group.session.claims]
+    idle.inject("Heartbeat", 16)
+    idle.hold("Find", 100)
+    heartbeat = idle.state.group.session.heartbeat
+    assert stage.run(1_000, until=lambda: heartbeat.state.value == "rediscovering")
+    found = stage.now + 100
+    idle.run_command("close")
+    assert stage.run(1_000, until=lambda: idle.closed)
+    assert found <= stage.now <= found + 20
+
+
 def test_the_checker_of_a_session_that_ended_during_its_refresh_stops() -> None:
     stage, a = stage_with_member(metadata_ms=1_000)
     checker = a.state.group.session.partition_checker
