@@ -129,7 +129,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def _import_own_share(session: pytest.Session) -> None:
-    """Import in each worker of pytest-xdist another part of the test modules first.
+    """Import this worker's share of the test modules first. Each worker of pytest-xdist has another share.
 
     The first import of a test module compiles it with pytest's assertions, which takes 10 s of CPU for all of
     them. Workers that import them in the same order, at the same time, all compile each of them.
@@ -151,7 +151,8 @@ def _import_own_share(session: pytest.Session) -> None:
         try:
             _ = pytest.Module.from_parent(session, path=path).obj
         except (Exception, pytest.skip.Exception):
-            # The collection imports the module again, and reports the error or the missing package.
+            # No error is reported here, because the collection of tests imports the module again and reports
+            # it.
             for name, module in list(sys.modules.items()):
                 if getattr(module, "__file__", None) == str(path):
                     del sys.modules[name]
@@ -189,7 +190,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure() -> None:
-    """Leave little to the end of pytest, which collects garbage five times for errors in finalizers."""
+    """Exclude all objects from garbage collection, because pytest now collects garbage five times."""
     gc.collect()
     gc.freeze()
 

@@ -111,7 +111,7 @@ RIDDLES = {
 VAGUE_ASSIGNMENT = re.compile(
     rf"(?<![.\w])(?:{'|'.join(sorted(VAGUE))})\s*(?:[\],:)]|=(?!=)|[-+*/%@&|^<>]{{1,2}}=|in\b)"
 )
-# A string without its prefix, or a comment.
+# Matches a string without its prefix, or a comment.
 STRING_OR_COMMENT = re.compile(
     r'''("""(?:[^"\\]|\\.|""?(?!"))*"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#[^\n]*)''', re.S
 )
@@ -161,7 +161,7 @@ def scan(path: str) -> Scan:
 
 
 def scan_source(source: str) -> Scan:
-    parts = STRING_OR_COMMENT.split(source)  # Alternately code, and a string or comment.
+    parts = STRING_OR_COMMENT.split(source)  # The parts are, in turn, code and a string or comment.
     code: list[str] = parts[::2]
     texts: list[str] = []
     for before, part in zip(parts[::2], parts[1::2], strict=False):

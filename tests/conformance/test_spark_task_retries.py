@@ -1,4 +1,4 @@
-"""Tasks that fail, die or stall are run again by Spark. The tests use two executors with speculation.
+"""Spark runs tasks again that fail, die or stall. The tests use two executors with speculation.
 
 A query returns each row once, even if an executor dies with its shuffle files while the logs grow. A sink
 writes each row at least once, or exactly once if it uses transactions. Afterwards no connection to the broker

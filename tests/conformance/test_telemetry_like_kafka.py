@@ -36,7 +36,9 @@ PATIENCE = 20.0
 
 @dataclass
 class Judge:
-    """A real Kafka with a receiver. Its clients connect through the proxy."""
+    """A real Kafka whose telemetry receiver writes the pushed metrics to a file. Clients connect by the
+    proxy.
+    """
 
     proxy: RecordingProxy
     lines: Path
@@ -138,7 +140,7 @@ def javas_produce(jars: str, bootstrap: str, client: str, has_pushed: Callable[[
 
 
 def javas_consume(jars: str, bootstrap: str, client: str, has_pushed: Callable[[], bool]) -> None:
-    """Read records with Java's console consumer for some intervals."""
+    """Read records with Java's console consumer, which ends after six push intervals without a record."""
     where = ("--bootstrap-server", bootstrap, "--topic", "t", "--from-beginning", "--group", f"g-{client}")
     end = ("--timeout-ms", str(6 * INTERVAL_MS), "--command-property", f"client.id={client}")
     tool(jars, "consumer.ConsoleConsumer", *where, *end)
@@ -156,7 +158,7 @@ def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: s
     """A real Kafka parses kproto's pushes. Their metrics have the names and kinds of Java's metrics."""
     ours, javas = KINDS[kind]
     our_client = f"our-{kind}"
-    produce(judge.bootstrap, "first")  # The consumers need a record.
+    produce(judge.bootstrap, "first")  # The consumers under test need a record to read.
     ours(judge.bootstrap, our_client)
     own = judge.metrics(our_client)
     assert len(own) > 70
@@ -248,7 +250,7 @@ def subscription(response: Any) -> tuple[Any, ...]:
     )
 
 
-# Other clients on the embedded broker.
+# ---- other clients on the embedded broker
 
 
 def librdkafkas_produce(bootstrap: str) -> None:

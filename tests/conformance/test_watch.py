@@ -1,4 +1,4 @@
-"""Other clients behave the same with `kproto watch` before a real Kafka. `kproto watch` reports all requests.
+"""Other clients behave the same if `kproto watch` is their proxy for a real Kafka. It reports all requests.
 
 Nine clients run a scenario with and without `kproto watch`. A proxy before Kafka records their requests.
 `KPROTO_SEED` draws some of the clients. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).

@@ -1,6 +1,6 @@
-"""A topic of a transactional producer, and the committed records that consumers read.
+"""Reads the committed records of a transactional producer's topic with two consumers.
 
-The consumers are kproto's and librdkafka's.
+The two consumers are those of kproto and librdkafka, with read_committed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Place:
         return sorted(values)
 
     def seen(self) -> list[str]:
-        """Return the committed records. Both consumers must read the same ones."""
+        """Return the committed records, which kproto's and librdkafka's consumers must read alike."""
         self.settled()
         ours = self.ours()
         assert self.theirs() == ours

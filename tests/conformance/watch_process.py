@@ -1,4 +1,4 @@
-"""A process of `kproto watch` before a cluster."""
+"""Runs `kproto watch` as a separate process, as the proxy of a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def watching(bootstrap: str, output: Path, *options: str) -> Iterator[str]:
-    """Run `kproto watch --json --all` before a cluster. At the end, `output` has its lines."""
+    """Run `kproto watch --json --all` as the proxy of a cluster. At the end, `output` has its lines."""
     command = [
         sys.executable,
         "-m",

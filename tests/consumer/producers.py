@@ -147,7 +147,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-# ---- fixtures of the tests of transactions
+# ---- fixtures for tests of transactions
 
 
 @pytest.fixture

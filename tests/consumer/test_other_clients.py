@@ -112,7 +112,7 @@ def test_a_method_of_another_client_names_the_counterpart(client: type, method: 
 
 
 def test_a_producer_names_counterparts_only_where_this_does_not_slow_its_sends() -> None:
-    """Before Python 3.12, `__getattr__` makes each access to an attribute of the producer slower."""
+    """The hints need `__getattr__`, which before Python 3.12 slows down each access to an attribute."""
     for producer in (Producer, AsyncProducer):
         assert hasattr(producer, "__getattr__") == (sys.version_info >= (3, 12))
 

@@ -21,7 +21,7 @@ from tests.conformance import judges
 
 Definition = dict[str, Any]
 
-# The jars with definitions, and the topic of the records that a jar defines.
+# A key is a jar with definitions. A value is the topic of the records that the jar defines, or "".
 JARS = {
     "kafka-clients": "",
     "kafka-group-coordinator": "__consumer_offsets",
@@ -50,7 +50,7 @@ def jars() -> Path:
 
 @cache
 def definitions(folder: Path) -> dict[str, Definition]:
-    """Return name -> definition, for all messages in Kafka's jars that still have a version.
+    """Return the definitions, by name, of all messages in Kafka's jars that still have a version.
 
     The definition of a record has the additional key "topic".
     """

@@ -145,7 +145,8 @@ class _Message:
             for definition in self.fields_of[struct]
             if (element := definition["type"].removeprefix("[]")) in self.present
         ]
-        # The name of an API keeps the structs of a request and its response apart, even equal ones.
+        # With an API's message name, the shapes of a request's structs differ from those of its response.
+        # They therefore get separate classes, even if they are equal.
         return json.dumps([self.name if self.is_api else "", fields, nested])
 
     def classes(self, chosen: Mapping[StructKey, str]) -> Iterator[RenderedClass]:

@@ -1,4 +1,4 @@
-"""SASL PLAIN sends its token as a bare frame or in SaslAuthenticate, by the handshake's version."""
+"""SASL PLAIN sends its token in SaslAuthenticate, or as a bare frame after SaslHandshake version 0."""
 
 from __future__ import annotations
 

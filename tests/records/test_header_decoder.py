@@ -1,6 +1,6 @@
 """Headers of many records are decoded together, with the results of the row reader.
 
-tests/records/claims.py compares the two results.
+tests/records/claims.py compares the results of this decoder and the row reader.
 """
 
 from __future__ import annotations

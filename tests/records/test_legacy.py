@@ -156,7 +156,7 @@ def test_message_sets_reject_zstd_and_headers() -> None:
 def test_a_wrapper_may_hold_messages_of_the_other_magic(attributes: int, moment: int) -> None:
     """A wrapper may hold messages of another magic than its own: the readers do not compare the magics.
 
-    Java's consumer also reads them, because it calls AbstractLegacyRecordBatch without ensureMatchingMagic.
+    Java's consumer also reads such wrappers: it calls AbstractLegacyRecordBatch without ensureMatchingMagic.
     """
     inner = message(0, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
     wrapped = bytearray(message(1, attributes, None, compress(1, inner), 8))

@@ -62,7 +62,9 @@ def test_a_record_may_have_as_many_headers_as_the_limit() -> None:
 
 @pytest.mark.parametrize("size", [62, 63, 64, 8190, 8191, 8192])
 def test_a_header_at_the_limits_of_varint_widths_is_read(size: int) -> None:
-    """The last byte of the varint of 8191 is 127, the largest byte without a continuation bit."""
+    """These sizes are the last of one varint width and the first of the next: 63 and 8191, zigzag-encoded,
+    fill 7 and 14 bits.
+    """
     record = Record(0, 1, None, b"v", (("k", b"x" * size),))
     assert rows(encode_batch([record])) == [record]
 

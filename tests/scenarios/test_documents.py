@@ -8,7 +8,7 @@ from kproto.scenarios import scenarios
 from tests.scenarios.mutants import document_0, document_1, document_3, rebalances
 from tests.scenarios.mutants.mutant import Table
 
-# The entries of each document.
+# The ids of the entries of each document.
 ENTRIES = {
     "S0": [f"S0-{number}" for number in range(1, 21)],
     "S1": [f"S1-{number}" for number in range(1, 28)],

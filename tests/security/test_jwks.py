@@ -181,7 +181,7 @@ def test_random_tokens_are_rejected(token: str) -> None:
 
 @given(st.data())
 def test_a_token_with_a_changed_byte_is_rejected(data: st.DataObject) -> None:
-    # The last character is excluded, because some of its bits are unused.
+    # The last character is not changed, because some of its bits do not belong to the signature.
     place = data.draw(st.integers(0, len(TOKEN) - 2))
     changed = data.draw(st.sampled_from("Aa0.-_").filter(lambda character: character != TOKEN[place]))
     refusal(TOKEN[:place] + changed + TOKEN[place + 1 :])

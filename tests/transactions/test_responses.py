@@ -1,4 +1,4 @@
-"""Error responses have the code for the request's version, at the place where the API has errors."""
+"""Error responses have the code for the request's version, in the fields in which the API reports errors."""
 
 from __future__ import annotations
 

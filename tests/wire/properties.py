@@ -135,7 +135,7 @@ def _thing(**values: Any) -> Thing:
 
 
 def survives_corrupted_runs(make: Make) -> None:
-    """Check runs with a wrong byte in one or all elements, and truncated runs."""
+    """Check runs of equally long elements with a wrong byte in one or all of them, and truncated runs."""
     base = _thing(title="x" * 130)
     empty = _thing(name="", title="", records=b"", numbers=[], flags=None, points=[], names=None)
     for version, thing in itertools.product((0, 2), (base, empty)):

@@ -162,7 +162,7 @@ def _part(cls: type[Any], index: int, **values: Any) -> Any:
 
 
 def assert_corrupted_runs_agree(module: ModuleType) -> None:
-    """Check runs with a corrupted byte in one or all elements, and truncated runs."""
+    """Check runs of equally long elements with a corrupted byte in one or all of them, and truncated runs."""
     for (cls, version), count in itertools.product(BOTH_WAYS, (4, 26)):
         part = _part(cls, 5, **({"name": "x" * 130} if cls is Named else {}))
         many = cls(parts=[part] * count, after=7).encode(version)

@@ -1,4 +1,4 @@
-"""The spans of a message cover each byte once, up to the error of the compiled codec."""
+"""Each byte of a message belongs to one span (a field's bytes), up to the byte where decoding fails."""
 
 from __future__ import annotations
 

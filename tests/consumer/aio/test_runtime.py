@@ -244,11 +244,11 @@ def test_the_result_of_a_cancelled_call_or_of_a_call_in_a_closed_loop_is_dropped
             runtime._complete(cancelled, "result", error)
         assert cancelled.cancelled()
         left.append((runtime, waiting))
-        runtime._open.clear()  # The end of the client does not complete the future.
+        runtime._open.clear()  # Then the end of the client does not complete the future `waiting`.
 
     run(story)
     ((runtime, future),) = left
-    future.add_done_callback(print)  # The closed loop cannot call it.
+    future.add_done_callback(print)  # A closed event loop cannot call the callback.
     runtime._complete(future, "result", None)
     assert not future.done()
 

@@ -70,7 +70,7 @@ def test_a_cancelled_wait_is_forgotten_and_later_changes_reach_the_others() -> N
 
 
 def test_a_wait_that_a_change_ends_leaves_nothing_behind() -> None:
-    """Otherwise each poll would occupy memory until its timeout."""
+    """If the ended wait kept its future, each poll would occupy memory until its timeout."""
 
     async def story(waiters: TaskWaiters) -> None:
         task = asyncio.create_task(waiters.wait(0, clock.now() + SOON))
@@ -86,7 +86,7 @@ def test_a_wait_that_a_change_ends_leaves_nothing_behind() -> None:
 def test_a_change_after_the_end_of_the_event_loop_wakes_no_task() -> None:
     async def wait(waiters: TaskWaiters) -> None:
         waiters._futures.append(asyncio.get_running_loop().create_future())
-        waiters._futures[0].add_done_callback(print)  # The closed loop cannot call it.
+        waiters._futures[0].add_done_callback(print)  # A closed event loop cannot call the callback.
 
     waiters = TaskWaiters()
     asyncio.run(wait(waiters))

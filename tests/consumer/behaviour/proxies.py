@@ -30,7 +30,7 @@ class TinyProxy:
 
     def close(self) -> None:
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # `close` alone would not end `accept`.
+            self._listener.shutdown(socket.SHUT_RDWR)  # `close` alone would not end the blocked `accept`.
         self._listener.close()
         for sock in self.connections:
             with suppress(OSError):

@@ -1,6 +1,6 @@
 """Timestamps in seconds instead of milliseconds are accepted, with one warning.
 
-The warning names the application's line.
+The warning names the line of the application that passed the timestamp.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def test_the_error_of_a_throttled_fetch_is_raised() -> None:
 @pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize("read", [True, False])
 def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:
-    """A leader epoch that is too high delays reading only by seconds.
+    """A leader epoch that is too high does not stop reading for more than a minute.
 
     A client may have got such an epoch from a wrong response, or before the cluster was restored.
     """

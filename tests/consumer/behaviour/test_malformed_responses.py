@@ -1,7 +1,7 @@
 """Malformed responses to a producer and an `Admin`: the reported results are true, and the clients recover.
 
 For a minute the brokers' responses are malformed: an entry is missing or repeated, belongs to another topic
-or partition, or cannot be decoded, or the login is rejected. Each wait ends, no broker is flooded with
+or partition, or cannot be decoded, or the login is rejected. Every call ends, no broker is flooded with
 requests, and both clients work again afterwards.
 """
 

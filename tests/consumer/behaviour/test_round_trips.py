@@ -49,9 +49,8 @@ def test_a_joining_member_needs_only_the_round_trips_of_its_requests() -> None:
     world.run(10_000)
     second = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
     second.subscribe("t")
-    # The round trips: connect, ApiVersions, Metadata with FindCoordinator; connect, ApiVersions, JoinGroup
-    # twice, SyncGroup; OffsetFetch; Fetch. The broker acknowledges the previous commit half a round trip
-    # after the start.
+    # The round trips are connect, ApiVersions, Metadata (in parallel with FindCoordinator), then connect to
+    # the coordinator, ApiVersions, JoinGroup twice, SyncGroup, OffsetFetch and Fetch.
     assert rounds_to_all_records(world, second) <= 10
 
 

@@ -55,7 +55,7 @@ CA = trustme.CA()
 def events_until(
     perform: Callable[[Sockets], object], enough: Callable[[list[NetworkEvent]], bool]
 ) -> list[Any]:
-    """Return the events of `Sockets` until `enough` of them have arrived."""
+    """Collect events of `Sockets` until `enough` of them have arrived, and return them."""
     sockets, events = Sockets(), list[NetworkEvent]()
     try:
         perform(sockets)
@@ -71,7 +71,7 @@ def events_until(
 async def async_events_until(
     perform: Callable[[Streams], object], enough: Callable[[list[NetworkEvent]], bool]
 ) -> list[Any]:
-    """Return the events of `Streams` until `enough` of them have arrived."""
+    """Collect events of `Streams` until `enough` of them have arrived, and return them."""
     events: list[NetworkEvent] = []
     streams = Streams(events.append)
     perform(streams)

@@ -178,7 +178,7 @@ class CtrlC:
         self.remaining = at
         self.within = CLIENT, *application_files
         self.where = ""
-        self._last: dict[FrameType, int] = {}  # Frame -> the opcode of its last instruction.
+        self._last: dict[FrameType, int] = {}  # The opcode of each frame's last instruction.
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "call" and frame.f_back in self._last:

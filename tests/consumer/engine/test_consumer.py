@@ -198,7 +198,7 @@ def test_no_record_is_read_twice_over_clean_rebalances(strategy: str) -> None:
 def test_no_record_of_a_partition_is_returned_after_its_revoked_callback() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
-    # Partition -> the number of records that `a` had read when the partition was revoked.
+    # The number of records that `a` had read when each partition was revoked.
     revoked: dict[Any, int] = {}
 
     def listen(kind: str, partitions: Any) -> None:
@@ -966,7 +966,7 @@ def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> Non
 
 
 def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
-    """The response to a commit says that the group has removed the member.
+    """The group has removed the member, so the response to its commit has the error ILLEGAL_GENERATION.
 
     The member then stops returning records, and rejoins immediately (I3).
     """

@@ -1,4 +1,4 @@
-"""Consumers' operations without requests return at once, and pass valid arguments to the engine."""
+"""Consumers' operations without requests return immediately, and pass valid arguments to the engine."""
 
 from __future__ import annotations
 

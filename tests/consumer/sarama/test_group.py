@@ -390,7 +390,7 @@ def test_a_handler_that_does_not_return_in_time_is_cancelled_and_reported(server
 
 
 def test_a_pause_of_other_partitions_is_ignored(server: Server) -> None:
-    """A pause of a partition that the member does not own has no effect if it gets the partition later."""
+    """A pause of a partition that the member does not own is ignored, and is not applied later."""
 
     async def work(group: AsyncConsumerGroup) -> None:
         group.pause(T0)

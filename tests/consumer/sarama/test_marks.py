@@ -69,7 +69,7 @@ def test_only_the_requested_partitions_are_committed() -> None:
 
 
 def test_a_commit_of_removed_marks_is_ignored() -> None:
-    """A partition may be revoked while its mark is committed. The response must not restore the mark."""
+    """A partition may be revoked during a commit of its mark. The response must not restore the mark."""
     marks = Marks()
     for place in (A, B):
         marks.mark(place, 0, 5, "", reset=False)

@@ -251,7 +251,7 @@ def test_input_times_out_with_a_hint_if_successes_are_not_read(
 
 
 def test_waiting_readers_receive_each_result_at_once(server: Server) -> None:
-    """A reader that waits receives a result before the producer is closed."""
+    """A waiting reader receives each result as soon as it is known, not only when the producer is closed."""
     with QueueProducer(server.bootstrap, return_successes=True, linger_ms=50) as producer:
         producer.input(message(metadata=1))
         assert next(producer.successes()).metadata == 1

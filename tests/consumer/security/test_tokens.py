@@ -149,7 +149,7 @@ async def cancels_itself() -> str:
     raise asyncio.CancelledError(SECRET)
 
 
-# (token provider that fails or returns an invalid token, part of the error's text).
+# An element is (token provider that fails or returns an invalid token, part of the error's text).
 JUNK: list[tuple[Callable[[], Any], str]] = [
     (leaves, r"failed \(SystemExit\)"),
     (fails, r"failed \(ValueError\)"),

@@ -56,8 +56,8 @@ def failure(filled: Filled, **more: Any) -> Exception:
 
 
 def read_offsets(planned: KprotoReader, slices: Sequence[InputPartition]) -> list[tuple[int, int]]:
-    """Read a batch in another action than the one for which it was planned. Return (partition, offset) of
-    each record.
+    """Read a batch in a later action of Spark, which reuses the plan. Return (partition, offset) of each
+    record.
     """
     sent = pickle.loads(pickle.dumps(planned))
     batches = [batch.to_pydict() for slice_ in slices for batch in sent.read(slice_)]

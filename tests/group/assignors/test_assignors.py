@@ -1,4 +1,4 @@
-"""All assignors have these properties for every input."""
+"""Properties that every assignor has for any input."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_the_assignment_does_not_depend_on_pythonhashseed() -> None:
     assert answers.pop().count("t11") > 0
 
 
-# Corner cases of subscriptions and topics.
+# ---- corner cases of subscriptions and topics
 
 
 @every
@@ -268,7 +268,7 @@ def test_a_first_member_without_topics_gets_no_partitions(name: str) -> None:
     }
 
 
-# Tests of the order of members, of racks, and of the names of assignors.
+# ---- the order of members, racks, and the names of assignors
 
 
 @rule("R187")

@@ -616,8 +616,8 @@ def looking_up(reset: str = "earliest") -> tuple[World, ModelClient]:
 
 
 def test_a_seek_to_an_offset_during_a_lookup_is_replaced_by_a_second_lookup() -> None:
-    """The seek makes the ListOffsets response outdated. 500 ms after it, librdkafka 2.16.1 sends ListOffsets
-    again.
+    """After the seek, librdkafka 2.16.1 ignores the ListOffsets response. It repeats the request after 500
+    ms.
     """
     world, a = looking_up()
     a.seek(T0, 3)
@@ -638,7 +638,9 @@ def test_a_seek_to_an_end_of_the_log_during_a_lookup_causes_three_lookups() -> N
 
 
 def test_an_unassigned_partition_is_looked_up_again_after_an_outdated_response() -> None:
-    """librdkafka 2.16.1 sends a second ListOffsets for the partition. No record is delivered."""
+    """After the outdated response librdkafka 2.16.1 sends a second ListOffsets, although the partition is no
+    longer assigned. No record is delivered.
+    """
     world, a = looking_up()
     a.assign({})
     world.run(5_000)

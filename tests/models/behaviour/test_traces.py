@@ -61,7 +61,7 @@ def join_with_errors(client: str, api: str, *codes: int, partitions: int = 2) ->
     stage, a = start(client, partitions=partitions)
     a.inject(api, *codes)
     a.run_command("subscribe t")
-    # After an error of a join, sarama waits for 2 s, librdkafka for up to 3 s, and kafka-go for 5 s.
+    # After an error in a join, sarama waits for 2 s, librdkafka for up to 3 s, and kafka-go for 5 s.
     is_lookup = api in ("OffsetFetch", "ListOffsets")
     waits = {"sarama": 2_100, "sarama-cluster": 2_100, "librdkafka": 3_500, "kafka-go": 5_100}
     wait = 400 if is_lookup else waits.get(client, 400)
@@ -410,8 +410,8 @@ DETAILED = {
     "an assigned member",
     "small polls",
 }
-# Client -> the scenarios for which it lacks a feature. kafka-go has neither patterns nor static members nor
-# assign.
+# The scenarios that a client cannot play, because it lacks a feature. kafka-go has neither patterns nor
+# static members nor assign.
 LACKS = {
     "kafka-go": {
         "two cooperative members",

@@ -16,7 +16,7 @@ from kproto.models.java import java_2_6
 def test_nothing_is_sent_after_close_has_returned(release: ModuleType) -> None:
     """KafkaConsumer.close finally closes its network client, so no request is sent afterwards.
 
-    A commitAsync that still waits for the coordinator therefore does not look the coordinator up.
+    After close, a commitAsync that still waits for the coordinator does not look the coordinator up.
     """
     t0 = TopicPartition("t", 0)
     state = release.start(c.make_config({"client_id": "a", "group_id": "g", "auto_commit": False}))

@@ -1,4 +1,4 @@
-"""librdkafka's properties become options of the model, or an error names the property."""
+"""librdkafka's properties are translated into options of the model, or rejected by name."""
 
 from __future__ import annotations
 

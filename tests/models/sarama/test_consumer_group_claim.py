@@ -1,4 +1,4 @@
-"""A claim retries its start, and its handler returns after the message that it holds."""
+"""A claim retries its start, and its handler returns after the message that it is processing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cooperative session, which lasts for all generations. Claims that a member keeps continue."""
+"""A cooperative session lasts for all generations. Claims of partitions that a member keeps continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""joinSync takes the branches of S3-19, and retries within its limit."""
+"""joinSync takes each branch of the scenario S3-19, and retries within its limit."""
 
 from __future__ import annotations
 

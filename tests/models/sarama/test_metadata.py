@@ -27,7 +27,7 @@ from tests.models.sarama.stage import (
 
 
 def metadata_of_client() -> Metadata:
-    """Return the metadata of a client that has two bootstrap addresses and no response yet."""
+    """Return the metadata of a client that has two bootstrap addresses and has received no response."""
     state = sarama.start(ModelConfig(client_id="a", group_id="g", random=lambda: 0.0))
     sarama.step(state, Started((("one", 9092), ("two", 9092)), {}), 0)
     return state.metadata

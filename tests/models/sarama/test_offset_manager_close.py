@@ -54,7 +54,7 @@ def test_close_looks_up_a_lost_coordinator_and_commits() -> None:
 
 
 def last_flush(stage: ClientStage, *targets: int) -> OffsetManager:
-    """Mark offset 5 of t-0 and t-1, close these partitions (none: all) and fail each commit."""
+    """Mark offset 5 of t-0 and t-1, close the partitions `targets` (or all), and fail each commit."""
     reported: list[TopicPartition] = []
     offsets = OffsetManager(stage.client, "m", 1, lambda error, partition: reported.append(partition), ignore)
     offsets.broker = stage.client.metadata.brokers[1].open()

@@ -1,4 +1,4 @@
-"""sarama-cluster runs consume cycles with its own requests, and does not notice some changes."""
+"""sarama-cluster joins, commits and leaves as the original does, and does not notice new partitions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Mutants of document 001.
 
-The mutants change the detection and the start offsets of new partitions, and the programs of five clients.
+Mutants of document 001: the detection and start offsets of new partitions, and programs of five clients.
 """
 
 from __future__ import annotations

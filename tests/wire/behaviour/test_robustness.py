@@ -89,7 +89,7 @@ def decode_or_refuse(cls: type[Message], data: bytes, version: int) -> Message |
 def agree(make: Make, cls: type[Message], version: int, data: bytes) -> bool:
     """Check that all decoders return the same message or all reject `data`; return whether they accept it.
 
-    The decoded message must encode and decode again.
+    Encoding the decoded message, and decoding the result, must not change it.
     """
     try:
         decoded, end = make.decoder(cls, version)(data, 0)

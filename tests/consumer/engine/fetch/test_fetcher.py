@@ -22,7 +22,7 @@ SESSIONLESS_EPOCH = -1
 
 
 def test_a_new_leader_that_a_fetch_response_names_is_used_without_metadata() -> None:
-    """The old leader's Fetch response names the new leader (KIP-951). It answers no Metadata request."""
+    """The old leader's Fetch response names the new leader (KIP-951). Metadata requests get no response."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     a = world.consumer()

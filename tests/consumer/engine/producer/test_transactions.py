@@ -41,8 +41,8 @@ from kproto.wire.types import ZERO_UUID
 from tests.consumer.scripted_coordinator import Script
 from tests.consumer.stage import World, tp
 
-# API key -> highest version of a broker before Kafka 2.5: Produce, InitProducerId, AddPartitionsToTxn, EndTxn
-# and TxnOffsetCommit.
+# A key is an API key (Produce, InitProducerId, AddPartitionsToTxn, EndTxn, TxnOffsetCommit). A value is the
+# highest version of a broker before Kafka 2.5.
 BEFORE_KAFKA_2_5 = {0: 8, 22: 2, 24: 1, 26: 1, 28: 2}
 
 
@@ -734,9 +734,7 @@ def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None
 
 
 def test_offsets_name_the_member_that_has_read_the_records() -> None:
-    """The coordinator can then reject the offsets of a member that is not in the current generation
-    (KIP-447).
-    """
+    """By the member id and generation, the coordinator can reject offsets of a removed member (KIP-447)."""
     play = TransactionWorld()
     play.begin()
     play.machine.send_offsets(GroupMetadata("g", 3, "me", "pod-1"), {tp("t", 0): (5, 2, "note")})

@@ -1,4 +1,4 @@
-"""Streams whose cluster is unreachable: for a moment, permanently, or from their start."""
+"""A stream survives a short outage of its cluster. Without any response it fails after its timeout."""
 
 from __future__ import annotations
 

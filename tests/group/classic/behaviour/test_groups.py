@@ -232,7 +232,7 @@ def test_a_lost_connection_at_any_moment_of_a_join_is_recovered() -> None:
         assert len(late.in_use) == 3
 
 
-# Random events in random order.
+# ---- random events in random order
 
 
 class Group(RuleBasedStateMachine):

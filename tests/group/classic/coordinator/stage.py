@@ -402,7 +402,7 @@ class Stage:
             )
         assert self.state is ClassicGroupState.STABLE
 
-    # The state of the coordinator.
+    # ---- the state of the coordinator
 
     def group(self, group: str = "g") -> ClassicGroup:
         return self.coordinator.find(group)

@@ -804,7 +804,7 @@ def test_a_static_member_sends_its_instance_id_in_every_request() -> None:
     assert actions == ("i", "i", "i")
 
 
-# Tests of assignments that do not match the subscription.
+# ---- assignments that do not match the subscription
 
 
 @rule("M83")

@@ -410,7 +410,7 @@ class Coordination(RuleBasedStateMachine):
 TestCoordination = Coordination.TestCase
 
 
-# Mutants: coordinators with one missing rule.
+# ---- mutants: coordinators with one missing rule
 
 
 def _replace_handler(

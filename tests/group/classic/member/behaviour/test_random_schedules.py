@@ -1,4 +1,4 @@
-"""A member keeps these properties after any events in any order."""
+"""A member keeps its invariants after any events in any order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.wire.message import Message
 from tests.group.classic.member.stage import COOPERATIVE, EAGER, POLL, Left, Lose, Revoke, Solo, parts
 
-# Random events in random order.
+# ---- random events in random order
 
 CODES = st.sampled_from([0, 0, 0, 0, 14, 15, 16, 22, 25, 27, 30, 79, 81, 82, -1, 999])
 EVENTS = st.one_of(
