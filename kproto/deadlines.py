@@ -18,8 +18,8 @@ def earliest(*times: int | None) -> int | None:
     return result
 
 
-# The number of obsolete entries that the heap may always have: entries of moved or dropped deadlines. A
-# larger number is removed when it exceeds half of the heap.
+# Obsolete entries of the heap, left by moved or dropped deadlines, are removed when they exceed the current
+# entries by more than this number.
 _SLACK: Final = 64
 
 

@@ -99,8 +99,10 @@ class DecodeError(KprotoError):
     """The bytes are not the expected message: the only exception that `decode` raises.
 
     `message` is Kafka's name of the message. `version` is the version in which it was decoded, or -1 if the
-    version is unknown. `field` is the dotted path of the field that could not be read. `offset` is the
-    position in bytes from the start of the message.
+    version is unknown.
+
+    `field` is the dotted path of the field that could not be read. `offset` is the position in bytes from the
+    start of the message.
     """
 
     def __init__(self, message: str, version: int, field: str, offset: int, detail: str = "") -> None:
@@ -120,8 +122,9 @@ class DecodeError(KprotoError):
 class FrameError(DecodeError):
     """The size prefix of a frame, `size`, is negative or larger than the reader allows.
 
-    `limit` is the reader's limit in bytes. It is None if the reader does not report its limit, or if the
-    frame is the first one of a connection: the peer may not use Kafka's protocol at all.
+    `limit` is the reader's limit in bytes, or None if the reader does not report it.
+
+    For the first frame of a connection `limit` is None, because the peer may not use Kafka's protocol at all.
     """
 
     size: int | None = None
@@ -131,9 +134,11 @@ class FrameError(DecodeError):
 class RecordError(DecodeError):
     """A record batch is complete but malformed: CRC, size, count, magic, codec or content.
 
-    A consumer sets `topic`, `partition`, `first_offset` and `next_offset`. `next_offset` is the offset after
-    the batch: seek to it to skip the malformed batch. If the header of the batch cannot be read,
-    `first_offset` is the consumer's position, and `next_offset` is None.
+    A consumer sets `topic`, `partition`, `first_offset` and `next_offset`, the offset after the batch. To
+    skip the malformed batch, seek to `next_offset`.
+
+    If the header of the batch cannot be read, `first_offset` is the consumer's position, and `next_offset` is
+    None.
     """
 
     topic: str = ""
@@ -162,7 +167,7 @@ class DeserializationError(KprotoError):
     The application can write the record to another topic (KIP-1036).
 
     The consumer's position stays at the record. Polls raise the error for this partition until the
-    application seeks. Other partitions are still read. To skip the record, seek to `offset + 1`.
+    application seeks, and still read other partitions. To skip the record, seek to `offset + 1`.
     """
 
     key: bytes | None = None
@@ -473,9 +478,11 @@ class NoOffsetForPartition(OffsetOutOfRange):
 class LogTruncated(OffsetOutOfRange):
     """The log was truncated below the position: the records that were read are lost (KIP-320).
 
-    `partition` is TOPIC-PARTITION. `position` is the offset of the next record to read. `diverging_offset` is
-    the first offset whose record was replaced, or None if the broker does not report it. To continue, seek to
+    `partition` is TOPIC-PARTITION. `position` is the offset of the next record to read. To continue, seek to
     `diverging_offset`, or to an earlier offset.
+
+    `diverging_offset` is the first offset whose record was replaced, or None if the broker does not report
+    it.
     """
 
     def __init__(self, partition: str, position: int, diverging_offset: int | None) -> None:

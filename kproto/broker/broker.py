@@ -185,7 +185,7 @@ class Broker:
         try:
             frame = encode_response(response, call.version, header.correlation_id)
         except EncodeError:
-            # A response that is too long to encode is replaced by an error response. EncodeError is raised if
+            # The response is too long to encode, so an error response replaces it. EncodeError is raised if
             # the error response is also too long, for example because it repeats a long name.
             if call.injected_error is not None:
                 raise

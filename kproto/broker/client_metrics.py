@@ -10,22 +10,24 @@ Rules, as in Kafka's ClientMetricsManager:
 * The subscription id is the CRC-32C of the merged subscription, XORed with the hash of the instance id. So
   each change of the client's merged subscription changes the id.
 
-* A request before the end of the push interval fails with THROTTLING_QUOTA_EXCEEDED. There are three
-  exceptions: the first push after a subscription request, because clients shorten this interval at random,
-  the last push (`terminating`), and a subscription request after UNKNOWN_SUBSCRIPTION_ID or
-  UNSUPPORTED_COMPRESSION_TYPE.
+* A request before the end of the push interval fails with THROTTLING_QUOTA_EXCEEDED. Exceptions are the first
+  push after a subscription request, the last push (`terminating`), and a subscription request after
+  UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
 
 * An instance is removed when its connection closes, or when it has sent no request for three push intervals
-  and at least 60 s. If more than `MAX_INSTANCES` exist, the least recently used one is removed.
+  and at least 60 s.
+
+* If more than `MAX_INSTANCES` instances exist, the least recently used one is removed.
 
 * Expired instances are removed when another client creates an instance, whereas Kafka uses a timer.
 
 The class `PushedMetrics` replaces Kafka's ClientTelemetryReceiver. The prefixes of a merged subscription are
 sorted, whereas Kafka uses the order of a HashSet.
 
-The broker stores payloads without decoding them: `PushedMetrics.metrics` decodes a payload. At most
-`MAX_PUSHES` payloads are kept. `MAX_KEPT_BYTES` bounds the bytes of all payloads and of their clients' names.
-The oldest payloads are removed first.
+The broker stores payloads without decoding them: `PushedMetrics.metrics` decodes a payload.
+
+At most `MAX_PUSHES` payloads are kept. `MAX_KEPT_BYTES` limits the total size of the payloads and of their
+clients' names. The oldest payloads are removed first.
 
 `MAX_KEPT_BYTES` also bounds the names of the instances, which Kafka does not bound.
 """
@@ -159,9 +161,9 @@ class ClientMetricsInstance:
     def accepts_get(self, now: int) -> bool:
         """Return whether the client may request its subscription at time `now` (ms).
 
-        The result is true if the push interval has passed since the last request, or if the last error was
-        UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE. Only in the first case, the time of the
-        request is recorded.
+        The result is True if the push interval has passed since the last request; then the time of this
+        request is recorded. It is also True if the last error was UNKNOWN_SUBSCRIPTION_ID or
+        UNSUPPORTED_COMPRESSION_TYPE.
         """
         last = max((at for at in (self.last_get, self.last_push) if at is not None), default=None)
         if last is None or now - last >= self.push_interval_ms:

@@ -13,13 +13,13 @@ Rules:
 * Leaders are assigned round-robin by partition index, unless the operator assigns them. If the default leader
   of a new partition is down, another node becomes the leader.
 
-* The coordinator of a group is the leader of the partition of `__consumer_offsets` to which the group id is
-  hashed, until the group is moved. The coordinator of a transactional id is the leader of the corresponding
-  partition of `__transaction_state`.
+* A group id is hashed to a partition of `__consumer_offsets`. The leader of this partition coordinates the
+  group, until the group is moved.
+
+* A transactional id is hashed to a partition of `__transaction_state`, whose leader is its coordinator.
 
 * When a group is moved, the delayed requests of its members are answered with NOT_COORDINATOR. The new
-  coordinator loads the group, and restarts the session timeout of every member
-  (GroupMetadataManager.onUnloaded, onLoaded).
+  coordinator restarts all session timeouts (GroupMetadataManager.onUnloaded, onLoaded).
 
 * Connection numbers are unique in the cluster: a broker can respond on a connection of another broker.
 """

@@ -2,14 +2,14 @@
 
 Rules, as in Kafka's Cleaner:
 
-* Compaction runs from the start of the log to the first segment that is active, has unstable records (X5), or
-  has records younger than `min.compaction.lag.ms`. This segment is not compacted.
+* Compaction ends before the first segment that is active, has unstable records (X5), or has records younger
+  than `min.compaction.lag.ms`.
 
 * A record is removed if it has no key, or if its key occurs again later in the compacted segments. The
   offsets of other records do not change.
 
 * A tombstone is kept for `delete.retention.ms` after its first compaction. The batch stores the end of this
-  time as its delete horizon (KIP-534). If the horizon exceeds an int64, the tombstone is kept for ever.
+  time as its delete horizon (KIP-534); a horizon above the int64 range means for ever.
 
 * The marker of a transaction is kept for `delete.retention.ms` after the last record of the transaction was
   removed.

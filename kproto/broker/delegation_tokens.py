@@ -4,17 +4,18 @@ Rules, as in Kafka's DelegationTokenControlManager and DelegationTokenCache:
 
 * Without `delegation.token.secret.key`, every request fails with DELEGATION_TOKEN_AUTH_DISABLED.
 
-* The HMAC of a token is derived from the token's id with the secret key. Requests identify the token by its
-  HMAC. The HMAC in base64 is the token's password for SCRAM.
+* The HMAC of a token is derived from the token's id with the secret key, and identifies the token in
+  requests. In base64, it is the token's password for SCRAM.
 
 * A token expires `delegation.token.expiry.time.ms` after its last renewal, and at the latest
   `delegation.token.max.lifetime.ms` after its creation. The create or renew request may set a shorter time.
 
 * The owner and the renewers of a token may renew, expire and describe it. The requester may only describe it.
 
-* Expired tokens are removed every `delegation.token.expiry.check.interval.ms`, when a request arrives. Until
-  its removal, an expired token is described, and its renewal fails with DELEGATION_TOKEN_EXPIRED. A login
-  with an expired token always fails.
+* Expired tokens are removed every `delegation.token.expiry.check.interval.ms`, when a request arrives.
+
+* Until its removal, an expired token is described, but its renewal fails with DELEGATION_TOKEN_EXPIRED. A
+  login with an expired token always fails.
 """
 
 from __future__ import annotations

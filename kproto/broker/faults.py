@@ -1,12 +1,14 @@
 """Injected errors and throttling of responses (`Server.fail`, `Server.throttle`).
 
-* A request with an injected error is not executed. It is rejected with the injected error, as if its caller
-  had no permission. So the response has the error in the fields of its API: per partition, group or topic. If
-  the response of an API version has no error field, an empty response is sent.
+* A request with an injected error is not executed. It is rejected as if its caller had no permission, but
+  with the injected error. So the error is in the fields of its API: per partition, group or topic.
+
+* If the response of an API version has no error field, an injected error results in an empty response.
 
 * A throttled client receives its response immediately, with a throttle time (KIP-219). During the throttle
-  time, the broker does not read from the client's connection. A throttled Fetch returns no records
-  (`apis.fetch`).
+  time, the broker does not read from the client's connection.
+
+* A throttled Fetch returns no records (`apis.fetch`).
 """
 
 from __future__ import annotations

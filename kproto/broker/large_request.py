@@ -1,8 +1,8 @@
 """Requests with many elements, which are divided and served piece by piece.
 
 The cost of a request depends on its number of elements: a request of one megabyte can name a million groups.
-So that other clients do not wait, a step of the machine serves at most `PIECE` elements of a request. Kafka
-uses several threads instead.
+So that other clients need not wait, a step of the machine serves at most `PIECE` elements. Kafka has several
+threads instead.
 
 * Each piece is a complete request. The responses to all pieces are joined to one response.
 
@@ -12,8 +12,8 @@ uses several threads instead.
 * Only a request with `Api.divided` is divided: its elements are independent of each other. Any other request
   is served whole, and may have at most `MAX_ELEMENTS` elements.
 
-* A topic with more than `MAX_OF_ONE` partitions is divided, too. The response then has several entries for
-  this topic. The same applies to any other element with nested elements.
+* An element with more than `MAX_OF_ONE` elements of its own, such as the partitions of a topic, is divided,
+  too. The response then has several entries for the topic.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .call import replace_fields
 CORRELATION_ID_SIZE: Final = 4
 # A frame of at most this size in bytes is never divided: its elements take less than 50 ms.
 SMALL_FRAME: Final = 16 << 10
-# A frame above this size in bytes is served in the step after the step that received it. Each of the two
-# steps copies the frame, which takes milliseconds. Other clients are served between them.
+# A frame above this size in bytes is served one step after it was received. Copying such a frame takes
+# milliseconds, and both steps copy it. Other clients are served in between.
 HUGE_FRAME: Final = 1 << 20
 # The maximum number of elements in a piece. The slowest APIs take 13 µs for each element.
 PIECE: Final = 1000
@@ -49,8 +49,9 @@ class LargeRequest:
     """A request that is served in pieces.
 
     For each piece, the machine calls `next_frame`, serves the frame, and passes the response to
-    `add_response`. `divided` is the name of the array of results in the response, or None if the request
-    cannot be divided.
+    `add_response`.
+
+    `divided` is the name of the array of results in the response, or None if the request cannot be divided.
     """
 
     def __init__(

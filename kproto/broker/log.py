@@ -92,8 +92,8 @@ class Log:
         # For each batch, the maximum timestamp of all batches up to and including it. The values never
         # decrease.
         self._max_timestamps: list[int] = []
-        # The first batch with the maximum timestamp of the log, and this timestamp. DeleteRecords may move
-        # the log start offset past the batch: the batch stays here until its segment is deleted.
+        # The first batch with the maximum timestamp of the log, and this timestamp. The batch stays here
+        # after DeleteRecords, until its segment is deleted.
         self._latest: tuple[bytes, int] | None = None
         # Leader epochs and their first offsets.
         self._epochs: list[tuple[int, int]] = [(0, 0)]
@@ -142,9 +142,12 @@ class Log:
     ) -> BatchRange:
         """Find as many batches as fit into `max_bytes`, starting with the one that contains `offset`.
 
-        With `at_least_one`, the first batch is found even if it is larger than `max_bytes`: otherwise a
-        consumer could never read past it. The first batch may begin before `offset`; consumers drop the
-        records before their offset. `before` excludes batches that start at this offset or later.
+        With `at_least_one`, the first batch is found even if it is larger than `max_bytes`. Otherwise a
+        consumer could never read past it.
+
+        `before` excludes batches that start at this offset or later.
+
+        The first batch may begin before `offset`: consumers drop the records before their offset.
 
         No batch is copied: the cost does not depend on the size of the batches.
         """
@@ -304,8 +307,8 @@ class Log:
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         """Return the largest known epoch up to `leader_epoch`, and its end (Kafka's endOffsetFor).
 
-        An epoch older than all known epochs is returned with the first offset of the oldest one. For -1, and
-        for an epoch newer than the current one, both fields of the result are -1.
+        An epoch older than all known epochs ends at the first offset of the oldest known epoch. For -1, and
+        for an epoch newer than the current one, both fields are -1.
         """
         if leader_epoch == self.leader_epoch:
             return EpochEnd(leader_epoch, self.end_offset)

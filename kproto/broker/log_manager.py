@@ -7,12 +7,14 @@ Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
 
 * Topics with "compact" in cleanup.policy are checked every `log.cleaner.backoff.ms`.
 
-* Logs change only in steps of the broker. A check that becomes due between two steps runs at the start of the
-  next step, with the time at which it became due.
+* Logs change only in steps of the broker. A check that becomes due between two steps runs in the next step,
+  but with the time at which it became due.
 
 * The retention time of a topic without `retention.ms` is the broker's `log.retention.ms`, `.minutes` or
-  `.hours`. Without any of these configs, the retention time is unlimited: tests and demos often write records
-  with old timestamps. Kafka's default is a week.
+  `.hours`.
+
+* Without any `log.retention` config, the retention time is unlimited, because tests and demos often write
+  records with old timestamps. Kafka's default is a week.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ Rules:
 
 * Random ids of topics and members are derived from the `random_id` of the request that creates them.
 
-* A connection has one request in progress, as in Kafka, so responses are sent in the order of the requests. A
-  delayed request, such as a JoinGroup, delays the requests behind it.
+* A connection has one request in progress, as in Kafka. So responses are sent in the order of the requests,
+  and a delayed JoinGroup delays all later requests.
 
 * The next request of a connection also waits for `ResponseSent`. So a client that does not read its responses
   delays only its own requests.
 
-* A request with many elements is divided (`LargeRequest`). Each `Tick` serves one piece of one request, and a
-  `Tick` is due immediately while pieces remain. Other connections are served between the pieces.
+* A request with many elements is divided (`LargeRequest`). Each `Tick` serves one piece of one request, and
+  other connections are served between the pieces.
 
 * Each request is answered, or its connection is closed with `Disconnect` and a reason. The only exception is
   a successful Produce with acks=0. Other connections are not affected.
@@ -118,8 +118,9 @@ class GrowTopic(NamedTuple):
 class ElectLeader(NamedTuple):
     """The event that a partition starts a new leader epoch, as it does after an election.
 
-    `node` becomes the leader; if it is None, the leader stays the same. In a cluster, apply the event to the
-    old leader, because fetches may be delayed on that broker.
+    `node` becomes the leader; None keeps the leader.
+
+    In a cluster, apply the event to the old leader, because fetches may be delayed on that broker.
     """
 
     topic: str
@@ -141,8 +142,8 @@ class MoveCoordinator(NamedTuple):
 class TruncateLog(NamedTuple):
     """The event of an unclean election: the new leader's log ends at `offset`.
 
-    A new leader epoch starts at the end of the truncated log. The batch that contains `offset` is removed as
-    a whole, so the log may end before `offset`. `step` raises ConfigError if the log does not contain
+    A new leader epoch starts at the end of the truncated log. The log may end before `offset`, because the
+    batch that contains `offset` is removed as a whole. `step` raises ConfigError if the log does not contain
     `offset`.
     """
 

@@ -2,21 +2,23 @@
 
 Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 
-* The last five batches of each producer are remembered. A batch with the epoch and sequences of a remembered
-  batch is a duplicate. It is not stored again, and its response has the offset of the stored batch.
+* The last five batches of each producer are remembered. A batch with the epoch and sequences of one of them
+  is a duplicate: it is not stored, and its response has the offset of the stored batch.
 
-* Any other batch must start at the sequence after the producer's last one, and otherwise fails with
-  OUT_OF_ORDER_SEQUENCE_NUMBER. Sequence 2**31 - 1 is followed by 0.
+* A batch that is no duplicate must start at the sequence after the producer's last one, and otherwise fails
+  with OUT_OF_ORDER_SEQUENCE_NUMBER. Sequence 2**31 - 1 is followed by 0.
 
 * A producer's new epoch starts at sequence 0. A batch of an older epoch fails with INVALID_PRODUCER_EPOCH.
 
 * A producer that is unknown to the partition may start at any sequence, because its state may have expired.
 
-* The first batch of a transaction is verified before it is stored. Attempts to write this batch are
-  remembered until a batch or a marker of the producer is stored (VerificationStateEntry).
+* Attempts to write the first batch of a transaction are remembered until a batch or a marker of the producer
+  is stored (VerificationStateEntry).
 
-* The first stored batch of a transaction must not start at a higher sequence than any remembered attempt of
-  the same epoch. If one of the attempts used KIP-890, an unknown producer must start at sequence 0.
+* The first stored batch of a transaction must not start at a higher sequence than an attempt of the same
+  epoch.
+
+* After an attempt with KIP-890, a producer that is unknown to the partition must start at sequence 0.
 
 * A producer expires if it stores nothing for `producer.id.expiration.ms`.
 
@@ -129,8 +131,9 @@ class PartitionProducers:
         """Return NONE for a batch to store, an error for one to reject, or the batch that it duplicates.
 
         `count` is the number of records in the batch. `starts_transaction` is true for the first batch of a
-        transaction in this partition. If the result is NONE, the caller stores the batch and calls
-        `on_batch_appended`.
+        transaction in this partition.
+
+        If the result is NONE, the caller stores the batch and calls `on_batch_appended`.
         """
         entry = self._entries.get(producer_id)
         verification = self._verifications.get(producer_id) if starts_transaction else None

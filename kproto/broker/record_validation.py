@@ -1,14 +1,16 @@
 """Checks of the records in a produced batch: offsets, keys and timestamps (Kafka's LogValidator).
 
-* Records are decoded only in three cases: they are compressed, the topic is compacted, or their timestamps
-  must be checked one by one. The last case occurs if the maximum timestamp in the batch header is too late,
-  or if `message.timestamp.before.max.ms` is set.
+* Records are decoded only if they are compressed, if the topic is compacted, or if their timestamps must be
+  checked one by one.
 
-* A compressed batch of a few kilobytes may have millions of records. So the records are decoded in parts, up
-  to the first wrong offset. An error names at most `MAX_RECORD_ERRORS` records.
+* Timestamps are checked one by one if the maximum timestamp in the batch header is too late, or if
+  `message.timestamp.before.max.ms` is set.
 
-* Unlike in Kafka, the records of a compressed batch, their headers and their decompressed size are limited.
-  The size limit is 16 MiB, or 16 times the size of the batch if that is more.
+* Records are decoded in parts, up to the first wrong offset, because a compressed batch of a few kilobytes
+  may have millions of records. An error names at most `MAX_RECORD_ERRORS` records.
+
+* Unlike in Kafka, the numbers of records and headers of a compressed batch are limited. Their decompressed
+  size is limited to 16 MiB, or to 16 times the size of the batch if that is more.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from ..records.record_stream import record_lists
 from .settings import Settings
 from .topics import Topic
 
-# The limit applies to a compressed batch that has less than seven bytes per record, the size of the smallest
-# record. Decoding this number of records takes 0.1 s. If this broker rejects a batch because of the limit,
-# the producer splits the batch. Kafka has no such limit.
+# The maximum number of records in a compressed batch with less than seven bytes per record, the size of the
+# smallest record. Decoding them takes 0.1 s. The producer splits a batch that exceeds the limit. Kafka has no
+# such limit.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
 # The maximum number of headers in a compressed batch, divided by the maximum number of records. Decoding the
@@ -67,8 +69,10 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
     compacted topics need keys.
 
     If some records have an invalid timestamp and others have no key, the error is INVALID_TIMESTAMP. The
-    timestamp of a record without a key is not checked. If a record with a valid timestamp and key has a wrong
-    offset, the error is UNKNOWN_SERVER_ERROR, as in Kafka.
+    timestamp of a record without a key is not checked.
+
+    If a record with a valid timestamp and key has a wrong offset, the error is UNKNOWN_SERVER_ERROR, as in
+    Kafka.
 
     If the package that decompresses the records is missing, only the maximum timestamp in the batch header is
     checked. Raises RecordError for malformed records.

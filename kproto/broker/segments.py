@@ -1,8 +1,9 @@
 """Segments of a log: the units of retention and compaction.
 
-A new segment is rolled before a batch that would exceed `segment.bytes`. A new segment is also rolled if the
-batch's timestamp is more than `segment.ms` after that of the segment's first batch (LogSegment.shouldRoll).
-These are timestamps of records; the clock is not read.
+A new segment is rolled before a batch that would exceed `segment.bytes`.
+
+A new segment is also rolled if the timestamp of the next batch is more than `segment.ms` after that of the
+segment's first batch (LogSegment.shouldRoll). These are timestamps of records: the clock is not read.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ Rules:
 * This module does only I/O: it reads and writes bytes, reads a clock and sets a timer. The logic of the
   broker is in `machine.step`.
 
-* Every buffer is bounded. A frame has at most `socket.request.max.bytes`. The broker does not read from a
-  connection while its queued requests exceed a limit, or while its client does not read responses.
+* Every buffer is bounded. The broker does not read from a connection while its queued requests exceed a
+  limit, or while its client does not read responses.
 
 * A connection that sends an invalid request is closed, and the reason is logged. Other connections are not
   affected.
@@ -107,12 +107,14 @@ class Server:
     * `settings`: values of Kafka's broker configs, such as {"group.initial.rebalance.delay.ms": 0}.
       `kproto.broker.settings` lists the configs and their defaults.
 
-    * `advertised_host`: the host in the broker's Metadata. The default is the listener's host. A listener on
-      all addresses ("0.0.0.0" or "::") has the host name of this computer as its default. The config
-      "advertised.listeners" sets complete addresses, such as "PLAINTEXT://kafka:9092".
+    * `advertised_host`: the host in the broker's Metadata. The default is the listener's host, or the name of
+      this computer if the listener has all addresses ("0.0.0.0" or "::").
+
+    * The setting "advertised.listeners" is the alternative with complete addresses, such as
+      "PLAINTEXT://kafka:9092".
 
     * `highest`: the highest version of some APIs, to imitate an older Kafka. With {"Fetch": 11} the broker
-      serves Fetch up to version 11. With {"OffsetDelete": -1} it does not have OffsetDelete.
+      serves Fetch up to v11. With {"OffsetDelete": -1} it has no OffsetDelete.
 
     * `listen`: several listeners, in place of `host` and `port`. An example is ["PLAINTEXT://127.0.0.1:0",
       "SASL_SSL://127.0.0.1:0"].
@@ -127,8 +129,10 @@ class Server:
     * `telemetry`: whether clients may push their metrics to the broker (KIP-714). The property `telemetry`
       returns the metrics.
 
-    Raises ConfigError for an argument that is not allowed. Use the server in `async with`, or call `start`
-    and `stop`. A stopped server can be started again, and keeps its records, offsets and groups.
+    Raises ConfigError for an argument that is not allowed.
+
+    Use the server in `async with`, or call `start` and `stop`. A stopped server can be started again, and
+    keeps its records, offsets and groups.
     """
 
     @checked(
@@ -391,8 +395,9 @@ class Server:
         """Make the next requests of an API fail: `server.fail("Fetch", "NOT_LEADER_OR_FOLLOWER")`.
 
         The requests are not executed. Their responses have the error `code` for each partition, group or
-        topic. A later call for the same API replaces an earlier call. With `times` 0, the API no longer
-        fails.
+        topic.
+
+        A later call for the same API replaces an earlier call. With `times` 0, the API no longer fails.
 
         Raises ConfigError for an API that cannot fail, and for an error that Kafka does not have.
         """
@@ -428,8 +433,9 @@ class Server:
         """Throttle the clients of an API (KIP-219): `server.throttle("Fetch", 2.0)`.
 
         Every response is sent immediately, with `seconds` as its throttle time. During this time, the broker
-        does not read from the connection. A throttled Fetch returns no records. With `seconds` 0, throttling
-        ends.
+        does not read from the connection. A throttled Fetch returns no records.
+
+        With `seconds` 0, throttling ends.
 
         Raises ConfigError for an API without a throttle time.
         """
@@ -549,8 +555,10 @@ def running(
     """Run a server in its own thread and event loop, for blocking code.
 
     The server stops at the end of the `with` block. The arguments are those of `Server` except
-    `advertised_host`. group.initial.rebalance.delay.ms is 0 unless `settings` has it: a new group does not
-    wait three seconds for more members.
+    `advertised_host`.
+
+    The default of group.initial.rebalance.delay.ms is 0, so that a new group does not wait three seconds for
+    more members.
 
     Raises the errors of `Server`, and ConfigError if an address is in use.
     """

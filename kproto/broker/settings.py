@@ -1,7 +1,9 @@
 """The table of broker configs: name, type, default, and whether it is dynamic.
 
-To add a config, add a row to `Settings`, and read it in the code that it affects. Configs of the coordinators
-belong to `GroupSettings` and `TransactionSettings`, and topic configs to `topic_configs`.
+To add a config, add a row to `Settings`, and read it in the code that it affects.
+
+Configs of the coordinators belong to `GroupSettings` and `TransactionSettings`, and topic configs to
+`topic_configs`.
 
 An unknown config is rejected with ConfigError, which lists the known names. A test with a misspelled config
 would otherwise test nothing.
@@ -113,9 +115,8 @@ class Settings:
     )
     log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
     log_retention_check_interval_ms: int = _setting(300_000, Integer(32, 1))
-    # The retention time: the first of these three configs that is set applies. If none is set, records are
-    # kept for ever, because tests and demos often write records with old timestamps. Kafka's default is a
-    # week.
+    # The retention time is the first of these three configs that is set. If none is set, records are kept for
+    # ever, because tests and demos often write old timestamps. Kafka's default is a week.
     log_retention_ms: int | None = _setting(
         None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
     )

@@ -24,12 +24,12 @@ MAX_BACKLOG: Final = 1 << 20
 # contain thousands of requests.
 REQUESTS_PER_TURN: Final = 32
 # The number of bytes of a large response that are passed to the transport at a time: 256 KiB. asyncio copies
-# the bytes that the socket does not accept at once.
+# what the socket does not accept.
 _PIECE: Final = 1 << 18
 # The maximum duration of a TLS handshake in seconds.
 HANDSHAKE_TIMEOUT: Final = 15.0
-# The time in seconds that a client has to read the alert of a failed handshake. Closing a socket with unread
-# bytes makes the kernel discard sent bytes, so the socket stays open until then.
+# The time in seconds that a client has to read the alert of a failed handshake. If the socket were closed
+# earlier, the kernel could discard the alert.
 ALERT_TIMEOUT: Final = 1.0
 # The first two bytes of a TLS handshake. A TLS client on a listener without TLS sends them where the broker
 # expects a frame size.

@@ -1,7 +1,7 @@
 """The table of topic configs, with Kafka 4.3.1's defaults and allowed values.
 
-Every topic config of Kafka is accepted, and shown by DescribeConfigs and CreateTopics, because some clients
-set configs such as flush.ms on every topic. `TopicConfig.acts` says whether a config has an effect.
+Every topic config of Kafka is accepted and described, because some clients set configs such as flush.ms on
+every topic. `TopicConfig.acts` says whether a config has an effect.
 """
 
 from __future__ import annotations

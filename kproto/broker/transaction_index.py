@@ -2,7 +2,7 @@
 
 Rules, as in Kafka's ProducerStateManager and TransactionIndex:
 
-* X5. In a partition, a transaction starts with its first record. This record and all later records are
+* X5. A transaction starts with its first record in the partition. This record and all later records are
   unstable until the transaction's marker is written: `read_committed` does not read them.
 
 * A marker may also be written to a partition without records of the producer. Such a marker has no effect.

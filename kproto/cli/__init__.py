@@ -1,7 +1,9 @@
 """The command `kproto`: one module per subcommand, and the printing of errors as one-line messages.
 
 In each module, `add(commands)` declares the arguments of a subcommand. A subcommand only parses arguments,
-calls the library and prints. The library is imported inside the functions, so that `kproto --help` is fast.
+calls the library and prints.
+
+The library is imported inside the functions, so that `kproto --help` is fast.
 
 `EXIT_CODES` describes the exit codes for users.
 """

@@ -94,8 +94,8 @@ def _pieces(parts: Iterable[str], width: int) -> list[str]:
 LOGIN: Final = re.compile(r"[^\s@](?::|%3a)[^\s@]+(?:@|%40)", re.IGNORECASE)
 # An option with its value in one word, such as --password=PASSWORD or ssl.key.password=PASSWORD.
 _OPTION: Final = re.compile(r"(-*[\w.-]+)([=: ])(.+)", re.DOTALL)
-# The name of an option that does not exist. After a short option for a user or a password, the value may
-# follow in the same word, as in -pPASSWORD.
+# The name of an option that does not exist. A short option for a user or a password may include the value, as
+# in -pPASSWORD.
 _UNKNOWN_OPTION: Final = re.compile(r"-[pPuUwW](?!\w*-)|-[^\s=:]+[=:]?")
 # The name of a parameter of a URL, as in host:9092?password=PASSWORD.
 _PARAMETER: Final = re.compile(r"[?&;#\[{(, ]([\w.-]+)\s*=")

@@ -2,15 +2,17 @@
 
 Rules:
 
-* Bytes and fixed are base64, and decimals are strings such as "12.50". Dates and times are ISO 8601, and
-  timestamps end with Z. UUIDs are strings. NaN and infinities are the strings "NaN", "Infinity" and
-  "-Infinity".
+* Bytes and fixed are base64. Decimals are strings such as "12.50". Dates and times are ISO 8601, and
+  timestamps end with Z. UUIDs are strings.
+
+* NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".
 
 * The output is valid JSON, and can be sent again.
 
-* A value of a union is written without the name of its branch, unlike in Avro's own JSON. JSON to send may
-  name the branch as Avro does, {"bytes": "AAE="}. Without such a name, the value belongs to the first branch
-  that it fits.
+* A value of a union is written without the name of its branch, unlike in Avro's own JSON.
+
+* JSON to send may name the branch of a union as Avro does, {"bytes": "AAE="}. Without a name, the value
+  belongs to the first branch that it fits.
 
 * JSON to send must fit the schema exactly. The check is needed because fastavro would ignore unknown fields,
   and shorten large integers.
@@ -75,9 +77,8 @@ def _decimal(text: str) -> Decimal:
     return number
 
 
-# A key is (type, logical type). A value is the function that parses a string of this logical type, and an
-# example for error messages. A logical type that is missing here, such as timestamp-nanos, is read like its
-# type.
+# A key is (type, logical type). A value is the parser of a string of this logical type, and an example for
+# error messages. A missing logical type, such as timestamp-nanos, is read like its type.
 _LOGICAL: Final[Mapping[tuple[str, str], tuple[Callable[[str], Any], str]]] = {
     ("int", "date"): (date.fromisoformat, "a date such as 2026-11-28"),
     ("int", "time-millis"): (time.fromisoformat, "a time such as 09:30:00"),

@@ -12,8 +12,8 @@ from shlex import quote
 
 from .arguments import Parser, Subparsers
 
-# In zsh, `bashcompinit` runs the same function as bash. The function finds the command and the verb in the
-# words before the cursor. If no word of the command matches, the shell completes file names.
+# In zsh, `bashcompinit` runs this bash function, which finds the command and the verb in the words before the
+# cursor. If no word of the command matches, the shell completes file names.
 _SCRIPT = """\
 # Completion of kproto in bash and zsh: eval "$(kproto completion)"
 if [ -n "${ZSH_VERSION-}" ]; then

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..inspect.exchanges import Conversation, Exchange
 
 _RAW = "raw"
-# The last second of the year 9999, in seconds since 1970: the last second that a datetime can have. A later
-# time in a capture is shown as this second.
+# The last second of the year 9999, in seconds since 1970. A later time in a capture is shown as this second,
+# because a datetime cannot represent it.
 _LAST = 253_402_300_799
 
 

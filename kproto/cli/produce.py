@@ -157,8 +157,9 @@ def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `Producer.send` for an object with the keys `_KEYS`; other keys are ignored.
 
     The input may be the output of `kproto consume --json`. A string is sent as its text, and any other key or
-    value as its JSON. A format with a schema encodes every value. In the format string, {"base64": TEXT}
-    stands for bytes.
+    value as its JSON.
+
+    A format with a schema encodes every value. In the format string, {"base64": TEXT} stands for bytes.
     """
     try:
         fields: object = json.loads(line)

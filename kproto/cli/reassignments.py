@@ -221,8 +221,8 @@ def _proposal(
     Each partition keeps the number of replicas that it has in `before`. `racks` maps all brokers to their
     racks.
 
-    Raises ConfigError if a broker does not exist, or if a partition has more replicas than there are brokers.
-    As in Kafka's tool, ConfigError is also raised if only some of the brokers have a rack.
+    Raises ConfigError if a broker does not exist, if a partition has more replicas than there are brokers, or
+    if only some of the brokers have a rack (as Kafka's tool does).
     """
     brokers = chosen or sorted(racks)
     missing = sorted(set(brokers) - set(racks))
@@ -247,8 +247,10 @@ def spread(
     """Assign replicas to brokers in turn, so that replicas and preferred leaders are spread evenly.
 
     `factors` maps each partition to its number of replicas. If there are enough racks, the replicas of a
-    partition are in different racks. The leader of the first partition is the first broker, whereas Kafka's
-    AdminUtils begins at a random one.
+    partition are in different racks.
+
+    The leader of the first partition is the first broker, whereas Kafka's AdminUtils begins at a random
+    broker.
     """
     by_rack: dict[str | None, list[int]] = {}
     for broker in sorted(brokers):
@@ -258,8 +260,8 @@ def spread(
     result: dict[TopicPartition, list[int]] = {}
     count = len(ordered)
     for number, (partition, factor) in enumerate(sorted(factors.items())):
-        # After each round, in which every broker gets one first replica, the other replicas shift by one
-        # broker more. So the load of a failed broker moves to several brokers.
+        # After each round, in which every broker gets one first replica, the other replicas shift by one more
+        # broker. So several brokers take over the load of a failed one.
         shift = number // count % max(count - 1, 1)
         followers = ordered[number % count + 1 :] + ordered[: number % count]
         candidates = [ordered[number % count], *followers[shift:], *followers[:shift]]

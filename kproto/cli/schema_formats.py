@@ -2,8 +2,8 @@
 
 The bytes of keys and values are those of Confluent's serializers (`consumer.schema_registry`).
 
-Avro is shown as JSON according to `avro_json`. Protobuf is shown as Google's JSON mapping, with all fields
-that have a default. The JSON of a JSON Schema is shown as it is.
+Avro is shown as the JSON of `avro_json`, Protobuf as Google's JSON mapping with all fields that have a
+default, and JSON Schema as its JSON.
 """
 
 from __future__ import annotations
@@ -76,8 +76,10 @@ def decoders(options: argparse.Namespace) -> dict[str, Decode]:
 def encoders(options: argparse.Namespace) -> dict[str, Encode]:
     """Return an encoder for each of "key" and "value" whose format has a schema.
 
-    The schemas are requested from the registry. A schema in a file is registered first. Raises ConfigError if
-    an option is not allowed, and RegistryFailed if the registry does not return a schema.
+    The schemas are requested from the registry. A schema in a file is registered first.
+
+    Raises ConfigError if an option is not allowed, and RegistryFailed if the registry does not return a
+    schema.
     """
     parts = _parts_with_schema(options)
     for part in ("key", "value"):

@@ -275,8 +275,9 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
 class ExchangeHandler:
     """The proxy's callback, which prints each exchange (a request with its response).
 
-    If printing fails, for example because stdout is closed, `wait_for_failure` raises the error and the
-    command ends. The callback must not raise it: the proxy would close the clients' connections as if the
+    If printing fails, for example because stdout is closed, `wait_for_failure` raises the error.
+
+    The callback itself must not raise the error: the proxy would close the clients' connections as if the
     broker had failed.
     """
 

@@ -1,8 +1,9 @@
 """The records that the demo's group read, and the checks of all results.
 
 Records are identified by (partition, offset). A record that was read twice, because a member was killed,
-counts once. A record that no member read is missing. Every total is compared with pandas' total of the data
-set.
+counts once. A record that no member read is missing.
+
+Every total is compared with pandas' total of the data set.
 """
 
 from __future__ import annotations
@@ -105,9 +106,11 @@ def check_results(
 ) -> DemoResult:
     """Check the results against the data set.
 
-    `produced` is the number of records that the broker acknowledged. `ends` maps each partition to its log
-    end offset, and `committed` maps it to the group's committed offset. `hourly` is the result of the Spark
-    query, or None without Spark.
+    `produced` is the number of records that the broker acknowledged.
+
+    `ends` and `committed` map each partition to its log end offset and to the group's committed offset.
+
+    `hourly` is the result of the Spark query, or None without Spark.
     """
     outcome = DemoResult()
     expected_totals, totals = flights.totals(frame), reports.totals()

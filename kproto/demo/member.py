@@ -1,8 +1,9 @@
 """One member of the demo's group, in a process of its own so that it can be killed.
 
 The member sends the events of the group (`GroupEvent`) and the records that it reads (`ReadBatch`) through a
-pipe to its parent process. After all records have been read, the parent sends "stop". Times are in ms since
-1970.
+pipe to its parent process. Times are in ms since 1970.
+
+After all records have been read, the parent sends "stop".
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Run the demo: produce to a topic, and read it with a consumer group and with Spark.
 
-During the demo a member joins the group, another is killed, and the topic grows. The broker, each member and
-Spark have their own processes. The parent process produces the records, and collects the members' reports.
-`checks.py` checks the results.
+During the demo a member joins the group, another is killed, and the topic grows. `checks.py` checks the
+results.
+
+The broker, each member and Spark have their own processes. The parent process produces the records, and
+collects the members' reports.
 """
 
 from __future__ import annotations

@@ -4,26 +4,30 @@
     actions = coordinator.step(RequestReceived(token, JoinGroupRequest(...), version, ...), now)
 
 To add a type of group, register the factory of its coordinator in `COORDINATORS`. No other module lists the
-types. `GroupCoordinators` passes each event to the coordinators that it concerns.
+types.
+
+`GroupCoordinators` passes each event to the coordinators that it concerns.
 
 Rules, as in Kafka's GroupMetadataManager:
 
-* A group id belongs to one type of group. A request for one group goes to the coordinator that has the group.
-  If this coordinator does not serve the request, the response is GROUP_ID_NOT_FOUND.
+* A group id belongs to one type of group, whose coordinator receives the requests for the group. If this
+  coordinator does not serve a request, the response is GROUP_ID_NOT_FOUND.
 
 * A request for a group that does not exist goes to the first registered coordinator that serves the request.
-  So the class of the request that creates a group determines the type of the group.
+  So the class of this request determines the type of a new group.
 
-* A request for several groups is divided by type, and the responses are joined. ListGroups returns the groups
-  of all types. Coordinators must answer these requests in the step that receives them.
+* A request for several groups is divided by type, and the responses are joined. Coordinators must answer such
+  requests in the step that receives them.
+
+* ListGroups returns the groups of all types.
 
 * The coordinator of a type stores the committed offsets of its groups, and serves OffsetCommit,
   TxnOffsetCommit, OffsetFetch and OffsetDelete for them. The classic coordinator does so in
   `classic/coordinator/offsets.py`.
 
-* A second type of group with committed offsets can share the functions that store offsets, look offsets up
-  and end transactions, if they move to `kproto/group/offsets.py`. They use only the attributes `offsets`,
-  `pending_transactions` and `written` of a group.
+* A second type of group can use the functions that store and look up offsets, if they move to
+  `kproto/group/offsets.py`. They need only the attributes `offsets`, `pending_transactions` and `written` of
+  a group.
 """
 
 from __future__ import annotations

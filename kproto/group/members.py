@@ -2,6 +2,7 @@
 
 To add a protocol, register the factory of its member in `MEMBERS`. The consumer option `group_protocol` and
 the property `group.protocol` then accept its name. No other module lists the protocols.
+
 `kproto.group.coordinators` registers the embedded broker's coordinators.
 """
 

@@ -2,19 +2,20 @@
 
 One interface is between a client and its member, the other is between a broker and its coordinator.
 
-The client's interface: a client engine drives a `ClientMember`. The engine calls `step` with an event and
-performs the returned actions in order. It sends a `Tick` at the time that `next_deadline` returns.
-`kproto.group.members` creates the members; the engine uses no other part of a protocol.
+The client's interface: a client engine drives a `ClientMember`, which `kproto.group.members` creates. The
+engine calls `step` with an event and performs the returned actions in order. It sends a `Tick` at the time
+that `next_deadline` returns.
 
 The engine sends requests, reports their responses, runs the rebalance callbacks and commits offsets. The
-member decides when to join, to send a heartbeat, to revoke, to assign and to leave.
+member decides when to join, send a heartbeat, revoke, assign and leave.
 
 The engine looks the coordinator up when the member returns `FindCoordinator`, for the first time at the first
 subscription. A member sends nothing before `CoordinatorFound`.
 
 The broker's interface: the embedded broker drives a `GroupCoordinator`. The broker passes requests to `step`
-and sends the responses that `step` returns. `kproto.group.coordinators` has a coordinator for each type of
-group, and combines them into one. The type "classic" has
+and sends the responses that `step` returns.
+
+`kproto.group.coordinators` combines the coordinators of all types of groups. The type "classic" has
 `kproto.group.classic.coordinator.ClassicCoordinator`.
 
 All times are milliseconds.
@@ -219,8 +220,9 @@ class FindCoordinator(msgspec.Struct, frozen=True):
     """Look the coordinator up, after closing the connection to an earlier coordinator.
 
     The member returns this action at its first subscription, and whenever the coordinator may have changed.
-    The engine answers with `CoordinatorFound` or `CoordinatorLost`. After `CoordinatorLost`, the member
-    requests another lookup after a backoff.
+
+    The engine answers with `CoordinatorFound` or `CoordinatorLost`. After `CoordinatorLost`, the member backs
+    off and requests another lookup.
     """
 
 
@@ -251,8 +253,8 @@ class Send(msgspec.Struct, frozen=True):
     # The minimum time to wait for the response; None for request.timeout.ms. JoinGroup needs a longer time,
     # because its response waits for all members of the group.
     timeout_ms: int | None = None
-    # Whether to use a separate connection while JoinGroup or SyncGroup is in flight. On the connection of
-    # such a request, the broker reads no further requests until it has answered.
+    # Whether to use a separate connection while JoinGroup or SyncGroup is in flight, because the broker reads
+    # no further requests of a connection until it has answered.
     urgent: bool = False
     purpose: Purpose = Purpose.OTHER
 
@@ -307,8 +309,8 @@ class AdoptAssignment(msgspec.Struct, frozen=True):
     # The partitions of `added` that were created after the group's first assignment. Without a committed
     # offset they start at the earliest offset, whatever `auto.offset.reset` says.
     new: frozenset[TopicPartition] = frozenset()
-    # Maps a topic to its number of partitions at the group's first assignment. If a topic is missing, this
-    # number is unknown and none of its partitions counts as new.
+    # Maps a topic to its number of partitions at the group's first assignment. A topic is missing if this
+    # number is unknown; its partitions do not count as new.
     initial_counts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
 
@@ -591,12 +593,12 @@ class GroupCoordinator(Protocol):
 
     A broker creates a coordinator with its settings and a `TopicCatalog`, and then calls its methods:
 
-    * The broker passes requests whose class is in `requests` to `step` as `RequestReceived`, with a token of
-      the broker's choice. Each token is returned in exactly one `SendResponse`, by the same step or a later
-      one.
+    * The broker passes requests whose class is in `requests` to `step` as `RequestReceived`, with a token.
 
-    * The API of such a request needs a file in `kproto/broker/apis/` that calls `send_to_coordinator`.
-      Otherwise the broker does not serve the API.
+    * Each token is returned in exactly one `SendResponse`, by the same step or a later one.
+
+    * The API of a request in `requests` needs a file in `kproto/broker/apis/` that calls
+      `send_to_coordinator`. Otherwise the broker does not serve the API.
 
     * The broker passes `TopicsDeleted` and `TransactionEnded` to `step` when they happen.
 

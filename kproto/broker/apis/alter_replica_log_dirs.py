@@ -23,8 +23,8 @@ from .authorization import on_cluster
 from .describe_log_dirs import LOG_DIR
 from .partitions import find_partition
 
-# The maximum length of TOPIC-PARTITION. The name of a directory has at most 255 characters. While Kafka moves
-# a replica, it appends ".", a random id of 32 characters and "-future" to the name.
+# The maximum length of TOPIC-PARTITION. The name of a directory has at most 255 characters, and includes ".",
+# a random id of 32 characters and "-future" while Kafka moves the replica.
 _MAX_NAME: Final = 255 - len(".") - 32 - len("-future")
 
 

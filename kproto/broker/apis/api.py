@@ -17,8 +17,8 @@ from .authorization import Access, Authorization, Authorized
 class Api:
     """One API that this broker serves: its versions, handler and required permissions.
 
-    `authorization` reduces a request to the parts that its caller may execute. It is None if the API requires
-    no permission.
+    `authorization` reduces a request to the parts that its caller may execute. `authorization` is None if the
+    API requires no permission.
 
     `handle` executes the reduced request.
 
@@ -28,9 +28,8 @@ class Api:
     `min_version` and `max_version`, if set, are advertised instead of the lowest and highest version that the
     request message declares.
 
-    `divided` is the name of the array of results in the response. It has several names if the name depends on
-    the version. A large request of such an API is served in pieces (`LargeRequest`), because its elements are
-    independent of each other. If `divided` is empty, every request is served whole.
+    `divided` is the name of the array of results in the response, or several names if the name depends on the
+    version. If `divided` is set, a large request is served in pieces (`LargeRequest`).
 
     With `unique`, the response has a single result for an element that the request contains twice.
     """

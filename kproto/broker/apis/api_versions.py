@@ -24,8 +24,8 @@ END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28
 TRANSACTION_VERSION: Final = "transaction.version"
 
-# Version 2 of the feature transaction.version (KIP-890) needs these APIs. A key is an API, and a value is the
-# lowest version of the API that the broker must serve.
+# The APIs that version 2 of the feature transaction.version requires (KIP-890). A value is the lowest version
+# that the broker must serve.
 _TRANSACTIONS_V2: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 
 NO_NODE: Final = -1  # The node id in requests of clients that expect no particular node.

@@ -1,8 +1,10 @@
 """The permissions that each API requires, and the narrowing of requests to the permitted part.
 
-Each API declares an `Authorization` in its entry of the table. `Api.authorize` applies it before the handler
-runs. `Authorization.requirements` lists the operations that the caller needs on resources, and the error if
-the caller may not perform them.
+Each API declares an `Authorization` in its entry of the table, and `Api.authorize` applies it before the
+handler runs.
+
+`Authorization.requirements` lists the operations that the caller needs on resources, and the error if one of
+them is denied.
 
 Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
 

@@ -35,9 +35,10 @@ def alter_resources(
 ) -> list[Outcome]:
     """Apply the changes of each resource; with `validate_only`, only check them.
 
-    Returns one outcome per resource. As in Kafka, the broker checks each resource first, and rejects the
-    invalid ones. If a remaining resource has an unknown operation, the controller rejects all remaining
-    resources.
+    Returns one outcome per resource.
+
+    As in Kafka, the broker checks each resource first, and rejects the invalid ones. If a valid resource has
+    an unknown operation, the controller then rejects all valid resources.
     """
     faults = _faults_before_controller(resources)
     checked = [resource for resource in resources if _key(resource) not in faults]

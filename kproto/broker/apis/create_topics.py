@@ -43,8 +43,9 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     """Create topics; with `validate_only`, only check them.
 
     A topic is rejected if its name collides with the name of an existing topic in Kafka's metrics, which
-    replace dots by underscores: `a.b` collides with `a_b`. Topics of the same request are not compared with
-    each other.
+    replace dots by underscores: `a.b` collides with `a_b`.
+
+    Topics of the same request are not compared with each other.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)

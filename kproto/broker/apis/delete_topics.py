@@ -62,8 +62,8 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
 def _without_duplicates(states: Sequence[DeleteTopicState]) -> list[DeleteTopicState]:
     """Return the requested topics without repetitions of a name or an id.
 
-    An entry is invalid if it has both a name and an id, or neither. As in Kafka, the response has one error
-    for each invalid entry, even if several entries are equal.
+    An entry with both a name and an id, or with neither, is invalid. As in Kafka, each invalid entry gets an
+    error, even if several of them are equal.
     """
     unique: dict[tuple[str | None, UUID, int], DeleteTopicState] = {}
     for number, state in enumerate(states):

@@ -151,9 +151,8 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)
         return response
-    # A cursor at a denied topic is removed, because the handler rejects a cursor whose topic is not
-    # requested. Without a cursor, the response begins with the first topic of `permitted`. `permitted` has no
-    # topic before the cursor.
+    # The handler rejects a cursor whose topic is not requested, so a cursor at a denied topic is removed. All
+    # topics of `permitted` are after the cursor anyway.
     cursor = request.cursor if request.cursor is not None and request.cursor.topic_name in permitted else None
     return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted], cursor=cursor)
 

@@ -5,22 +5,22 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
 * The response is sent immediately if it has at least `min_bytes`, if a partition has an error, if no
   partition is requested, or if `max_wait_ms` is not positive.
 
-* Otherwise the fetch waits in the purgatory until the response has at least `min_bytes`, a partition has an
-  error, or `max_wait_ms` has passed.
+* A fetch that is not answered immediately waits in the purgatory until the response has at least `min_bytes`,
+  a partition has an error, or `max_wait_ms` has passed.
 
 * With `read_committed`, only records before the last stable offset are returned. The response lists the
   aborted transactions of the returned offsets (X5).
 
-* Batches are sent whole. The first batch of a response is sent even if it exceeds a limit. The limits are
-  `max_bytes` and `partition_max_bytes` of the request, `fetch.max.bytes`, and `MOST_UNSENT`.
+* Batches are sent whole, the first one even if it exceeds a limit. The limits are `max_bytes` and
+  `partition_max_bytes` of the request, `fetch.max.bytes`, and `MOST_UNSENT`.
 
 * A throttled client (`Server.throttle`) receives no records, and cannot open a fetch session.
 
-A delayed fetch is checked by each Produce to one of its partitions. The check needs only the sizes of the
-batches: records are copied only when the response is sent.
+Each Produce checks the delayed fetches of its partition. A check needs only the sizes of the batches. Records
+are copied only into a response that is sent.
 
-The permission for a partition is checked when the partition is read. The request cannot be checked instead,
-because a fetch session also reads partitions that the request does not list.
+The permission for a partition is checked when the partition is read, because a fetch session also reads
+partitions that the request does not list.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
 # The first version in which a partition's error contains the current leader (KIP-951).
 LEADER_SINCE: Final = 16
-# The limit of all unsent responses in bytes: 256 MiB. Above the limit, a fetch returns only one batch. Unsent
-# responses of this broker occupy memory, whereas Kafka sends records from its files.
+# The limit in bytes of all unsent responses, which occupy memory: 256 MiB. Above the limit, a fetch returns
+# only one batch. Kafka needs no limit, because it sends records from its files.
 MOST_UNSENT: Final = 1 << 28
 
 
@@ -204,8 +204,8 @@ class DelayedFetch:
             return self._refuse_with_leader(partition, index, error)
         offset = requested.fetch_offset
         diverging = _diverging_epoch(log, requested)
-        # An offset after the end of the log is out of range. If the client's log diverged, the response
-        # instead has the epoch and offset at which the logs diverged.
+        # If the client's log diverged, an offset after the end of the log is not out of range: the response
+        # has the epoch and offset at which the logs diverged.
         last = log.end_offset if diverging is None else offset
         unknown_epoch = diverging is not None and diverging.epoch < 0
         if unknown_epoch or not log.start_offset <= offset <= last:

@@ -10,12 +10,13 @@ Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 * A partition accepts exactly one batch of magic 2 per request. The batch must not be a control batch, and
   must not be larger than `max.message.bytes`.
 
-* A batch of a transaction needs a transactional id, and its partition must be in the transaction. From v12
-  on, the Produce request itself adds the partition (KIP-890). Up to v11, the client adds the partition with
-  AddPartitionsToTxn first.
+* A batch of a transaction needs a transactional id, and its partition must be in the transaction.
 
-* An error of the transaction coordinator that is newer than the version of the request is replaced by an
-  older error, because the client does not know the newer one.
+* From v12 on, the Produce request itself adds the partition to the transaction (KIP-890). Up to v11, the
+  client sends AddPartitionsToTxn first.
+
+* If the client cannot know an error of the transaction coordinator, because the error is newer than the
+  version of the request, the response has an older error.
 
 * The bytes that the CRC covers are stored unchanged. Records are decoded only for validation
   (`record_validation`).
@@ -259,8 +260,10 @@ def _transaction_errors(
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Verify transactional batches with the transaction coordinator (X6).
 
-    The keys of the result are the partitions in which the transaction has no batch yet. A value is the
-    partition's error code, or NONE. Returns None if the batches have several producer ids or epochs.
+    A key of the result is a partition in which the transaction has no batch yet. A value is the partition's
+    error code, or NONE.
+
+    Returns None if the batches have several producer ids or epochs.
     """
     to_verify: dict[tuple[str, int], tuple[int, int]] = {}
     new_partitions: list[tuple[Partition, int]] = []

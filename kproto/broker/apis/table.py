@@ -157,8 +157,8 @@ def served_versions(
     The APIs of client telemetry are advertised only with `telemetry`: Kafka advertises them only with a
     receiver for metrics.
 
-    `highest` imitates an older Kafka. A key is the name of an API. A value is the highest version of the API,
-    or -1 for an API that the older Kafka does not have.
+    `highest` imitates an older Kafka. A key is the name of an API, and a value is the highest version to
+    serve, or -1 to omit the API.
 
     Raises ConfigError if `highest` has an API or a version that this broker does not serve.
     """

@@ -3,8 +3,10 @@
 Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
 
 * X6. Records and offsets of a transaction are accepted only while the transaction is ongoing and contains
-  their partition. The coordinator verifies this for the first record or offset in a partition. Later requests
-  are not verified, even if they carry another transactional id.
+  their partition.
+
+* The coordinator verifies X6 for the first record or offset in a partition. Later requests are not verified,
+  even if they carry another transactional id.
 
 * A client with KIP-890 adds a partition to the transaction by writing to it. An older client sends
   AddPartitionsToTxn first.
@@ -57,9 +59,10 @@ def verify_partitions(
 ) -> dict[TransactionPartition, ErrorCode]:
     """Verify with the coordinator that the producer's transaction contains the partitions (X6).
 
-    Returns the error code of each partition: NONE if the producer may write to it. `producer` is the
-    producer's id and epoch. A partition that is missing from the transaction is added if `adds` is true, and
-    otherwise gets an error.
+    Returns the error code of each partition: NONE if the producer may write to it.
+
+    `producer` is the producer's id and epoch. A partition that is missing in the transaction is added if
+    `adds` is true, and otherwise gets an error.
     """
     if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)

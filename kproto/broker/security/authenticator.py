@@ -2,21 +2,24 @@
 
 Rules:
 
-* Before the login is complete, a client may send one ApiVersions request, one SaslHandshake request, and
-  after the handshake SaslAuthenticate requests. Any other request closes the connection. A second ApiVersions
-  or SaslHandshake after the handshake is answered with ILLEGAL_SASL_STATE first.
+* Before the login is complete, a client may send one ApiVersions request, one SaslHandshake request, and then
+  SaslAuthenticate requests. Any other request closes the connection.
+
+* A second ApiVersions or SaslHandshake after the handshake is answered with ILLEGAL_SASL_STATE before the
+  connection is closed.
 
 * After SaslHandshake v0, the SASL messages have no request headers (before KIP-152).
 
 * The response to a failed login is sent after `connection.failed.authentication.delay.ms`, and the connection
   is closed. The delay limits how many passwords a client can try.
 
-* A session expires after `connections.max.reauth.ms`, or when its token expires (KIP-368). To
-  re-authenticate, a client sends another handshake, at most once per second. The mechanism and the principal
-  must stay the same.
+* A session expires after `connections.max.reauth.ms`, or when its token expires (KIP-368).
 
-* A re-authentication with a mechanism that is not enabled closes the connection immediately. With an enabled
-  mechanism other than the session's, the handshake succeeds, but the next request closes the connection.
+* To re-authenticate, a client sends another handshake, at most once per second. The mechanism and the
+  principal must stay the same.
+
+* A re-authentication with a mechanism that is not enabled closes the connection immediately. With another
+  enabled mechanism, the handshake succeeds, but the next request closes the connection.
 """
 
 from __future__ import annotations

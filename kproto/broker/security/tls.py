@@ -9,9 +9,8 @@ Rules:
 * A failed handshake or a corrupt stream raises TlsError with the reason for the log. `outgoing` then returns
   the TLS alert.
 
-* After TlsError, the caller must give the client time to read the alert before it closes the socket. A TLS
-  1.3 client may have sent its first request already, and closing a socket with unread bytes discards the
-  alert.
+* After TlsError, the caller must give the client time to read the alert before it closes the socket. Closing
+  a socket with unread bytes, such as the first request of a TLS 1.3 client, discards the alert.
 
 * Nothing is encrypted or decrypted before the handshake is complete.
 
@@ -27,7 +26,7 @@ from typing import Any, Final
 
 # The maximum size of the plaintext that one read returns: 256 KiB, or 16 TLS records of the maximum size.
 _READ_SIZE: Final = 1 << 18
-# The fatal alert "unexpected message" for a client that does not use TLS. Java sends it, but OpenSSL does
+# The fatal alert "unexpected message" for a client that does not use TLS. Java sends this alert, OpenSSL does
 # not.
 _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 10))
 # OpenSSL's error reasons for bytes that are not TLS.

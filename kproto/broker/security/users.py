@@ -3,13 +3,15 @@
 Rules:
 
 * A user has one password. PLAIN compares the password. SCRAM uses credentials that are derived from the
-  password when it is set. A derivation during the login would take milliseconds, and this delay would reveal
-  that the user exists.
+  password when it is set.
+
+* Deriving credentials takes milliseconds. If it were done during the login, this delay would reveal to a
+  client that the user exists.
 
 * AlterUserScramCredentials changes only the SCRAM credentials, as in Kafka.
 
 * An unknown name gets a decoy: a credential that no password matches. Salts and decoys are derived from a
-  secret of the broker. So the salt of an unknown name is the same at every login, as the salt of a user is.
+  secret of the broker. So an unknown name has the same salt at every login, like a user.
 
 * No repr contains a password.
 """

@@ -13,9 +13,11 @@ The `assign` of each assignor is a pure function of these arguments:
 The result of `assign` maps each member id to its partitions (R186). It depends only on the arguments, not on
 PYTHONHASHSEED or the order of mappings (R222).
 
-Each partition of a subscribed topic has exactly one owner, which subscribes to the topic (R218, R219). The
-members' reports of owned partitions cannot violate this rule. The only exception is a partition that a
-cooperative assignor moves: it has no owner until its previous owner has revoked it.
+Each partition of a subscribed topic has exactly one owner, which subscribes to the topic (R218, R219),
+whatever the members report as owned.
+
+A partition that a cooperative assignor moves is the only exception: it has no owner until its previous owner
+has revoked it.
 
 The assignment is balanced (R220).
 """

@@ -4,11 +4,12 @@ The assignor follows Kafka's `CooperativeStickyAssignor`. The subscription conta
 partitions and their generation. Older clients put the generation into the user data (R215).
 
 A partition that another member still owns is withheld from its new owner. The previous owner revokes the
-partition and rejoins, and the next rebalance assigns it (M91, R216). A partition without an owner is assigned
-immediately (R217).
+partition and rejoins, and the next rebalance assigns it (M91, R216).
 
-The assignor is stricter than Java's in one case: two members with different subscriptions report the same
-partition in the same generation. The partition is then assigned to no member while both still report it.
+A partition without an owner is assigned immediately (R217).
+
+If two members with different subscriptions report the same partition in the same generation, the partition is
+assigned to no member until one of them stops reporting it. Java's assignor is less strict.
 """
 
 from __future__ import annotations

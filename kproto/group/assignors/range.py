@@ -6,8 +6,8 @@ subscriber gets n // m partitions, and the first n % m subscribers get one parti
 If racks influence the assignment (KIP-881, `racks_matter`), partitions are first assigned to members whose
 rack has a replica. The remaining partitions are split into ranges.
 
-With racks, topics with the same subscribers and the same number of partitions are assigned together:
-partition i of all these topics gets the same owner.
+If racks influence the assignment, topics with the same subscribers and the same number of partitions are
+assigned together: partition i of all these topics gets the same owner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The round-robin assignor: all partitions of all topics are assigned to the members in turn.
 
 The assignor follows Kafka's `RoundRobinAssignor` (R187, R192). Partitions are sorted by topic and index, and
-static members come first. A member that does not subscribe to a topic is skipped. Racks have no influence.
+static members come first. Racks have no influence.
+
+A member that does not subscribe to a topic is skipped.
 """
 
 from __future__ import annotations

@@ -2,24 +2,28 @@
 
 The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algorithms (R193, R221):
 
-* If all members subscribe to the same topics, each member keeps its partitions up to its quota. With P
-  partitions and C members the quota is P // C, and P % C members may have one partition more. The remaining
+* If all members subscribe to the same topics, each member keeps its partitions up to its quota. The remaining
   partitions are assigned in turn, first to members below their quota (R196).
 
+* With P partitions and C members the quota is P // C, and P % C members may have one partition more.
+
 * If members subscribe to different topics, each member keeps its partitions of the topics to which it still
-  subscribes. Each other partition is assigned to the topic's subscriber with the fewest partitions. Topics
-  with the fewest subscribers come first.
+  subscribes. Each other partition is assigned to the topic's subscriber with the fewest partitions, beginning
+  with the topics with the fewest subscribers.
 
-* After that, with different topics, single partitions move to subscribers that have at least two partitions
-  fewer than the owner (R205, R208).
+* If members subscribe to different topics, single partitions finally move to subscribers that have at least
+  two partitions fewer than the owner (R205, R208).
 
-A reported partition counts only if it exists and the member subscribes to its topic. If several members
-report the same partition, the member with the newest generation owns it. If two of them report the newest
-generation, no member owns it (R194).
+A reported partition counts only if it exists and the member subscribes to its topic.
 
-In two cases Java's result depends on the hash order of member ids, and here the sorted order decides. The
-first case is which member keeps an extra partition. The second case is two members that report a partition in
-the same older generation: one of them counts as the previous owner.
+If several members report the same partition, the member with the newest generation owns it. If two of them
+report the newest generation, no member owns it (R194).
+
+Java's choice of the member that keeps an extra partition depends on the hash order of member ids. Here the
+sorted order decides.
+
+The sorted order also decides which of two members that report a partition in the same older generation counts
+as its previous owner.
 
 A partition moves only if the move reduces the difference between two members' numbers of partitions. So the
 algorithm ends for every input.
@@ -430,8 +434,8 @@ class _GreedyAssignment:
     def _least_load_bound(self, topic: str) -> int:
         """Return a lower bound of the number of partitions of the topic's least loaded subscriber.
 
-        A move reduces the least load of a topic by at most one. So the bound is the last computed least load
-        minus the number of later moves. A close bound saves the search for the least loaded subscriber.
+        The bound is the last computed least load minus the number of later moves, because a move reduces the
+        least load by at most one. A close bound saves a search.
         """
         least, moves = self.least_loads.get(topic, (0, 0))
         return least - (self.moved - moves)
@@ -445,8 +449,8 @@ class _GreedyAssignment:
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))
         if moved_back and self.load[source] > self.load[to] + 1:
-            # All partitions of `moved_back` improve the balance equally. Prefer one that `to` owned and
-            # `source` did not, then one with a replica in the rack of `to` but not of `source`.
+            # Each partition of `moved_back` improves the balance. Prefer one that `to` owned and `source` did
+            # not, then one with a replica in the rack of `to` but not of `source`.
             partition = min(
                 moved_back,
                 key=lambda candidate: (

@@ -1,11 +1,14 @@
 """OffsetDelete, which deletes single offsets of a group, and DeleteGroups, which deletes groups.
 
 * R126: an OffsetDelete is answered with one error code and no partitions if the group does not exist, or if
-  it must keep all its offsets (R127). Otherwise each partition has an error code. As in OffsetCommit, this is
-  UNKNOWN_TOPIC_OR_PARTITION for a partition that does not exist.
+  it must keep all its offsets (R127).
 
-* R127: an Empty group loses every requested offset. The error code is NONE even if no offset was committed. A
-  group of consumers with members keeps the offsets of the topics to which a member subscribes.
+* R126: if the group may lose offsets, each partition has an error code. As in OffsetCommit, a partition that
+  does not exist has UNKNOWN_TOPIC_OR_PARTITION.
+
+* R127: an Empty group loses every requested offset. The error code is NONE even if no offset was committed.
+
+* R127: a group of consumers with members keeps the offsets of the topics to which a member subscribes.
 
 * R127: a group of another protocol type keeps all offsets while it has members, because the coordinator
   cannot decode its subscriptions.

@@ -4,7 +4,7 @@
   GROUP_ID_NOT_FOUND with a message from v6 on.
 
 * R114, R115: the protocol name and the members' metadata are shown in Stable only. Assignments are shown as
-  last stored. They are cleared by a rebalance that starts before the new assignments have arrived.
+  last stored, unless a rebalance has discarded them.
 
 * R119: ListGroups ignores case and surrounding whitespace in its filters. A filter with an unknown state or
   type matches no group.

@@ -3,16 +3,18 @@
 The handlers of this module are the cells of the JoinGroup rows in `table`.
 
 * R25: a new dynamic member first receives a member id, and is added when it joins again with this id
-  (KIP-394). Clients below JoinGroup v4 and static members are added immediately.
+  (KIP-394).
 
-* R25: until its second JoinGroup, the member id is pending. A pending member id only prevents that a
-  rebalance completes.
+* R25: clients below JoinGroup v4 and static members are added immediately.
+
+* R25: the member id of a new dynamic member is pending until its second JoinGroup. A pending member id has no
+  effect, except that the rebalance does not complete.
 
 * R26, R27: the JoinGroup of a new member, and of a member that needs a new assignment, is answered when the
   next generation begins.
 
-* R42: a static member that restarts joins without a member id, and receives a new one. It takes over the
-  assignment of its former incarnation, which is fenced (KIP-345).
+* R42: a static member that restarts receives a new member id, and takes over the assignment of its former
+  incarnation, which is fenced (KIP-345).
 
 * R38: the metadata of a member has changed if its protocols differ in number, order, name or bytes.
 """
@@ -49,9 +51,10 @@ def refuse_because_full(
 ) -> None:
     """Answer GROUP_MAX_SIZE_REACHED, and remove the sender if it is a member of the group.
 
-    The removal shrinks a group that is larger than `group.max.size`. If all remaining members have joined,
-    the join phase completes (R22). In Kafka 4.3, the remaining members wait for the rebalance timeout
-    instead.
+    The removal shrinks a group that is larger than `group.max.size`.
+
+    If all remaining members have joined, the join phase completes (R22). In Kafka 4.3, they wait for the
+    rebalance timeout instead.
     """
     group.remove(call.request.member_id)
     send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -100,8 +103,8 @@ def _add_member(
 ) -> ClassicGroupMember | None:
     request = call.request
     if request.member_id and request.group_instance_id is not None:
-        # The request has an instance id and the member id of a dynamic member. No client sends such a
-        # request. Kafka throws an IllegalStateException, and answers with this error code.
+        # The request has an instance id and the member id of a dynamic member, which no client sends. Kafka
+        # throws an IllegalStateException, and answers with this error code.
         send_join_error(context, call, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         return None
     member = ClassicGroupMember(
@@ -156,9 +159,10 @@ def replace_member_while_stable(
     The JoinGroup of the new incarnation is answered immediately. If its metadata makes the group select
     another protocol, a rebalance starts instead.
 
-    From JoinGroup v9 on, the response to a restarted leader has skipAssignment set (R43). Below v9, the
-    response names the former member id as the leader: otherwise the client would compute an assignment for
-    which no member waits.
+    From JoinGroup v9 on, the response to a restarted leader has skipAssignment set (R43).
+
+    Below v9, the response to a restarted leader names the former member id as the leader. Otherwise the
+    client would compute an assignment for which no member waits.
     """
     former_leader = group.leader
     member = _replace(context, group, call)
@@ -198,10 +202,10 @@ def _replace(
     context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     group.rename(member, _new_member_id(call))
     # As in Kafka, the session timeout that the former incarnation requested applies until the next heartbeat.
-    # From then on, the one of this JoinGroup applies.
+    # From then on, the session timeout of this JoinGroup applies.
     context.restart_session(group, member)
-    # A new member can expire while its JoinGroup waits. The replacement is not new, so it cannot. Kafka keeps
-    # the flag `new` of the former incarnation, so in Kafka the replacement can expire.
+    # The replacement cannot expire while its JoinGroup waits, because it is not new. Kafka keeps the flag
+    # `new` of the former incarnation, so Kafka's replacement can expire.
     member.new = False
     _update(group, member, call)
     group.hold_join(member, call)
@@ -304,8 +308,8 @@ def _update(group: ClassicGroup, member: ClassicGroupMember, call: RequestReceiv
 def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
     """Return a new member id (R28).
 
-    The id of a static member starts with its instance id, because franz-go compares the start of the leader's
-    id with its own instance id. In this way it recognizes that it is the leader.
+    The id of a static member starts with its instance id. By this prefix of the leader's id, a franz-go
+    member recognizes that it is the leader.
     """
     instance_id = call.request.group_instance_id
     return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"

@@ -7,7 +7,9 @@
   REBALANCE_IN_PROGRESS, but the session timeout restarts.
 
 * R134, R135: a member does not expire while one of its requests is delayed. The response restarts its session
-  timeout. Only a new member expires while its JoinGroup is delayed, after a longer timeout.
+  timeout.
+
+* R134: only a new member expires while its JoinGroup is delayed, after a longer timeout.
 
 * R147: a member that does not send SyncGroup within a rebalance timeout of the generation's start is removed,
   even if it sends heartbeats.
@@ -273,8 +275,8 @@ def _remove_member(
 ) -> None:
     """Remove a member and answer its delayed requests (R81, R136).
 
-    Kafka does not answer the delayed SyncGroup of a removed member. Since responses are in the order of
-    requests, it then answers no later request on this connection either.
+    Kafka does not answer the delayed SyncGroup of a removed member. Responses are in the order of requests,
+    so Kafka answers no later request on this connection either.
     """
     if (call := group.release_join(member)) is not None:
         send_join_error(context, call, ErrorCode.UNKNOWN_MEMBER_ID, "")

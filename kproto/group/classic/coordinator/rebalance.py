@@ -3,12 +3,14 @@
 * R50: a rebalance that starts in CompletingRebalance discards the assignment, and answers each delayed
   SyncGroup with REBALANCE_IN_PROGRESS.
 
-* R139, R141: the join phase waits for JoinGroup from all members. It lasts at most the largest rebalance
-  timeout that a member had at its start. In a group that was Empty, the join phase lasts for the initial
-  delay.
+* R139, R141: the join phase waits for JoinGroup from all members, at most for the largest rebalance timeout
+  that a member had at its start.
 
-* R51, R144: the join phase completes early when all members have joined and no member id is pending. The
-  initial delay never ends early. (In Kafka it does if a member or a pending member id expires.)
+* R139: in a group that was Empty, the join phase lasts for the initial delay.
+
+* R51, R144: the join phase completes early when all members have joined and no member id is pending.
+
+* R144: the initial delay never ends early. In Kafka it does if a member or a pending member id expires.
 
 * R52, R53: dynamic members that have not joined are removed. Static members stay and are part of the
   assignment, but are removed if they do not send SyncGroup.

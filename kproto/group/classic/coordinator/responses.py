@@ -2,18 +2,19 @@
 
 * R1: an error response to JoinGroup or SyncGroup contains no generation, protocol, leader or members.
 
-* R3: below v3, LeaveGroup names a single member, and the response has a single error code. From v3 on, each
-  member has an error code. A response that rejects the whole request lists no members.
+* R3: below v3, LeaveGroup names a single member, and the response has a single error code.
+
+* R3: from v3 on, each member of the LeaveGroup response has an error code. A response that rejects the whole
+  request lists no members.
 
 * R90: the responses to OffsetCommit and TxnOffsetCommit have no error code for the whole request. Every
   partition carries the request's error code.
 
 * Results of partitions are ordered as in Kafka's OffsetCommitResponse.Builder. Partitions that do not exist
-  come first, with one entry for each topic. The results of this topic's existing partitions are added to the
-  entry.
+  come first, with one entry for each topic. This entry also has the topic's existing partitions.
 
-* If all partitions of a request exist, each topic of the request has its own entry, even if the request names
-  the topic twice. A topic without partitions has no entry.
+* If all partitions of a request exist, each topic of the request has its own entry, even a topic that the
+  request names twice. A topic without partitions has no entry.
 """
 
 from __future__ import annotations
@@ -117,8 +118,8 @@ def group_by_topic(
 ) -> list[TopicResult]:
     """Return the results of a request about partitions, grouped by topic.
 
-    `topics` are the topics of the request. `codes` has the error code of each partition, in the order of the
-    request. `existing` has the indexes in `codes` of partitions that exist.
+    `topics` are the topics of the request. `codes` has one error code for each partition of the request, in
+    order. `existing` has the indexes in `codes` of partitions that exist.
     """
     first_positions: dict[tuple[str, UUID], int] = {}
     missing: dict[int, list[tuple[int, int]]] = {}

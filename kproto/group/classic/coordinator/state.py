@@ -3,21 +3,21 @@
 * `move` is the only function that assigns a group's state, along EDGES (R9).
 
 * Dead is the state of a group that does not exist. `CoordinatorState.find` returns a Dead group for an
-  unknown id. Moving a Dead group to Empty creates it, and moving a group to Dead deletes it.
+  unknown id. Moving it to Empty creates the group, and moving a group to Dead deletes it.
 
 * A delayed request is stored in its member, as `join` or `sync`. `hold_join` and `release_join` count the
-  members with a delayed JoinGroup. So the check whether all members have joined takes constant time.
+  delayed JoinGroups, so whether all members have joined is known without a search.
 
 * Deadlines are plain fields, with the value `NEVER` if no deadline is set.
 
-* `ClassicGroup.wake` is a lower bound of a group's deadlines. A deadline that moves into the future does not
-  change the bound, so a heartbeat needs no search. A Tick at which nothing is due computes the bound again.
+* `ClassicGroup.wake` is a lower bound of a group's deadlines. It does not change when a deadline moves into
+  the future, so a heartbeat needs no search. A Tick at which nothing is due computes it again.
 
 * The coordinator keeps the groups in the order of their bounds. So it finds due deadlines without a search of
   all groups.
 
 * Members are kept in the order in which they joined (R163). The leader's member list and the choice of a new
-  leader follow this order, whereas Kafka follows the order of a hash map.
+  leader follow this order, whereas Kafka uses the order of a hash map.
 
 The module follows ClassicGroup, ClassicGroupMember and ClassicGroupState of Kafka 4.3.
 """
@@ -157,8 +157,8 @@ class ClassicGroupMember:
     def protocol_names(self) -> dict[str, None]:
         """Return the names of the member's protocols in its order of preference, without repetitions.
 
-        A name that is listed twice is counted once (R165). Kafka counts it twice: the protocol is then no
-        candidate, the vote throws an exception, and JoinGroup is never answered.
+        A name that is listed twice is counted once (R165). Kafka counts it twice, so the vote throws an
+        exception, and JoinGroup is never answered.
         """
         return dict.fromkeys(name for name, _ in self.protocols)
 
@@ -216,8 +216,8 @@ class ClassicGroup:
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
     # Whether the group has a record in Kafka's __consumer_offsets, which DescribeGroups and ListGroups read.
-    # No record is written if a commit creates the group, but none of its offsets is stored. Kafka also shows
-    # such a group after a record of another group is written to the same partition; kproto does not.
+    # A commit of which no offset is stored creates a group without a record. Kafka shows such a group after a
+    # record of another group is written to the same partition; kproto does not.
     written: bool = False
     # Maps a producer id to the offsets that the producer committed in its open transaction.
     pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(
@@ -316,8 +316,8 @@ class ClassicGroup:
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among the protocols that all members support (R164).
 
-        Each member votes for the first of its protocols that all members support. A tie is decided by the
-        leader's order. In Kafka, it is decided by the order of a hash map.
+        Each member votes for the first of its protocols that all members support. The leader's order decides
+        a tie; in Kafka, the order of a hash map.
         """
         count = len(self.members)
         candidates = {name for name, supporters in self.supported_protocols.items() if supporters == count}
@@ -360,8 +360,7 @@ class CoordinatorState:
     settings: GroupSettings = field(default_factory=GroupSettings)
     topics: TopicCatalog | None = None
     groups: dict[str, ClassicGroup] = field(default_factory=dict[str, ClassicGroup])
-    # Maps a producer id to the groups to which the producer committed offsets in its open transaction. With
-    # this index, the end of a transaction need not search all groups.
+    # Maps a producer id to the groups to which the producer committed offsets in its open transaction.
     pending_groups: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
     # The number of commits so far. It is the sequence number of the latest commit.
     commits: int = 0

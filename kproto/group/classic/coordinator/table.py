@@ -14,15 +14,19 @@ States and transitions (R11):
 * Dead -> Empty: a member joins, or a client commits offsets without a generation.
 
 * Empty, Stable, CompletingRebalance -> PreparingRebalance: a member joins, leaves, expires or changes its
-  metadata, or the leader rejoins. The coordinator waits for JoinGroup from every member and every pending
-  member id, at most for the rebalance timeout. Then dynamic members that have not joined are removed.
+  metadata, or the leader rejoins.
 
-* Empty -> PreparingRebalance: the coordinator waits for `group.initial.rebalance.delay.ms` instead. New
-  members extend this delay, so that consumers that start together cause only one rebalance.
+* In PreparingRebalance, the coordinator waits for JoinGroup from every member and every pending member id, at
+  most for the rebalance timeout. Then dynamic members that have not joined are removed.
+
+* Empty -> PreparingRebalance: the coordinator waits for `group.initial.rebalance.delay.ms`. New members
+  extend this delay, so that consumers that start together cause only one rebalance.
 
 * PreparingRebalance -> CompletingRebalance: the generation is incremented, and every JoinGroup is answered.
-  The SyncGroup requests of the members wait for the leader's assignment. Heartbeats succeed, unlike in
-  PreparingRebalance, where they are answered with REBALANCE_IN_PROGRESS.
+  SyncGroup requests then wait for the leader's assignment.
+
+* Heartbeats succeed in CompletingRebalance. In PreparingRebalance they are answered with
+  REBALANCE_IN_PROGRESS.
 
 * CompletingRebalance -> Stable: the leader's SyncGroup arrives. Members that do not send SyncGroup within a
   rebalance timeout are removed.
@@ -37,14 +41,15 @@ The rules of this module follow. Each handler's docstring names the rules that t
   are answered with INVALID_GROUP_ID. Every other group id is valid.
 
 * R15, R16: a request is validated in this order: group id, instance id, member id, generation, protocol,
-  state. So the former process of a static member is answered with FENCED_INSTANCE_ID, not with
-  UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION.
+  state. So the former process of a static member is answered with FENCED_INSTANCE_ID.
 
 * Deadlines that are due at `now` fire before the event, the oldest first.
 
 The module follows GroupMetadataManager of Kafka 4.3 for classic groups, with KIP-345 (static members),
 KIP-389 (group.max.size), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol in responses) and KIP-814
-(skipAssignment). A comment marks each deliberate difference from Kafka.
+(skipAssignment).
+
+A comment marks each deliberate difference from Kafka.
 
 Groups are kept in memory only. They are neither loaded from a log nor written to one.
 """
@@ -113,8 +118,10 @@ EVENTS: Final = (RequestReceived, Tick, TopicsDeleted, TransactionEnded)
 def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> list[CoordinatorAction]:
     """Apply `event` at the time `now` and return the actions to perform, in order.
 
-    `now` is in ms and must never decrease. Raises TypeError if the event is not one of EVENTS, the request is
-    not one of REQUESTS, or `now` is not an int.
+    `now` is in ms and must never decrease.
+
+    Raises TypeError if the event is not one of EVENTS, the request is not one of REQUESTS, or `now` is not an
+    int.
     """
     if type(event) not in EVENTS:
         names = ", ".join(event_type.__name__ for event_type in EVENTS)
@@ -145,8 +152,8 @@ def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> li
 def next_deadline(coordinator: CoordinatorState) -> int | None:
     """Return the time by which a `Tick` is due, in ms of the clock of `step`; None before the first event.
 
-    The returned time may be earlier than the next deadline, but never later. If it is too early, the `Tick`
-    corrects it.
+    The returned time may be earlier than the next deadline, but never later. A `Tick` before the deadline has
+    no other effect than to correct the returned time.
     """
     group_deadline = coordinator.deadlines.earliest()
     if group_deadline is not None and group_deadline < coordinator.cleanup_deadline:

@@ -235,8 +235,8 @@ def _on_joined(
         return
     metadata = {m.member_id: m.metadata for m in response.members}
     if policy.check_inherited_plan and not skips:
-        # The leader uses the metadata that it sent instead of its own metadata in the response. If the
-        # response had wrong metadata, the leader would own nothing, and no rebalance would follow.
+        # The leader uses the metadata that it sent, because its metadata in the response may be wrong. With
+        # wrong metadata it would own nothing, and no rebalance would follow.
         metadata[response.member_id] = _sent_metadata(request, response.protocol_name)
     member.subscriptions = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, metadata[m.member_id]) for m in response.members

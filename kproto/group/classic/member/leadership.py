@@ -2,23 +2,26 @@
 
 * The assignment covers the topics of all members, not only the leader's own (M80, M200).
 
-* The leader takes a snapshot of the metadata of these topics when it assigns. It rejoins when a later
-  snapshot has other partition counts, lacks a topic, or, with `client.rack`, has other racks (M92).
+* When it assigns, the leader takes a snapshot of the metadata of all members' topics. It rejoins if a later
+  snapshot differs in partition counts, in topics, or, with `client.rack`, in racks (M92).
 
 * M206: the leader stores how many partitions each topic had at the group's first assignment. A partition
-  beyond this count is new. Without a committed offset, a new partition is read from its first record. With
-  `latest`, the group would skip the records written before it noticed the partition.
+  beyond this count is new.
+
+* M206: a new partition without a committed offset is read from its first record. With `latest`, the group
+  would skip the records written before it noticed the partition.
 
 * M206: every assignment carries the counts in its user data, so that every later leader knows them. Other
-  clients ignore this user data. With the sticky assignor no counts are sent, because sarama's members would
-  return them as the user data of their next subscription (R226).
+  clients ignore this user data.
+
+* R226: the sticky assignor sends no counts, because sarama's members would return them as the user data of
+  their next subscription.
 
 * M206: a count is stored only if it is certain: in the group's first generation, or for a topic that earlier,
   complete metadata did not have.
 
-* A restarted static leader keeps the group's assignment, but does not know the metadata from which the
-  assignment was computed (KIP-814). So it checks the response to DescribeGroups: `is_complete` returns
-  whether every partition has an owner.
+* A restarted static leader keeps the group's assignment, without knowing the metadata from which it was
+  computed (KIP-814). `is_complete` returns whether DescribeGroups shows an owner for every partition.
 
 * `is_empty_by_mistake` returns whether DescribeGroups shows that a follower's empty assignment is wrong.
 """
@@ -126,8 +129,8 @@ def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metada
 def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topics: Container[str]) -> bool:
     """Return whether the empty assignment of a follower is wrong.
 
-    The empty assignment is wrong if the coordinator knows another assignment of the member, or if no member
-    owns any partition of `topics`. In the second case, the leader does not know that it is the leader.
+    The empty assignment is wrong if the coordinator knows another assignment of the member. It is also wrong
+    if no member owns any partition of `topics`: then the leader does not know that it is the leader.
 
     The result is False if `described` has no stable group with this member.
     """

@@ -1,7 +1,9 @@
 """The attributes of a classic member, its states, and the edges between the states.
 
 Java has four states (M1): UNJOINED, PREPARING_REBALANCE (here JOINING), COMPLETING_REBALANCE (here ASSIGNING
-and SYNCING) and STABLE. The other states exist only here, and are named after what the member waits for.
+and SYNCING) and STABLE.
+
+The other states exist only here, and are named after what the member waits for.
 """
 
 from __future__ import annotations
@@ -103,8 +105,8 @@ TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which an unknown coordinator is looked up.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
-# The number of JoinGroup requests in a row without a backoff. Five are enough for a cooperative rebalance.
-# Further JoinGroup requests back off until an assignment requires no rejoin. Java's do not back off.
+# The number of JoinGroup requests in a row without a backoff: enough for a cooperative rebalance. Later
+# requests back off until an assignment requires no rejoin. Java's never back off.
 JOINS_WITHOUT_BACKOFF = 5
 
 
@@ -212,8 +214,10 @@ class Member:
     def identity(self) -> Identity | None:
         """The identity that a commit carries; None without a generation, during a rebalance and after a loss.
 
-        The identity stays valid during a `Revoke`, and `Lose` removes it. After a SyncGroup the new identity
-        is set before `Revoke` and `AdoptAssignment` are returned, so that callbacks commit with it (M4).
+        The identity stays valid during a `Revoke`, and `Lose` removes it.
+
+        After a SyncGroup the new identity is set before `Revoke` and `AdoptAssignment` are returned, so that
+        callbacks commit with it (M4).
         """
         if self.generation is None or self.protocol is None or self.state not in HEARTBEATING:
             return None

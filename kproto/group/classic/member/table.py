@@ -4,7 +4,9 @@
     actions = step(member, SubscriptionChanged(frozenset({"t"})), now)
 
 `step` applies one event and returns the actions to perform, in order. `next_deadline` returns the time of the
-next `Tick` that the caller must send. `kproto.group.protocol` defines the events and actions.
+next `Tick` that the caller must send.
+
+`kproto.group.protocol` defines the events and actions.
 
 The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 
@@ -25,18 +27,19 @@ The member differs from Java where Java's members can lose records, or fence eac
 
 * A fenced member never joins again. Java's member joins again at the next poll, and fences the other process.
 
-* After some errors Java raises an exception and keeps the assignment, but sends no heartbeats. This member
-  returns `Fatal` and `Lose`, because the group assigns its partitions to other members.
+* After some errors the member returns `Fatal` and `Lose`, because the group assigns its partitions to other
+  members. Java raises an exception and keeps the assignment, but sends no heartbeats.
 
-* Partitions are lost when max.poll.interval.ms has passed, and in Java at the next poll. The interval runs
-  while the application is outside poll or in a callback (librdkafka, M112). In Java it starts with each poll.
+* Partitions are lost when max.poll.interval.ms has passed, and in Java at the next poll.
+
+* max.poll.interval.ms runs while the application is outside poll or in a callback (librdkafka, M112). In Java
+  it starts with each poll.
 
 * A member that keeps partitions while it joins sends heartbeats on another connection, because the JoinGroup
-  response may take minutes. So the member notices within a session timeout that the coordinator is
-  unreachable or has removed the member.
+  response may take minutes. So it notices early that it was removed, or that the coordinator is unreachable.
 
-* A restarted static leader keeps the group's assignment, and checks with DescribeGroups that it assigns every
-  partition. Topics may have gained partitions since the assignment was made, but Java ignores them.
+* A restarted static leader checks with DescribeGroups that the group's assignment has every partition. Java's
+  leader ignores partitions that were created after the assignment was made.
 
 * A leader rejoins if the SyncGroup response has another assignment for it than the one that it sent. Java
   trusts the response.
@@ -52,11 +55,11 @@ The member differs from Java where Java's members can lose records, or fence eac
 * With `Policy.replaces_unreadable_assignment`, a member rejoins after an assignment that cannot be decoded.
   Java's member raises the error from each poll until the coordinator removes the member.
 
-* A leader computes its own assignment from the subscription that it sent in JoinGroup. Java uses the leader's
-  subscription in the JoinGroup response: if it is wrong, the leader owns nothing.
+* A leader computes its own assignment from the subscription that it sent. Java uses the leader's subscription
+  in the JoinGroup response: if it is wrong, the leader owns nothing.
 
-* A leader that is missing in the member list of its JoinGroup response reports an error. In Java, such a
-  leader assigns all partitions to the listed members, and owns nothing.
+* A leader that is missing in the member list of its JoinGroup response reports an error. Java's leader
+  assigns all partitions to the listed members, and owns nothing.
 """
 
 from __future__ import annotations
