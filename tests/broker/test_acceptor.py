@@ -15,6 +15,8 @@ from kproto.broker import acceptor
 from kproto.broker.acceptor import Acceptor, close_acceptors, listening_socket, stream_protocols
 from tests.broker.stage import PATIENCE
 
+pytestmark = pytest.mark.usefixtures("fast_collections")
+
 ADDRESS = "127.0.0.1"
 
 

@@ -51,6 +51,8 @@ from tests.consumer.child_process import result_in_child
 from tests.consumer.producers import ctrl_c
 from tests.consumer.sarama.stage import RecordingHandler
 
+pytestmark = pytest.mark.usefixtures("fast_collections")
+
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
     "group_id": "g",

@@ -18,6 +18,8 @@ from kproto.testing import proxy
 from kproto.testing.faults import Proxy
 from tests.broker.stage import Socket, connected
 
+pytestmark = pytest.mark.usefixtures("fast_collections")
+
 WRONG: list[Any] = ["localhost", "localhost:x", "localhost:99999", "localhost:\u00b2", ":9", "", "a:1,b:2", 5]
 
 

@@ -30,6 +30,8 @@ from kproto.security.scram import ScramClient
 from kproto.testing.certificates import Certificates, certificates
 from kproto.wire.frame import frame
 
+pytestmark = pytest.mark.usefixtures("fast_collections")
+
 pytest.importorskip("trustme")
 MANY = int(os.environ.get("KPROTO_HANDSHAKES", "60"))
 SEED = int(os.environ.get("KPROTO_SEED", "13"))

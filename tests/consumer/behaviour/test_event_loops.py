@@ -17,6 +17,8 @@ from consumer import AsyncAdmin, AsyncConsumer, AsyncProducer, Delivery, Rebalan
 from kproto.broker.server import Server, running
 from kproto.errors import IllegalState, RequestTimedOut
 
+pytestmark = pytest.mark.usefixtures("fast_collections")
+
 GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest"}
 Loop = Callable[[], asyncio.AbstractEventLoop]
 

@@ -19,6 +19,8 @@ from consumer.opentelemetry import ClientInstruments
 from consumer.opentelemetry.metrics import TABLES, instrument_name, ucum_unit
 from kproto import running
 
+pytestmark = pytest.mark.usefixtures("fast_collections")
+
 
 def exported(reader: InMemoryMetricReader) -> dict[str, Any]:
     """Return the exported metrics by name."""

@@ -28,6 +28,8 @@ from consumer.security.secret import Secret
 from consumer.security.tokens import Endpoint, Token, TokenSource
 from tests.bundles import check_each
 
+pytestmark = pytest.mark.usefixtures("fast_collections")
+
 SECRET = "hunter2-hunter2"
 
 

@@ -27,6 +27,8 @@ from kproto.errors import BrokerError, IllegalState
 from kproto.records.builder import UnnumberedBatch
 from kproto.records.list_encoder import unnumbered
 
+pytestmark = pytest.mark.usefixtures("fast_collections")
+
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 # The int objects are distinct even for equal timestamps, as if the clock was read for each record.
 MOMENTS = [10**12 + ms for ms in (0, 0, 0, 1, 2, 500, 3)]
