@@ -59,7 +59,7 @@ def test_a_message_that_no_version_can_encode_is_shown_as_text() -> None:
 
 def test_of_a_message_with_many_fields_only_the_start_is_decoded_for_display() -> None:
     request = LeaveGroupRequest(
-        group_id="g", members=[MemberIdentity(member_id=f"m{number}") for number in range(20_000)]
+        group_id="g", members=[MemberIdentity(member_id=f"m{number}") for number in range(2_000)]
     )
     text = html(request)
     assert "the first 200 fields" in text

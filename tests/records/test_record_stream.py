@@ -116,23 +116,24 @@ def wrapper_of_smallest_messages(count: int, magic: int, codec: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("codec", "magic", "count"),
+    ("codec", "magic", "count", "limit"),
     [
-        ("gzip", 0, 200_000),
-        ("lz4", 1, 200_000),
+        ("gzip", 0, 200_000, 5_000_000),
+        ("lz4", 1, 50_000, 1_000_000),
         *(
-            pytest.param(codec, magic, 1_000_000, marks=pytest.mark.thorough)
+            pytest.param(codec, magic, 1_000_000, 5_000_000, marks=pytest.mark.thorough)
             for codec in ("gzip", "lz4")
             for magic in (0, 1)
         ),
     ],
 )
 def test_the_memory_does_not_depend_on_the_number_of_messages_in_a_wrapper(
-    codec: str, magic: int, count: int
+    codec: str, magic: int, count: int, limit: int
 ) -> None:
-    """The memory stays below 5 MB. 200,000 of the smallest messages of magic 0 alone would take 5.2 MB.
+    """The memory stays below the size of the messages. The smallest one has 26 bytes in magic 0, and 34 in
+    magic 1.
 
-    The quick tests use only the smaller count, because tracemalloc is slow.
+    The quick tests leave out the largest count, because tracemalloc is slow.
     """
     data = wrapper_of_smallest_messages(count, magic, codec)
     assert len(data) < count / 5
@@ -142,7 +143,7 @@ def test_the_memory_does_not_depend_on_the_number_of_messages_in_a_wrapper(
         assert (batch.count, batch.last_offset) == (count, count - 1)
         lists = record_lists(batch, 500)
         assert [len(next(lists)), len(next(lists))] == [500, 500]
-        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        assert tracemalloc.get_traced_memory()[1] < limit
     finally:
         tracemalloc.stop()
 
