@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
 from consumer.runtime import run_to_end
+from tests.bundles import bundles, check_each
 from tests.consumer.behaviour.valid_arguments import valid_argument
 
 NOWHERE = "127.0.0.1:1"
@@ -51,27 +52,27 @@ class Recorder:
         return method
 
 
-def methods_of(client: type, *left_out: str) -> list[Any]:
-    """Return (class, name) of each public method of a client, as parameters, without those of `left_out`."""
+def methods_of(client: type, *left_out: str) -> list[tuple[type, str]]:
+    """Return (class, name) of each public method of a client, without those of `left_out`."""
     return [
-        pytest.param(client, name, id=f"{client.__name__}.{name}")
+        (client, name)
         for name, method in vars(client).items()
         if inspect.isfunction(method) and not name.startswith("_") and name not in left_out
     ]
 
 
-@pytest.mark.parametrize(
-    ("client", "name"),
-    [
-        *methods_of(Admin),
-        *methods_of(Consumer, "wakeup", "kill"),
-        *methods_of(AsyncConsumer, "wakeup", "kill"),
-        *methods_of(Producer, "send", "transaction"),
-        *methods_of(AsyncProducer, "send", "transaction"),
-    ],
-)
-def test_a_method_passes_each_argument_on_under_its_name(client: type, name: str) -> None:
-    async def call() -> None:
+METHODS = [
+    *methods_of(Admin),
+    *methods_of(Consumer, "wakeup", "kill"),
+    *methods_of(AsyncConsumer, "wakeup", "kill"),
+    *methods_of(Producer, "send", "transaction"),
+    *methods_of(AsyncProducer, "send", "transaction"),
+]
+
+
+@pytest.mark.parametrize("methods", bundles(METHODS))
+def test_a_method_passes_each_argument_on_under_its_name(methods: Sequence[tuple[type, str]]) -> None:
+    async def call(client: type, name: str) -> None:
         used: Any = client(NOWHERE)
         operations = used._operations
         used._operations = recorder = Recorder(operations)
@@ -98,16 +99,18 @@ def test_a_method_passes_each_argument_on_under_its_name(client: type, name: str
             used._operations = operations
             used.close() if client is Admin else used.kill()
 
-    asyncio.run(call())
+    check_each(methods, lambda method: asyncio.run(call(*method)))
 
 
 PLANNED = [name for name, method in vars(AsyncAdmin).items() if inspect.iscoroutinefunction(method)]
 
 
 @pytest.mark.parametrize(("timeout", "limit"), [(None, 30_000), (7.5, 7_500)])
-@pytest.mark.parametrize("name", [name for name in PLANNED if not name.startswith("_") and name != "close"])
+@pytest.mark.parametrize(
+    "names", bundles([name for name in PLANNED if not name.startswith("_") and name != "close"], 6)
+)
 def test_a_call_of_an_admin_client_has_its_timeout_or_that_of_the_client(
-    name: str, timeout: float | None, limit: int
+    names: Sequence[str], timeout: float | None, limit: int
 ) -> None:
     calls: list[tuple[str, int]] = []
 
@@ -115,7 +118,7 @@ def test_a_call_of_an_admin_client_has_its_timeout_or_that_of_the_client(
         calls.append((method, limit))
         raise Recorded
 
-    async def call() -> None:
+    async def call(name: str) -> None:
         admin = AsyncAdmin(NOWHERE)
         admin._runner.run = run  # type: ignore[method-assign]
         method = getattr(admin, name)
@@ -126,9 +129,10 @@ def test_a_call_of_an_admin_client_has_its_timeout_or_that_of_the_client(
         }
         with pytest.raises(Recorded):
             await method(**required, timeout=timeout)
+        assert calls.pop() == (name, limit)
 
-    asyncio.run(call())
-    assert calls == [(name, limit)]
+    check_each(names, lambda name: asyncio.run(call(name)))
+    assert calls == []
 
 
 class Recorded(Exception):
