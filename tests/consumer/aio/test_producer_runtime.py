@@ -11,7 +11,6 @@ import pytest
 
 from consumer import AsyncProducer, GroupChange, clock
 from consumer.engine import events as ev
-from consumer.engine.network.transport import Open
 from kproto.errors import IllegalState
 
 NOWHERE = "127.0.0.1:1"
@@ -172,16 +171,21 @@ def test_reports_and_callbacks_of_the_engine_reach_the_application() -> None:
 
 
 def test_the_end_of_a_producer_closes_its_connections() -> None:
-    async def story(producer: AsyncProducer, runtime: Any) -> None:
+    async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            runtime.streams.perform(Open(9, *server.getsockname()))
-            while 9 not in runtime.streams._transports:
+            host, port = server.getsockname()
+            producer = AsyncProducer(f"{host}:{port}")
+            task = asyncio.create_task(producer.send("t", b"x"))
+            while producer.metrics().value("connection-count") == 0:
                 await asyncio.sleep(0.001)
-            producer.kill()
-            await asyncio.sleep(0)
             peer, _ = server.accept()
             with peer:
+                producer.kill()
+                with pytest.raises(IllegalState, match="this producer is closed"):
+                    await task
                 peer.settimeout(10)
-                assert peer.recv(1) == b""
+                while peer.recv(4096):
+                    pass
+            assert producer.metrics().value("connection-count") == 0
 
-    run(story)
+    asyncio.run(asyncio.wait_for(main(), 30))
