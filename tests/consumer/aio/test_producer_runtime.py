@@ -35,13 +35,13 @@ def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(runtime.engine, "due", lambda: due[0])
         runtime._schedule()
         timer = runtime._timer
-        assert 4 < timer.when() - runtime.loop.time() <= 5.1
+        assert 4 < timer.when() - runtime.loop.time() <= 5.001
         runtime._schedule()
         assert runtime._timer is timer  # The deadline is unchanged, so the timer is kept.
         due[0] = clock.now() - 5_000
         runtime._schedule()
         assert timer.cancelled()
-        assert runtime._timer.when() - runtime.loop.time() <= 0.1
+        assert runtime._timer.when() <= runtime.loop.time()
         due[0] = None
         runtime._schedule()
         assert runtime._timer is None
