@@ -22,8 +22,7 @@ from ..addresses import address_text
 from ..printable import Log
 
 # The listen backlog of a socket. If it is full, a client retries its connection only after a second. Kafka's
-# default of 50 would be too small here, because the event loop accepts connections, and not a separate
-# thread.
+# default is 50, but Kafka accepts connections in a separate thread.
 BACKLOG: Final = 1024
 # The `limit` of each StreamReader in bytes. Reading from a connection pauses while more than twice this
 # number of bytes is buffered.

@@ -312,8 +312,8 @@ class Broker:
     def on_partitions_changed(self, partitions: Iterable[Partition]) -> None:
         """Try to complete the fetches that wait for these partitions, on all brokers of the cluster.
 
-        Markers are written by the broker that coordinates the transaction, and may belong to partitions of
-        other brokers.
+        The broker that coordinates a transaction writes its markers, even to partitions that other brokers
+        lead.
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():

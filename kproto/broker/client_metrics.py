@@ -10,9 +10,11 @@ Rules, as in Kafka's ClientMetricsManager:
 * The subscription id is the CRC-32C of the merged subscription, XORed with the hash of the instance id. So
   each change of the client's merged subscription changes the id.
 
-* A request before the end of the push interval fails with THROTTLING_QUOTA_EXCEEDED. Exceptions are the first
-  push after a subscription request, the last push (`terminating`), and a subscription request after
-  UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
+* A request before the end of the push interval fails with THROTTLING_QUOTA_EXCEEDED.
+
+* The push interval does not apply to the first push after a subscription request, to the last push
+  (`terminating`), and to a subscription request after UNKNOWN_SUBSCRIPTION_ID or
+  UNSUPPORTED_COMPRESSION_TYPE.
 
 * An instance is removed when its connection closes, or when it has sent no request for three push intervals
   and at least 60 s.
@@ -161,9 +163,10 @@ class ClientMetricsInstance:
     def accepts_get(self, now: int) -> bool:
         """Return whether the client may request its subscription at time `now` (ms).
 
-        The result is True if the push interval has passed since the last request; then the time of this
-        request is recorded. It is also True if the last error was UNKNOWN_SUBSCRIPTION_ID or
-        UNSUPPORTED_COMPRESSION_TYPE.
+        If the push interval has passed since the last request, the result is True, and the time of this
+        request is recorded.
+
+        The result is also True if the last error was UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
         """
         last = max((at for at in (self.last_get, self.last_push) if at is not None), default=None)
         if last is None or now - last >= self.push_interval_ms:

@@ -21,7 +21,8 @@ Rules:
 * When a group is moved, the delayed requests of its members are answered with NOT_COORDINATOR. The new
   coordinator restarts all session timeouts (GroupMetadataManager.onUnloaded, onLoaded).
 
-* Connection numbers are unique in the cluster: a broker can respond on a connection of another broker.
+* Connection numbers are unique in the cluster, so that a broker can respond on a connection of another
+  broker.
 """
 
 from __future__ import annotations
@@ -171,7 +172,8 @@ class BrokerCluster:
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
         """Return the nodes with a replica of a partition, the preferred leader first.
 
-        If the current leader is not one of the partition's replicas, it replaces the first replica.
+        If the current leader is not one of the partition's replicas, the leader replaces the first replica in
+        the result.
         """
         leader = self.leader(partition, index)
         if leader == NO_LEADER or leader in partition.replicas:

@@ -9,7 +9,9 @@ Rules, as in Kafka's Cleaner:
   offsets of other records do not change.
 
 * A tombstone is kept for `delete.retention.ms` after its first compaction. The batch stores the end of this
-  time as its delete horizon (KIP-534); a horizon above the int64 range means for ever.
+  time as its delete horizon (KIP-534).
+
+* A tombstone whose delete horizon exceeds an int64 is kept for ever.
 
 * The marker of a transaction is kept for `delete.retention.ms` after the last record of the transaction was
   removed.

@@ -1,7 +1,7 @@
 """Injected errors and throttling of responses (`Server.fail`, `Server.throttle`).
 
-* A request with an injected error is not executed. It is rejected as if its caller had no permission, but
-  with the injected error. So the error is in the fields of its API: per partition, group or topic.
+* A request with an injected error is rejected as if its caller had no permission, but with the injected
+  error. So the error is in the fields of its API: per partition, group or topic.
 
 * If the response of an API version has no error field, an injected error results in an empty response.
 

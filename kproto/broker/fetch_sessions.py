@@ -5,12 +5,14 @@ Rules, as in Kafka's FetchSession and FetchManager:
 * A request with epoch 0 opens a session. A request with epoch -1 uses no session. Both close the session
   whose id they carry.
 
-* Any other request must carry the session's next epoch. Epoch 2**31 - 1 is followed by 1.
+* A request in a session must carry the session's next epoch. Epoch 2**31 - 1 is followed by 1.
 
 * A request in a session contains only new or changed partitions, and the partitions to forget.
 
-* A response in a session contains the partitions with records, an error or a diverging epoch (KIP-595). It
-  also contains partitions whose high watermark or log start offset changed since the last response.
+* A response in a session contains the partitions with records, an error or a diverging epoch (KIP-595).
+
+* The response also contains partitions whose high watermark or log start offset changed since the last
+  response.
 
 * A session refers to topics either by name (up to v12) or by id (from v13 on). A request that switches
   between names and ids is rejected.
@@ -19,12 +21,14 @@ Rules, as in Kafka's FetchSession and FetchManager:
   its old name.
 
 * If all `max.incremental.fetch.session.cache.slots` are in use, a new session evicts a session that was not
-  used for `IDLE_MS`. Without such a session, the response carries session id 0: the client uses no session.
+  used for `IDLE_MS`.
+
+* If no session can be evicted, the response carries session id 0, and the client continues without a session.
 
 * A partition whose records were returned moves to the end of the session's order. So no partition starves.
 
-As an optimization, a fetch in a session skips idle partitions. A partition is idle from the time at which the
-client has received all its records, until the partition changes or the client requests another offset.
+As an optimization, a fetch in a session skips idle partitions. When the client has received all records of a
+partition, the partition is idle until it changes, or the client requests another offset.
 """
 
 from __future__ import annotations

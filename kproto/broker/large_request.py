@@ -1,8 +1,7 @@
 """Requests with many elements, which are divided and served piece by piece.
 
-The cost of a request depends on its number of elements: a request of one megabyte can name a million groups.
-So that other clients need not wait, a step of the machine serves at most `PIECE` elements. Kafka has several
-threads instead.
+A request of one megabyte can name a million groups. So that other clients need not wait, a step of the
+machine serves at most `PIECE` elements of a request. Kafka has several threads instead.
 
 * Each piece is a complete request. The responses to all pieces are joined to one response.
 

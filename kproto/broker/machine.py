@@ -142,9 +142,10 @@ class MoveCoordinator(NamedTuple):
 class TruncateLog(NamedTuple):
     """The event of an unclean election: the new leader's log ends at `offset`.
 
-    A new leader epoch starts at the end of the truncated log. The log may end before `offset`, because the
-    batch that contains `offset` is removed as a whole. `step` raises ConfigError if the log does not contain
-    `offset`.
+    A new leader epoch starts at the end of the truncated log. The batch that contains `offset` is removed as
+    a whole, so the log may end before `offset`.
+
+    `step` raises ConfigError if the log does not contain `offset`.
     """
 
     topic: str

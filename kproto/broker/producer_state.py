@@ -3,7 +3,9 @@
 Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 
 * The last five batches of each producer are remembered. A batch with the epoch and sequences of one of them
-  is a duplicate: it is not stored, and its response has the offset of the stored batch.
+  is a duplicate.
+
+* A duplicate is not stored, and its response has the offset of the stored batch.
 
 * A batch that is no duplicate must start at the sequence after the producer's last one, and otherwise fails
   with OUT_OF_ORDER_SEQUENCE_NUMBER. Sequence 2**31 - 1 is followed by 0.

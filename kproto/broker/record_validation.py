@@ -9,8 +9,10 @@
 * Records are decoded in parts, up to the first wrong offset, because a compressed batch of a few kilobytes
   may have millions of records. An error names at most `MAX_RECORD_ERRORS` records.
 
-* Unlike in Kafka, the numbers of records and headers of a compressed batch are limited. Their decompressed
-  size is limited to 16 MiB, or to 16 times the size of the batch if that is more.
+* Unlike in Kafka, the numbers of records and headers of a compressed batch are limited.
+
+* Compressed records may have a decompressed size of 16 MiB, or of 16 times the size of the batch if that is
+  more.
 """
 
 from __future__ import annotations
@@ -30,8 +32,7 @@ from .settings import Settings
 from .topics import Topic
 
 # The maximum number of records in a compressed batch with less than seven bytes per record, the size of the
-# smallest record. Decoding them takes 0.1 s. The producer splits a batch that exceeds the limit. Kafka has no
-# such limit.
+# smallest record. Decoding them takes 0.1 s. Kafka has no such limit. A producer splits the rejected batch.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
 # The maximum number of headers in a compressed batch, divided by the maximum number of records. Decoding the

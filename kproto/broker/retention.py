@@ -8,7 +8,8 @@ Rules, as in Kafka's UnifiedLog.deleteOldSegments:
 
 * The age of a segment is the age of its newest record.
 
-* A segment is deleted because of `retention.bytes` if the segments after it have at least this size.
+* A segment is deleted because of `retention.bytes` if the segments after it have at least `retention.bytes`
+  bytes.
 
 * If cleanup.policy does not contain "delete", only segments before the log start offset are deleted.
 """

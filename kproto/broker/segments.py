@@ -3,7 +3,9 @@
 A new segment is rolled before a batch that would exceed `segment.bytes`.
 
 A new segment is also rolled if the timestamp of the next batch is more than `segment.ms` after that of the
-segment's first batch (LogSegment.shouldRoll). These are timestamps of records: the clock is not read.
+segment's first batch (LogSegment.shouldRoll).
+
+The timestamps are those of the records: the clock is not read.
 """
 
 from __future__ import annotations

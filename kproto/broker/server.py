@@ -110,7 +110,7 @@ class Server:
     * `advertised_host`: the host in the broker's Metadata. The default is the listener's host, or the name of
       this computer if the listener has all addresses ("0.0.0.0" or "::").
 
-    * The setting "advertised.listeners" is the alternative with complete addresses, such as
+    * The config "advertised.listeners" replaces `advertised_host`, and has complete addresses such as
       "PLAINTEXT://kafka:9092".
 
     * `highest`: the highest version of some APIs, to imitate an older Kafka. With {"Fetch": 11} the broker

@@ -115,8 +115,8 @@ class Settings:
     )
     log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
     log_retention_check_interval_ms: int = _setting(300_000, Integer(32, 1))
-    # The retention time is the first of these three configs that is set. If none is set, records are kept for
-    # ever, because tests and demos often write old timestamps. Kafka's default is a week.
+    # The retention time is the first of these three configs that is set. Without any of them, records are
+    # kept for ever: tests often write old timestamps. Kafka's default is a week.
     log_retention_ms: int | None = _setting(
         None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
     )

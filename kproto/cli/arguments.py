@@ -101,7 +101,7 @@ _UNKNOWN_OPTION: Final = re.compile(r"-[pPuUwW](?!\w*-)|-[^\s=:]+[=:]?")
 _PARAMETER: Final = re.compile(r"[?&;#\[{(, ]([\w.-]+)\s*=")
 # An option whose value may contain a user name and a password.
 _USER_OPTION: Final = re.compile(r"-[uU]|--?\S*(user|login|cred|account|sasl)\S*", re.IGNORECASE)
-# The start of the value of such an option, up to the password.
+# The start of the value of a `_USER_OPTION`, up to the password.
 _USER_NAME: Final = re.compile(r"(User:)?[^:=/,]*[:=/,](?!\d+$)", re.IGNORECASE)
 
 

@@ -77,8 +77,8 @@ def _decimal(text: str) -> Decimal:
     return number
 
 
-# A key is (type, logical type). A value is the parser of a string of this logical type, and an example for
-# error messages. A missing logical type, such as timestamp-nanos, is read like its type.
+# A key is (type, logical type). A value is (the parser of a string of this type, an example for error
+# messages). A missing logical type, such as timestamp-nanos, is read like its type.
 _LOGICAL: Final[Mapping[tuple[str, str], tuple[Callable[[str], Any], str]]] = {
     ("int", "date"): (date.fromisoformat, "a date such as 2026-11-28"),
     ("int", "time-millis"): (time.fromisoformat, "a time such as 09:30:00"),

@@ -88,7 +88,8 @@ def succeeded(call: Callable[[], dict[Any, Any] | None], failures: list[KprotoEr
 def exit_code(command: str, failures: list[KprotoError]) -> int:
     """Print each error as one line on stderr; return 1 if there are errors, else 0.
 
-    Several items may fail with the same text, such as that of an unsupported request. It is printed once.
+    If several items fail with the same text, such as that of an unsupported request, the text is printed
+    once.
     """
     for text in dict.fromkeys(map(str, failures)):
         print(f"kproto {command}: {escape_unprintable(text)}", file=sys.stderr)

@@ -13,8 +13,8 @@ Rules, as in Kafka's GroupMetadataManager:
 * A group id belongs to one type of group, whose coordinator receives the requests for the group. If this
   coordinator does not serve a request, the response is GROUP_ID_NOT_FOUND.
 
-* A request for a group that does not exist goes to the first registered coordinator that serves the request.
-  So the class of this request determines the type of a new group.
+* A request for a group that does not exist goes to the first registered coordinator that serves it. So this
+  request determines the type of a new group.
 
 * A request for several groups is divided by type, and the responses are joined. Coordinators must answer such
   requests in the step that receives them.
@@ -26,8 +26,10 @@ Rules, as in Kafka's GroupMetadataManager:
   `classic/coordinator/offsets.py`.
 
 * A second type of group can use the functions that store and look up offsets, if they move to
-  `kproto/group/offsets.py`. They need only the attributes `offsets`, `pending_transactions` and `written` of
-  a group.
+  `kproto/group/offsets.py`.
+
+* The functions of offsets need only the attributes `offsets`, `pending_transactions` and `written` of a
+  group.
 """
 
 from __future__ import annotations

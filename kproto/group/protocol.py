@@ -2,9 +2,10 @@
 
 One interface is between a client and its member, the other is between a broker and its coordinator.
 
-The client's interface: a client engine drives a `ClientMember`, which `kproto.group.members` creates. The
-engine calls `step` with an event and performs the returned actions in order. It sends a `Tick` at the time
-that `next_deadline` returns.
+The client's interface: a client engine drives a `ClientMember`, which `kproto.group.members` creates.
+
+The engine calls `step` with an event and performs the returned actions in order. It sends a `Tick` at the
+time that `next_deadline` returns.
 
 The engine sends requests, reports their responses, runs the rebalance callbacks and commits offsets. The
 member decides when to join, send a heartbeat, revoke, assign and leave.
@@ -647,8 +648,9 @@ class GroupCoordinator(Protocol):
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
         """Answer the group's delayed requests with NOT_COORDINATOR, because another broker takes over.
 
-        All nodes of an embedded cluster share one coordinator, so the group's state stays in memory. The
-        sessions of the members restart at `ready_at`. At that time (ms) the new node has loaded the group.
+        All nodes of an embedded cluster share one coordinator, so the group's state stays in memory.
+        `ready_at` is the time in ms at which the new node has loaded the group: the members' session timeouts
+        restart then.
         """
         ...
 

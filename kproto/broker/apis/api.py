@@ -29,7 +29,9 @@ class Api:
     request message declares.
 
     `divided` is the name of the array of results in the response, or several names if the name depends on the
-    version. If `divided` is set, a large request is served in pieces (`LargeRequest`).
+    version.
+
+    If `divided` is set, a large request is served in pieces (`LargeRequest`).
 
     With `unique`, the response has a single result for an element that the request contains twice.
     """

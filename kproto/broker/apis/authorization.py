@@ -38,9 +38,8 @@ from ..topics import NO_ID
 AUTHORIZATION_FAILED: Final = "Authorization failed."
 """Kafka's error message for most denied requests."""
 
-# A key is a resource type. A value is the bit field of the operations that the resource type supports: bit N
-# stands for the AclOperation with code N. Without an authorizer, Kafka reports all of these operations as
-# authorized.
+# Resource type -> the bit field of the operations that the type supports: bit N stands for the AclOperation
+# with code N. Without an authorizer, Kafka reports all of them as authorized.
 CLUSTER_OPERATIONS: Final = (
     # The bits of CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
     8096

@@ -45,7 +45,7 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     A topic is rejected if its name collides with the name of an existing topic in Kafka's metrics, which
     replace dots by underscores: `a.b` collides with `a_b`.
 
-    Topics of the same request are not compared with each other.
+    The names of topics in the same request are not compared with each other.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)

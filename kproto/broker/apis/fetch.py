@@ -60,8 +60,8 @@ BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
 # The first version in which a partition's error contains the current leader (KIP-951).
 LEADER_SINCE: Final = 16
-# The limit in bytes of all unsent responses, which occupy memory: 256 MiB. Above the limit, a fetch returns
-# only one batch. Kafka needs no limit, because it sends records from its files.
+# The limit of all unsent responses in bytes: 256 MiB. Above the limit, a fetch returns only one batch. Kafka
+# needs no limit, because it sends records from its files.
 MOST_UNSENT: Final = 1 << 28
 
 

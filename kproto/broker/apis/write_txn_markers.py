@@ -1,8 +1,9 @@
 """WriteTxnMarkers (key 27): write the markers that commit or abort transactions in their partitions.
 
 Only admin clients send this request to this broker, to abort a hanging transaction that no coordinator knows
-(Java's Admin.abortTransaction). In Kafka, the transaction coordinator also sends it to the leaders of
-partitions.
+(Java's Admin.abortTransaction).
+
+In Kafka, the transaction coordinator also sends this request to the leaders of partitions.
 
 `__consumer_offsets` is not a topic of this broker. A marker for one of its partitions commits or discards the
 pending offsets of the producer.

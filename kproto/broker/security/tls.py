@@ -10,7 +10,7 @@ Rules:
   the TLS alert.
 
 * After TlsError, the caller must give the client time to read the alert before it closes the socket. Closing
-  a socket with unread bytes, such as the first request of a TLS 1.3 client, discards the alert.
+  a socket with unread bytes discards the alert.
 
 * Nothing is encrypted or decrypted before the handshake is complete.
 

@@ -10,8 +10,10 @@ Rules:
 
 * AlterUserScramCredentials changes only the SCRAM credentials, as in Kafka.
 
-* An unknown name gets a decoy: a credential that no password matches. Salts and decoys are derived from a
-  secret of the broker. So an unknown name has the same salt at every login, like a user.
+* An unknown name gets a decoy: a credential that no password matches.
+
+* Salts and decoys are derived from a secret of the broker. So an unknown name has the same salt at every
+  login, like a user.
 
 * No repr contains a password.
 """

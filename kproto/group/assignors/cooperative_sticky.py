@@ -9,7 +9,8 @@ partition and rejoins, and the next rebalance assigns it (M91, R216).
 A partition without an owner is assigned immediately (R217).
 
 If two members with different subscriptions report the same partition in the same generation, the partition is
-assigned to no member until one of them stops reporting it. Java's assignor is less strict.
+assigned to no member until one of them stops reporting it. In this case, the assignor is stricter than
+Java's.
 """
 
 from __future__ import annotations

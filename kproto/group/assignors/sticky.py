@@ -8,8 +8,10 @@ The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algori
 * With P partitions and C members the quota is P // C, and P % C members may have one partition more.
 
 * If members subscribe to different topics, each member keeps its partitions of the topics to which it still
-  subscribes. Each other partition is assigned to the topic's subscriber with the fewest partitions, beginning
-  with the topics with the fewest subscribers.
+  subscribes.
+
+* If members subscribe to different topics, each other partition is assigned to the topic's subscriber with
+  the fewest partitions. Topics with the fewest subscribers come first.
 
 * If members subscribe to different topics, single partitions finally move to subscribers that have at least
   two partitions fewer than the owner (R205, R208).

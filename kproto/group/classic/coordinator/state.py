@@ -2,8 +2,10 @@
 
 * `move` is the only function that assigns a group's state, along EDGES (R9).
 
-* Dead is the state of a group that does not exist. `CoordinatorState.find` returns a Dead group for an
-  unknown id. Moving it to Empty creates the group, and moving a group to Dead deletes it.
+* Dead is the state of a group that does not exist: `CoordinatorState.find` returns a Dead group for an
+  unknown id.
+
+* Moving a Dead group to Empty creates the group, and moving a group to Dead deletes it.
 
 * A delayed request is stored in its member, as `join` or `sync`. `hold_join` and `release_join` count the
   delayed JoinGroups, so whether all members have joined is known without a search.
@@ -11,13 +13,15 @@
 * Deadlines are plain fields, with the value `NEVER` if no deadline is set.
 
 * `ClassicGroup.wake` is a lower bound of a group's deadlines. It does not change when a deadline moves into
-  the future, so a heartbeat needs no search. A Tick at which nothing is due computes it again.
+  the future, so a heartbeat needs no search.
 
-* The coordinator keeps the groups in the order of their bounds. So it finds due deadlines without a search of
-  all groups.
+* A Tick at which no deadline is due computes `ClassicGroup.wake` again.
+
+* The coordinator keeps the groups in the order of `wake`, and finds due deadlines without a search of all
+  groups.
 
 * Members are kept in the order in which they joined (R163). The leader's member list and the choice of a new
-  leader follow this order, whereas Kafka uses the order of a hash map.
+  leader follow this order. In Kafka it is the order of a hash map.
 
 The module follows ClassicGroup, ClassicGroupMember and ClassicGroupState of Kafka 4.3.
 """
@@ -215,9 +219,8 @@ class ClassicGroup:
     # The metadata that the members had when this generation began. None before the first generation.
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
-    # Whether the group has a record in Kafka's __consumer_offsets, which DescribeGroups and ListGroups read.
-    # A commit of which no offset is stored creates a group without a record. Kafka shows such a group after a
-    # record of another group is written to the same partition; kproto does not.
+    # Whether the group has a record in Kafka's __consumer_offsets, from which DescribeGroups and ListGroups
+    # know it. A commit of which no offset is stored creates a group without a record.
     written: bool = False
     # Maps a producer id to the offsets that the producer committed in its open transaction.
     pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(

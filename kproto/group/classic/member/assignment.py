@@ -192,9 +192,9 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
         member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
+        # A partition that the member has revoked since its last JoinGroup has no owner until a rejoin. So
         # `revoked_since_assignment` is kept for a cooperative static member that was removed and accepted
-        # again. The leader knows only the partitions that the member owned in its last JoinGroup. A partition
-        # that the member has revoked since then has no owner until a rejoin.
+        # again.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False

@@ -2,8 +2,10 @@
 
 * The assignment covers the topics of all members, not only the leader's own (M80, M200).
 
-* When it assigns, the leader takes a snapshot of the metadata of all members' topics. It rejoins if a later
-  snapshot differs in partition counts, in topics, or, with `client.rack`, in racks (M92).
+* When it assigns, the leader takes a snapshot of the metadata of all members' topics.
+
+* The leader rejoins if a later snapshot differs in partition counts, in topics, or, with `client.rack`, in
+  racks (M92).
 
 * M206: the leader stores how many partitions each topic had at the group's first assignment. A partition
   beyond this count is new.
@@ -129,8 +131,10 @@ def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metada
 def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topics: Container[str]) -> bool:
     """Return whether the empty assignment of a follower is wrong.
 
-    The empty assignment is wrong if the coordinator knows another assignment of the member. It is also wrong
-    if no member owns any partition of `topics`: then the leader does not know that it is the leader.
+    The empty assignment is wrong if the coordinator knows another assignment of the member.
+
+    The empty assignment is also wrong if no member owns any partition of `topics`: then the leader does not
+    know that it is the leader.
 
     The result is False if `described` has no stable group with this member.
     """

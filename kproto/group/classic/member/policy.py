@@ -8,10 +8,9 @@ import msgspec
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The choices of a classic member. The defaults are Java's, except for `fenced_join_again`."""
 
-    # Whether to lose all partitions after session.timeout.ms without a response, as librdkafka does; the
-    # member id is kept. The session timeout and max.poll.interval.ms then also run during a join, in which
-    # heartbeats use another connection. Java keeps the partitions until the coordinator answers again, so two
-    # members may deliver the same records.
+    # Whether to lose all partitions, but not the member id, after session.timeout.ms without a response, as
+    # librdkafka does. The timeout then also runs during a join, as max.poll.interval.ms does. Java keeps the
+    # partitions, so two members may deliver the same records.
     lose_on_session_timeout: bool = False
     # Whether every member rejoins if the number of partitions of one of its topics changes (librdkafka). By
     # default only the leader rejoins (Java, sarama, franz-go).
@@ -23,16 +22,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # in the same generation. Partitions that it revoked in between have no owner until the next rebalance.
     # Java's member does not rejoin.
     finish_revocations: bool = False
-    # Whether the member checks assignments that Java's member trusts. A restarted static leader rejoins
-    # unless DescribeGroups shows an owner for every partition (KIP-814). A leader also rejoins if its
-    # assignment in the SyncGroup response is not the one that it sent. A follower without partitions rejoins
-    # if DescribeGroups shows that its empty assignment is wrong. A dynamic leader always assigns, even with
-    # skipAssignment, and for itself uses the subscription that it sent.
+    # Whether the member checks assignments that Java's member trusts. The docstring of `table` lists the
+    # checks.
     check_inherited_plan: bool = False
-    # Whether a member rejoins after an assignment that cannot be decoded. The error is raised once, and the
-    # partitions are lost. An empty assignment means no partitions: the leader has left the member out. In
-    # both cases Java raises an error from each poll, keeps the previous partitions and sends heartbeats until
-    # the coordinator removes the member.
+    # Whether a member rejoins after an assignment that cannot be decoded, and adopts an empty assignment as
+    # one without partitions. Java raises an error from each poll until the coordinator removes the member.
     replaces_unreadable_assignment: bool = False
     # Whether a member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response. Java raises the
     # error, although the coordinator will soon have loaded the group.

@@ -36,7 +36,7 @@ The member differs from Java where Java's members can lose records, or fence eac
   it starts with each poll.
 
 * A member that keeps partitions while it joins sends heartbeats on another connection, because the JoinGroup
-  response may take minutes. So it notices early that it was removed, or that the coordinator is unreachable.
+  response may take minutes. So it notices early if the group has removed it.
 
 * A restarted static leader checks with DescribeGroups that the group's assignment has every partition. Java's
   leader ignores partitions that were created after the assignment was made.
@@ -57,6 +57,8 @@ The member differs from Java where Java's members can lose records, or fence eac
 
 * A leader computes its own assignment from the subscription that it sent. Java uses the leader's subscription
   in the JoinGroup response: if it is wrong, the leader owns nothing.
+
+* A dynamic leader always assigns, even if its JoinGroup response has skipAssignment set.
 
 * A leader that is missing in the member list of its JoinGroup response reports an error. Java's leader
   assigns all partitions to the listed members, and owns nothing.
