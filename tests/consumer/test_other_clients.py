@@ -67,7 +67,7 @@ def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -
         (Consumer, "rebalance_timeout_ms", "use max_poll_interval_ms"),
         (Consumer, "socket.timeout.ms", "use request_timeout_ms"),
         (Producer, "connections_max_idle_ms", "the client reopens them"),
-        (Consumer, "enable.partition.eof", "did you mean enable_partition_eof"),
+        (Consumer, "enable.partition.eof", "use enable_partition_eof"),
         (Producer, "max_batch_size", "use batch_size"),
         (Consumer, "auto.commit.enable", "use enable_auto_commit"),
         (Producer, "metadata.broker.list", "the addresses of brokers are the first argument"),
