@@ -103,7 +103,7 @@ class Nodes:
 class TruncatedCluster:
     """A cluster whose log was truncated at offset 10, and the events of two consumers.
 
-    The consumers had read up to offset 20.
+    Before the truncation, both consumers had read up to offset 20.
     """
 
     def __init__(self, nodes: Nodes, stack: ExitStack) -> None:

@@ -55,7 +55,7 @@ class Side:
     def __init__(self, bootstrap: str, topic: str, now: int) -> None:
         self.socket = Socket(bootstrap)
         self.topic = topic
-        self.now = now  # The timestamp of the last record.
+        self.now = now  # The timestamp of the last record that this client has written.
         self.who: dict[str, tuple[int, int]] = {"nobody": (-1, -1), "stranger": (987_654_321, 0)}
         self.letters: dict[int, str] = {-1: "-", 0: "0"}
         new_topic = CreatableTopic(

@@ -101,7 +101,7 @@ def frames(data: bytes) -> None:
 def records(data: bytes) -> None:
     """Check that rows, lists, columns, batches and converted batches agree, and raise only RecordError.
 
-    The first byte selects the arguments of the readers.
+    The first byte of the input selects the arguments of the readers.
     """
     head, body = data[0] if data else 0, data[1:]
     if head & 64:
@@ -182,7 +182,7 @@ def outcome(read: Callable[[], T], error: type[Exception] = RecordError) -> T | 
 def compression(data: bytes) -> None:
     """Check that all ways of decompression agree: they stay within the limit or raise CodecError.
 
-    The first byte selects the codec and the limits.
+    The first byte of the input selects the codec and the limits.
     """
     head, body = data[0] if data else 0, data[1:]
     codec, old = 1 + head % 4, bool(head & 4)

@@ -1,4 +1,4 @@
-"""The rules of docs/rules, with the table cells that follow them and the tests that check them."""
+"""`kproto.inspect.rules` finds each rule's definition, the table cells that follow it, and its tests."""
 
 from __future__ import annotations
 

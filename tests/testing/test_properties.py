@@ -68,7 +68,7 @@ def stateful_owner(partitions: Any, members: Any, racks: Any) -> object:
 def moves_endlessly(partitions: Any, members: Any, racks: Any) -> object:
     """A defective assignor: it moves partitions back and forth without end.
 
-    performReassignments of old librdkafka releases had this defect.
+    performReassignments of old librdkafka releases also moved partitions without end.
     """
     owners = sorted(members) * 2
     while owners[0] != "nobody":

@@ -790,7 +790,7 @@ def test_a_shut_connection_forgets_its_dialer_and_closes_its_socket() -> None:
                 engine.streams.perform(Open(key, "kafka", 9092, dialer=socket.create_connection))
             await turns()
             engine.streams._dialing[2].set_result(Dialed(2, late))
-            engine.streams._opening[3].cancel()  # As asyncio.run does at its end.
+            engine.streams._opening[3].cancel()  # asyncio.run cancels all tasks at its end.
             for key in (1, 2):
                 engine.streams.perform(Shut(key))
             await turns()

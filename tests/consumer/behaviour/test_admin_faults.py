@@ -1,6 +1,6 @@
 """Each item of an admin call has its own result or error, also in a cluster of several brokers with faults.
 
-Each result agrees with the cluster's state.
+Each result of an admin call agrees with the cluster's state.
 """
 
 from __future__ import annotations

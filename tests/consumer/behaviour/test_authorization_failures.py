@@ -1,6 +1,6 @@
 """Clients that lose their authorization, or get an unreadable response, raise an error and lose no record.
 
-A client continues when the brokers accept its credentials again.
+After it has lost its authorization, a client continues when the brokers accept its credentials again.
 """
 
 from __future__ import annotations

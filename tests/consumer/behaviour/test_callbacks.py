@@ -406,7 +406,7 @@ def test_a_task_of_a_callback_may_wait_after_the_callback_has_returned(broker: s
 def test_log_handlers_run_without_the_lock(broker: str) -> None:
     """A log handler must run without the consumer's lock.
 
-    The handler may wait for another thread that calls the consumer.
+    A log handler may wait for another thread that calls the consumer.
     """
     free: list[bool] = []
 

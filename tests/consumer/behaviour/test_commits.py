@@ -1,6 +1,6 @@
 """Commits: the coordinator has each offset that is reported as committed (M95, M98, M123).
 
-Every failure is raised or reported.
+Every failure of a commit is raised or reported.
 
 The engine runs in virtual time against the embedded broker. Each test reproduces a bug that was fixed.
 """

@@ -43,7 +43,7 @@ T0 = tp("t", 0)
 def answer_fetches(**fields: Any) -> Any:
     """Return a `tamper` function that answers each Fetch of `t-0` with these fields.
 
-    The log of `t-0` ends at 10 in the response.
+    In each response, the log of `t-0` ends at offset 10.
     """
 
     def answer(client: Client, request: Any, version: int) -> Any:

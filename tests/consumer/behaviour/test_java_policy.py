@@ -373,7 +373,7 @@ def test_an_idle_connection_to_the_coordinator_that_breaks_starts_a_lookup(
 ) -> None:
     """When its idle coordinator connection breaks, Java's member looks the coordinator up.
 
-    The member keeps its generation. This was seen in kafka-clients 4.3.1.
+    The member keeps its generation. Java's behaviour was seen in kafka-clients 4.3.1.
     """
     world = World({"t": 2})
     log = caught_up_log(world, **options, fetch_max_wait_ms=100)
@@ -496,7 +496,7 @@ def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
 def test_a_fenced_asynchronous_commit_is_raised_by_every_poll(by_time: bool) -> None:
     """After a fenced asynchronous commit the consumer no longer reads, commits or joins.
 
-    Java's consumer does the same (ConsumerCoordinator.asyncCommitFenced).
+    Java's consumer also stops after a fenced asynchronous commit (ConsumerCoordinator.asyncCommitFenced).
     """
     world = World({"t": 1})
     options = {**JAVA, "auto_commit_interval_ms": 2_000, "enable_auto_commit": by_time}

@@ -137,7 +137,7 @@ REPEATABLE = (
 
 
 def is_true(world: MalformedWorld, call: str, result: Any) -> bool:
-    """Return whether the result that a call reported agrees with the cluster's state."""
+    """Return whether the reported result of a call agrees with the cluster's state."""
     partitions, groups = world.partitions(), classic_coordinator(world.cluster).groups
     match call:
         case "leader":

@@ -1,6 +1,6 @@
 """The memory for fetched records is bounded.
 
-The bound holds for any number of partitions, and for any slow application.
+The memory is bounded for any number of partitions, and however slow the application is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
     """Return the number of fetched bytes that poll has not returned.
 
-    With `paused` True or False, only the paused or only the other partitions are included.
+    If `paused` is True, only paused partitions are counted. If it is False, only the others are counted.
     """
     states = a.engine.core.partitions.states.values()
     return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)

@@ -228,7 +228,7 @@ def no_memory_is_leaked(chaos: Chaos) -> None:
 
 def after_recovery_every_record_is_delivered(chaos: Chaos) -> None:
     if chaos.timeout < 900:
-        # The claim does not hold for a delivery timeout this short. If the broker has dropped a connection
+        # The claim does not hold for a delivery timeout below 900 ms. If the broker has dropped a connection
         # without notice, the first send on it costs one request timeout, which takes the whole delivery
         # timeout.
         return

@@ -876,7 +876,7 @@ def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> S
 def test_a_stalled_fetch_connection_is_replaced_before_the_request_timeout() -> None:
     """A fetch connection that stalls is replaced before the request timeout.
 
-    The request timeout is 30 s. Without the replacement a poll of 25 s would return no record.
+    The request timeout is 30 s. If the connection were not replaced, a poll of 25 s would return no record.
     """
     stalled: list[socket.socket] = []
     ports: list[int] = []

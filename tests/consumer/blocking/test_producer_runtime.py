@@ -131,7 +131,7 @@ def test_a_producer_that_the_child_of_a_fork_drops_is_left_to_the_parent(
     runtime: Any = producer._runtime
     drops: list[None] = []
     monkeypatch.setattr(runtime, "_on_drop", lambda: drops.append(None))
-    runtime.forked = True  # As in the child after os.fork().
+    runtime.forked = True  # os.fork() sets `forked` in the child.
     runtime.__del__()
     assert (runtime.stopped, drops) == (False, [])
     runtime.forked = False

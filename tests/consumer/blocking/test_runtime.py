@@ -63,7 +63,7 @@ def test_one_thread_at_a_time_may_use_a_consumer_and_any_thread_may_close_it(rea
 
 def test_the_child_of_a_fork_may_only_close_its_copy(reader: Consumer) -> None:
     runtime: Any = reader._runtime
-    runtime.forked = True  # As in the child after os.fork().
+    runtime.forked = True  # os.fork() sets `forked` in the child.
     with pytest.raises(IllegalState, match="was opened before the process forked"):
         runtime.call("assignment", waits=False)
     with runtime.call("close"):

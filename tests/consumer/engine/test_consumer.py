@@ -773,7 +773,7 @@ def test_a_high_watermark_that_the_leader_no_longer_has_delays_no_other_partitio
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
     assert world.run(until=lambda: len(a.records) == 20)
     state = a.engine.partitions[tp("t", 0)]
-    # As if an earlier leader had reported a larger high watermark.
+    # Pretend that an earlier leader has reported a larger high watermark.
     state.high_watermark = state.last_stable_offset = 100
     state.mark_dirty()
     world.run(700_000)
@@ -946,8 +946,8 @@ def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
 def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> None:
     """A commit that a JoinGroup overtakes is sent again.
 
-    The two requests use different connections, and the coordinator may begin a new generation before it reads
-    the commit.
+    OffsetCommit and JoinGroup use different connections, so the coordinator may begin a new generation before
+    it reads the commit.
     """
     world = World({"t": 2})
     a = world.consumer(**GROUP)
@@ -968,7 +968,7 @@ def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> Non
 def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
     """The group has removed the member, so the response to its commit has the error ILLEGAL_GENERATION.
 
-    The member then stops returning records, and rejoins immediately (I3).
+    A member that the group has removed stops returning records, and rejoins immediately (I3).
     """
     world = World({"t": 2})
     a = world.consumer(**GROUP)

@@ -195,7 +195,7 @@ KNOWN: dict[str, Callable[[Consumer], object]] = {
 def test_the_child_of_a_fork_does_not_get_the_state_of_the_parents_consumer(method: str) -> None:
     with Consumer(NOWHERE, group_id="g") as reader:
         KNOWN[method](reader)
-        reader._runtime.forked = True  # As in the child after os.fork().
+        reader._runtime.forked = True  # os.fork() sets `forked` in the child.
         with pytest.raises(IllegalState, match="was opened before the process forked"):
             KNOWN[method](reader)
         reader._runtime.forked = False

@@ -145,7 +145,7 @@ def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None
     assert began.wait(10)
     loop_thread.close(asyncio.sleep(0))
     assert first.wait() == []
-    # As if the second `close` called `_stop` only after the first `close` has returned.
+    # Pretend that the second `close` calls `_stop` only after the first `close` has returned.
     loop_thread._stop()
     assert loop_thread.ended
 
@@ -187,7 +187,7 @@ def test_a_closed_loop_rejects_calls_and_closes_their_coroutines() -> None:
     assert {inspect.getcoroutinestate(work) for work in (last, call, again)} == {inspect.CORO_CLOSED}
     with pytest.raises(IllegalState, match="my own text"):
         loop_thread.check_usable("my own text")
-    # As if another thread closed the loop after the check and before the start of the coroutine.
+    # Pretend that another thread closes the loop after the check and before the start of the coroutine.
     late = asyncio.sleep(0)
     with pytest.raises(CancelledError):
         loop_thread._run(late)

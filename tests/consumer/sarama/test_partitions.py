@@ -228,7 +228,7 @@ STEP = 7 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 3
 def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
     """Ctrl-C while a record is read does not skip this record.
 
-    The interrupted read also leaves no lock of the loop's thread acquired.
+    A read that Ctrl-C has interrupted leaves no lock of the loop's thread acquired.
     """
     fill(server, 6)
     below = (asyncio.__path__[0], concurrent.futures.__path__[0], threading.__file__)

@@ -298,7 +298,7 @@ def test_exits_and_interrupts_in_a_handler_end_the_session_only(
 ) -> None:
     """SystemExit, KeyboardInterrupt and StopIteration in a handler end the session only.
 
-    Such an exception comes from `sys.exit()`, or from `next()` on an exhausted iterator. Regression:
+    SystemExit comes from `sys.exit()`, and StopIteration from `next()` on an exhausted iterator. Regression:
     `consume` and `close` never returned.
     """
     fill(server, 1)
@@ -429,7 +429,7 @@ def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
 def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
     """A handler in a thread can wait for the end of its session with `session.done.wait`.
 
-    In sarama the handler waits for `session.Context().Done()`.
+    In sarama a handler waits for `session.Context().Done()` instead.
     """
     sessions: list[Any] = []
 

@@ -33,7 +33,7 @@ def do_handshake(
     trusts: Named | None = None,
     newest: bool = True,
 ) -> None:
-    """Perform a handshake with a broker. Raises TlsFailed.
+    """Perform a handshake with a broker. Raises TlsFailed if the client or the broker rejects the other.
 
     The broker requires a client certificate if it `trusts` an authority.
     """

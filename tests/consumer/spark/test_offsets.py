@@ -72,7 +72,7 @@ def test_partitions_are_in_order_of_number_not_of_text() -> None:
 def test_other_readers_of_the_json_see_only_kafkas_form() -> None:
     """The JSON of offsets maps topics to partitions and offsets.
 
-    Tools that read a query's progress expect this form.
+    Tools that read a query's progress expect offsets in this JSON form.
     """
     offsets = Offsets({A0: 9, B0: 3}, {"a": "id-a", "b": "id-b"}, {A0: 2})
     pairs = {

@@ -334,7 +334,7 @@ def test_progress_tracking_options_are_accepted_and_have_no_effect(name: str) ->
 def test_a_table_is_rejected_on_creation_and_on_read() -> None:
     """A table with the provider kproto is rejected when Spark creates it, and when Spark reads it.
 
-    Spark creates such a table with the option `provider`, and reads it without any option.
+    Spark passes only the option `provider` to create a table, and no option to read the table.
     """
     assert "CREATE TEMPORARY VIEW" in error_of(provider="kproto")
     with pytest.raises(

@@ -210,7 +210,8 @@ def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
 def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, pieces: int) -> None:
     """Spark reuses the plan of a batch for a second action, or for the next micro-batch of a stream.
 
-    As with Spark's own source, such an action reads the log from its current start to its current end.
+    As with Spark's own source, an action that reuses a plan reads each log from its current start to its
+    current end.
     """
     filled.topic("t", 4, 0)
     planned = reader(filled, minPartitions=pieces)

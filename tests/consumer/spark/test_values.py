@@ -473,8 +473,8 @@ def test_missing_parts_of_a_map_entry_have_their_default() -> None:
 def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None:
     """A map entry with unknown fields is kept, as in Java's library.
 
-    Python's own library (upb) drops the entry from the map. The behaviour of Java's library was checked with
-    its DynamicMessage.
+    protobuf's library for Python (upb) drops an entry with unknown fields. The behaviour of Java's library
+    was checked with its DynamicMessage.
     """
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto

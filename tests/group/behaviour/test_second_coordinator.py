@@ -66,7 +66,7 @@ class Lease:
 class LeaseCoordinator:
     """The coordinator of a minimal group type.
 
-    The first member holds a lease, and further members wait for it.
+    The first member of a group holds its lease, and further members wait for the lease.
     """
 
     leases: dict[str, Lease] = field(default_factory=dict[str, Lease])

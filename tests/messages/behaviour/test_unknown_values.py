@@ -1,6 +1,6 @@
 """Unknown numbers, such as error codes of newer brokers, are decoded and encoded unchanged.
 
-`test_java_frames.py` checks the same with Kafka.
+tests/conformance/test_java_frames.py compares this with Kafka's classes.
 """
 
 from __future__ import annotations

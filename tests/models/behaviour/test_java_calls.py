@@ -37,7 +37,7 @@ class RuntimeException(Exception):
 
 
 class CommitFailedException(Exception):
-    """An exception with the name of one of Kafka's."""
+    """An exception with the name of one of Kafka's exceptions."""
 
 
 def join_member(world: World, release: ModuleType, name: str = "a", **conf: Any) -> Any:

@@ -95,7 +95,8 @@ def log_lines(codec: str) -> bytes:
 def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
     """Data that is compressed to a hundredth is readable.
 
-    kproto's producer writes such batches. Kafka's consumer does not limit the decompressed size.
+    kproto's producer writes batches that compress this well. Kafka's consumer does not limit the decompressed
+    size.
     """
     assert len(read(log_lines(codec))) == LINES
 

@@ -1,6 +1,6 @@
 """No failure leaks a secret into a log, an error, a repr, a pickle, a trace, a capture or pytest's output.
 
-tests/conformance/test_spark_secured.py tests the same for Spark.
+tests/conformance/test_spark_secured.py tests for leaked secrets in Spark.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request()
 def test_a_cached_authorization_error_is_checked_again() -> None:
     """A plan does not rely on a cached authorization error: it requests the metadata again.
 
-    The permission may have been granted since the cached response.
+    The permission may have been granted after the response with the cached error.
     """
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -322,7 +322,7 @@ def test_a_lost_leader_is_looked_up_before_the_next_batch() -> None:
 def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
     """After a broken connection the plan refreshes the metadata before the next request.
 
-    The broker may no longer be the leader, or may have another address.
+    A broker whose connection breaks may no longer be the leader, or may have another address.
     """
     view = known()
     first = [] if isinstance(route, int) else [CLUSTER]

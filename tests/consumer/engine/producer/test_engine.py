@@ -186,7 +186,7 @@ def test_broken_connections_cause_no_loss_reordering_or_duplicates() -> None:
 def test_a_lost_response_causes_no_duplicate() -> None:
     """A batch whose response is lost is retried, and stored once.
 
-    The broker recognizes the sequence number of the batch (KIP-98).
+    The broker recognizes the retried batch by its sequence number (KIP-98).
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0)
@@ -776,7 +776,7 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
 ) -> None:
     """A Produce response that contains a partition twice, once with an error, counts as no result.
 
-    The batch is retried with the same sequence number.
+    The batch of this partition is retried with the same sequence number.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, request_timeout_ms=400)

@@ -27,7 +27,7 @@ TIMES = 4
 def batches_of(world: World) -> list[tuple[int, int, str]]:
     """Return (connection, partition, value of the first record) of each batch that a broker has read.
 
-    The batches are in the order of their arrival.
+    The list has the order in which the batches arrived.
     """
     batches_read: list[tuple[int, int, str]] = []
     for entry in world.entries:
@@ -197,7 +197,7 @@ def test_with_acks_0_there_is_one_connection() -> None:
 def check_no_overtaking(seed: int) -> None:
     """Check that the producer without idempotence keeps the order of records.
 
-    The producer's connections have different latencies.
+    The producer uses three connections, and each message has a random latency.
     """
     world = World({"t": PARTITIONS}, latency=(1, 40), seed=seed)
     producer = warmed_up_producer(world, enable_idempotence=False, max_in_flight_requests_per_connection=2)

@@ -706,8 +706,8 @@ def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
 def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None:
     """Offsets with a member id need a version of TxnOffsetCommit that contains the id.
 
-    Java's TxnOffsetCommitRequest.Builder does the same. Offsets with only the group id are sent in every
-    version.
+    Java's TxnOffsetCommitRequest.Builder makes the same check. Offsets with only the group id are sent in
+    every version.
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5

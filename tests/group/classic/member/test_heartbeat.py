@@ -825,7 +825,7 @@ def test_a_member_continues_after_its_coordinator_is_found_again() -> None:
 
 
 def _rejoining(**options: Any) -> Solo:
-    """Return a member with a new session that has sent JoinGroup and keeps two partitions meanwhile."""
+    """Return a member that has sent JoinGroup and keeps two partitions meanwhile. Its session starts now."""
     solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True), **options).stable()
     solo.apply(PollEntered())
     solo.apply(RejoinRequested("because"))

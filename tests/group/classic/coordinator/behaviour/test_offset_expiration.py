@@ -124,7 +124,7 @@ def test_a_group_of_another_protocol_type_keeps_its_offsets() -> None:
 
 @rule("R92", "R150")
 def test_the_retention_time_of_a_commit_replaces_the_setting() -> None:
-    """The retention time in an OffsetCommit (v2 to v4) replaces the setting. Mirrors
+    """The retention time in an OffsetCommit (v2 to v4) replaces offsets.retention.minutes. Mirrors
     OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithRetentionTime.
     """
     stage = quick()
