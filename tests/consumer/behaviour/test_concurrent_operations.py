@@ -297,8 +297,8 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
 def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
     """A commit must not store an offset of the deleted topic.
 
-    If the commit stored it, the next owner would start at this offset, and skip the new topic's records below
-    it.
+    If a commit stored such an old offset, the next owner would start at it, and skip the new topic's records
+    below it.
     """
     world = world_with_records()
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})

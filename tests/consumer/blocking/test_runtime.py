@@ -19,7 +19,7 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest.fixture
 def reader() -> Iterator[Consumer]:
-    """A consumer without a broker."""
+    """A consumer whose bootstrap address has no broker."""
     reader = Consumer(NOWHERE, group_id="g")
     yield reader
     reader.kill()

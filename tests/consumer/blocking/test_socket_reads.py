@@ -74,5 +74,5 @@ def test_a_read_of_a_long_response_waits_for_a_few_milliseconds() -> None:
             "ll", sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)
         )
         assert sock.getblocking()
-    # The kernel rounds the time up to its clock tick, which takes at most 10 ms.
+    # The kernel rounds SO_RCVTIMEO up to a multiple of its clock tick, which is at most 10 ms.
     assert (seconds, 4_000 <= microseconds <= 10_000) == (0, True)

@@ -54,7 +54,7 @@ def test_connections_that_wait_at_the_same_time_share_a_token() -> None:
     assert client.finish(source) == [GotToken(1, "token"), GotToken(2, "token")]  # type: ignore[arg-type]
     assert source.calls == 1
     assert client.requests.take() == []
-    # The earlier request has ended, so a later connection causes a new one.
+    # The first token request has ended, so another connection causes a new request.
     assert client.request(3, source, 3) == []
     assert client.finish(source) == [GotToken(3, "token")]  # type: ignore[arg-type]
     assert source.calls == 2

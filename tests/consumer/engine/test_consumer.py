@@ -555,7 +555,8 @@ def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
 
 
 def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
-    """The first commit for a partition sets the offset at which the consumer starts.
+    """With the policy "none", a consumer without a committed offset starts at the first offset that it
+    commits.
 
     Java's consumer also starts at this offset, because each of its polls fetches the committed offsets again.
     """

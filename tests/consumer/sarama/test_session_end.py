@@ -68,8 +68,8 @@ def test_without_auto_commit_close_with_a_running_handler_commits_nothing(server
 def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: Server) -> None:
     """With automatic commits off, marks of a failed batch are not committed.
 
-    Neither the end of the session nor a later commit commits these marks. The next session starts at the last
-    commit.
+    Marks of a failed batch are committed neither at the end of the session nor later. The next session starts
+    at the last commit.
     """
     fill(server, 10)
 
@@ -222,8 +222,8 @@ def test_an_error_after_the_loop_of_a_handler_is_reported(
 ) -> None:
     """An error that a handler raises after its loop is reported.
 
-    For example, a handler flushes its last batch after the loop, and the flush fails. Regression: the error
-    was lost.
+    A handler may flush its last batch after the loop, and the flush may fail. Regression: such an error was
+    lost.
     """
 
     class Flushes(RecordingHandler):

@@ -1,4 +1,4 @@
-"""The texts of librdkafka's errors. `test_librdkafka_texts.py` compares them with those of the original."""
+"""err2str returns librdkafka's text of an error. `test_librdkafka_texts.py` compares it with the original."""
 
 from __future__ import annotations
 

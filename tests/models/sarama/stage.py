@@ -215,7 +215,7 @@ class ClientStage:
 
     @property
     def signals(self) -> list[tuple[str, Any]]:
-        """The signals that the caller got."""
+        """The signals that the caller has received."""
         return self.caller.signals
 
     def requests_of(self, api: str) -> list[Any]:
