@@ -17,10 +17,11 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * Attempts to write the first batch of a transaction are remembered until a batch or a marker of the producer
   is stored (VerificationStateEntry).
 
-* The first stored batch of a transaction must not start at a higher sequence than an attempt of the same
-  epoch.
+* The first stored batch of a transaction must not start at a higher sequence than an earlier attempt to write
+  it in the same epoch.
 
-* After an attempt with KIP-890, a producer that is unknown to the partition must start at sequence 0.
+* After an attempt to write a transaction of KIP-890, a producer that is unknown to the partition must start
+  at sequence 0.
 
 * A producer expires if it stores nothing for `producer.id.expiration.ms`.
 

@@ -191,7 +191,7 @@ def _on_joined(
 ) -> None:
     """Adopt the new generation and restart the timers (M7, M117).
 
-    Then a leader assigns the partitions, and a follower sends SyncGroup.
+    A leader then assigns the partitions. A follower sends SyncGroup without assignments.
     """
     names = {assignor.name for assignor in member.assignors}
     protocol_type = response.protocol_type or PROTOCOL_TYPE

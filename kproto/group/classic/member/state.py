@@ -3,7 +3,7 @@
 Java has four states (M1): UNJOINED, PREPARING_REBALANCE (here JOINING), COMPLETING_REBALANCE (here ASSIGNING
 and SYNCING) and STABLE.
 
-The other states exist only here, and are named after what the member waits for.
+All other states exist only in kproto, and are named after what the member waits for.
 """
 
 from __future__ import annotations
