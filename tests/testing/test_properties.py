@@ -66,9 +66,9 @@ def stateful_owner(partitions: Any, members: Any, racks: Any) -> object:
 
 
 def moves_endlessly(partitions: Any, members: Any, racks: Any) -> object:
-    """A defective assignor: it moves partitions back and forth without end.
+    """A defective assignor: it moves partitions back and forth forever.
 
-    performReassignments of old librdkafka releases also moved partitions without end.
+    performReassignments of old librdkafka releases also moved partitions forever.
     """
     owners = sorted(members) * 2
     while owners[0] != "nobody":

@@ -890,7 +890,7 @@ def test_close_without_leaving_keeps_the_membership() -> None:
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 8, 12, 20, 50, 300])
 def test_close_ends_in_time_at_every_moment_of_the_start(moment: int) -> None:
-    """`close` ends in time if the broker stops responding at any moment of the start (I16)."""
+    """`close` ends within its timeout if the broker stops responding at any moment of the start (I16)."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")

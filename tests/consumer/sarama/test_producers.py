@@ -182,8 +182,8 @@ def test_async_close_ends_the_readers_after_all_messages(server: Server) -> None
 def test_async_close_works_if_no_thread_can_be_started(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`async_close` works even if no thread can be started. Otherwise `close` and the readers would wait
-    without end.
+    """`async_close` works even if no thread can be started. If it needed a thread, `close` and the readers
+    would wait forever.
     """
 
     def start(thread: Any) -> None:

@@ -217,7 +217,7 @@ def test_a_function_that_returns_a_coroutine_is_awaited() -> None:
 
 
 def test_a_token_response_with_a_lifetime_of_nan_is_rejected() -> None:
-    """A token response with a lifetime of NaN is rejected. Regression: the token was used without end."""
+    """A token response with a lifetime of NaN is rejected. Regression: the token was used forever."""
     with http_server(200, '{"access_token": "x", "expires_in": NaN}') as (url, _):
         source = TokenSource(Endpoint(url, "orders", Secret(SECRET), None))
         with pytest.raises(NoToken, match="whose expires_at is NaN"):
