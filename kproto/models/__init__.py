@@ -1,14 +1,14 @@
 """Models of other Kafka clients: state machines without I/O that join, fetch and commit as these clients do.
 
-Each model follows one release of the client that it models, function by function, and cites that client's
-source files. It also cites numbered rules, such as M95, which docs/rules states. A model loses and repeats
-records wherever the client does. To read records in production, use the package `consumer`.
+Each model follows one release of a client, function by function, and cites the client's source files. It also
+cites numbered rules such as M95, which are in docs/rules. A model loses and repeats records wherever its
+client does. To read records in production, use the package `consumer`.
 
     world.join("c", kproto.models.sarama, topics=["flights"], group_id="readers")
 
-The modules are java, java_2_6, kafka_go, librdkafka, sarama and sarama_cluster. Each has `VERSIONS`, `start`,
-`step` and `next_deadline`, which `contract` describes. `zookeeper` is a model of the consumers of Kafka 0.8,
-with an interface of its own.
+The modules java, java_2_6, kafka_go, librdkafka, sarama and sarama_cluster each have `VERSIONS`, `start`,
+`step` and `next_deadline`: see `contract`. `zookeeper`, a model of the consumers of Kafka 0.8, has a
+different interface.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Helpers that all models share: building requests, reading responses, and cluster metadata.
 
-The helpers make no decisions. Each model decides when to send a request, to which broker, and how to handle
+The helpers make no decisions. Each model decides when it sends a request, to which broker, and how it handles
 an error.
 """
 
@@ -158,8 +158,8 @@ class ClusterMetadata:
     def matching_topics(self, pattern: str, *, full: bool) -> frozenset[str]:
         """Return the topics whose name matches `pattern`, except names that begin with "__".
 
-        If `full` is true, the whole name must match. Otherwise the pattern may match a part of the name, as
-        in librdkafka.
+        If `full` is true, the pattern must match the whole name. Otherwise it may match a part, as in
+        librdkafka.
         """
         regex = compiled(pattern)
         test = regex.fullmatch if full else regex.search
@@ -169,7 +169,7 @@ class ClusterMetadata:
 def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> MetadataRequest:
     """Build a Metadata request for `topics`.
 
-    If `topics` is None, the request asks for all topics. If it is empty, the response lists only the brokers.
+    If `topics` is None, the request is for all topics. If it is empty, the response lists only the brokers.
     """
     requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=requested, allow_auto_topic_creation=create)
@@ -398,8 +398,8 @@ def fetch_request(
 ) -> FetchRequest:
     """Build a Fetch request with the partitions in the order of `partitions_to_fetch`.
 
-    The request also has topic ids, for the versions that name topics by id. `log_start_offset` has a meaning
-    only in the requests of replicas. Consumers send a constant, which differs between clients.
+    The request has names and ids of topics, because some versions send names and some send ids. Only brokers
+    use the value of `log_start_offset`, in the requests of replicas. Each client sends its own constant.
     """
     topics: dict[str, list[FetchPartition]] = {}
     for (topic, index), (offset, epoch, bound) in partitions_to_fetch.items():
@@ -459,8 +459,8 @@ class FetchedRecords(NamedTuple):
 def read_records(tp: TopicPartition, data: PartitionData, offset: int, *, committed: bool) -> FetchedRecords:
     """Read the records of a partition from `offset` on.
 
-    With `committed`, records of aborted transactions are skipped. If a batch is corrupt, only the records
-    before it are returned.
+    If `committed` is true, records of aborted transactions are skipped. If a batch is corrupt, only the
+    records before the batch are returned.
     """
     records: list[ModelRecord] = []
     position, epoch = offset, -1

@@ -7,24 +7,26 @@ A model is a module with these four names:
     step(state: State, event: ModelEvent, now: int) -> list[ModelAction]
     next_deadline(state: State) -> int | None
 
-A model is a whole consumer, from the bootstrap address to the records: it keeps its own metadata, looks up
-its coordinator, joins, fetches and commits. The runner is a simulated cluster in virtual time, or a driver
-with real sockets. The runner transports requests, responses and the application's calls, and has no code for
-any particular client.
+A model is a whole consumer: it keeps its own metadata, looks up its coordinator, joins, fetches and commits.
+The runner is a simulated cluster in virtual time, or a driver with real sockets. The runner transports
+requests, responses and the application's calls. It has no code for a particular client.
 
 * Times are milliseconds of a monotonic clock. `step` gets the time of each event as `now`.
+
 * The application calls poll in a loop. `PollCalled` opens a poll, and exactly one `FinishPoll` ends it: when
-  there are records, or after `timeout_ms`. Between `FinishPoll` and the next `PollCalled` the application
-  processes records. If the original client does some work only inside poll, so does its model. Where the
-  original passes records to handlers (sarama), the handlers accept records while a poll is open.
-* `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Until
-  then the model continues as its original does, and the application may send `CommitCalled`.
-* A connection is an `Address`: host, port and lane. A lane is the name of one of several connections to the
-  same broker. The responses on a connection arrive in the order of the requests. The runner opens a
-  connection when the model sends the first request on it, and sends ApiVersions itself. If the connection
-  breaks, the runner fails the requests in flight.
-* A model draws the random choices of its original from `ModelConfig.random`, so that every run can be
-  repeated exactly.
+  there are records, or after `timeout_ms`. Between two polls the application processes records. Work that the
+  original client does only inside poll, the model also does only there. In sarama's model, the application's
+  handlers accept records while a poll is open.
+
+* `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Before
+  it returns, the model continues as its original does, and the application may send `CommitCalled`.
+
+* A connection is an `Address`: host, port and lane. Lanes distinguish several connections to one broker. The
+  responses on a connection arrive in the order of the requests. The runner opens a connection at its first
+  request, and sends ApiVersions itself. If the connection breaks, the runner fails the requests in flight.
+
+* Random choices of the original are drawn from `ModelConfig.random`, so that every run can be repeated
+  exactly.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class ModelConfig:
     # kafka-go: WatchPartitionChanges.
     watch: bool = True
     fetch_wait_ms: int | None = None
-    # A function for the random choices of the original client. It returns a number r with 0 <= r < 1.
+    # The source of the original client's random choices: it returns a number r with 0 <= r < 1.
     random: Callable[[], float] = lambda: 0.5
     # Options of a single model under the original's names ("Offsets.Retry.Max", "queued.min.messages").
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -163,8 +165,8 @@ class AssignCalled(msgspec.Struct, frozen=True):
     """
 
     partitions: Mapping[TopicPartition, int | None]
-    # "add" and "remove" stand for librdkafka's incremental_assign and incremental_unassign. Of the other
-    # models, only sarama's reads the field: "remove" closes the partitions.
+    # librdkafka's incremental_assign ("add") and incremental_unassign ("remove"). sarama's model closes the
+    # partitions after "remove". The other models ignore this field.
     change: Literal["all", "add", "remove"] = "all"
 
 
@@ -187,8 +189,7 @@ class PollCalled(msgspec.Struct, frozen=True):
     timeout_ms: int = 50
     limit: int = 500
     # Whether this is Java's old poll(long), which waits for metadata and positions even beyond its timeout.
-    # If metadata and positions arrive only after the timeout, the poll waits for `timeout_ms` once more, but
-    # at most until the next response.
+    # If they arrive too late, the poll waits again, for `timeout_ms` or until the next response.
     patient: bool = False
 
 
@@ -226,8 +227,8 @@ class RebalanceCalled(msgspec.Struct, frozen=True):
 class CloseCalled(msgspec.Struct, frozen=True):
     """Close the consumer.
 
-    With `stay` the consumer remains a member of the group, if the original client has such an option. The
-    model answers with `FinishClose`.
+    If `stay` is true, and the original client has such an option, the consumer remains a member of the group.
+    The model answers with `FinishClose`.
     """
 
     stay: bool = False
@@ -338,8 +339,8 @@ class FinishPoll(msgspec.Struct, frozen=True):
 class RunCallback(msgspec.Struct, frozen=True):
     """Call the application's callback for partitions that are "assigned", "revoked" or "lost".
 
-    With cooperative strategies, sarama's model also uses the kinds "setup" and "cleanup". With `wait` the
-    model waits for `CallbackReturned` wherever its original waits for the callback.
+    sarama's model also uses the kinds "setup" and "cleanup", if its strategies are cooperative. If `wait` is
+    true, the model waits for `CallbackReturned` wherever its original waits for the callback.
     """
 
     kind: str

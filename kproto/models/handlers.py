@@ -1,7 +1,7 @@
 """The base class of event handlers, and the dispatch of the contract's events to them.
 
-A model derives one class from `EventHandlers`, with a method for each event that its original handles. Its
-`step` calls `dispatch`:
+A model derives a class from `EventHandlers`. The class has a method for each event that the original handles.
+The model's `step` calls `dispatch`:
 
     class JavaHandlers(EventHandlers[State]):
         def on_poll(self, state: State, event: PollCalled, now: int, out: Actions) -> None: ...
@@ -46,8 +46,8 @@ Actions = list[ModelAction]
 class EventHandlers(ABC, Generic[StateT]):
     """The event handlers of one model. Each handler appends its actions to `out`."""
 
-    # (name, text) of the error for a call that the original client does not have. In the text, {} stands for
-    # the name of the call.
+    # (name, text) of the error for a call that the original client does not have. {} in the text is replaced
+    # by the call's name.
     UNSUPPORTED: ClassVar[tuple[str, str]]
 
     def dispatch(self, state: StateT, event: ModelEvent, now: int, out: Actions) -> None:

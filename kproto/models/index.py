@@ -2,8 +2,8 @@
 
     load_model("sarama").start(config)
 
-`MODELS` is the only registry of models. `kproto.models` takes its attributes from `MODELS`. The drivers, the
-simulated clusters and the scenarios refer to a model by its name in `MODELS`.
+`MODELS` is the only registry of models, and `kproto.models` takes its attributes from it. Drivers, simulated
+clusters and scenarios refer to a model by its name in `MODELS`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The first bytes of a connection with SASL PLAIN, in the two framings that Kafka has had.
 
-* SaslHandshake v0 (Kafka 0.10.0, KIP-43), then the token as a bare frame: four bytes of length and the token,
-  without a header. The broker answers with an empty frame or closes the connection.
-* SaslHandshake v1 (Kafka 1.0, KIP-152), then the token inside SaslAuthenticate. The response of
-  SaslAuthenticate has an error code.
+* SaslHandshake v0 (Kafka 0.10.0, KIP-43), then the token as a bare frame: its length in four bytes and the
+  token, without a header. The broker answers with an empty frame, or closes the connection.
+
+* SaslHandshake v1 (Kafka 1.0, KIP-152), then the token in a SaslAuthenticate request. The response has an
+  error code.
 
 RFC 4616 defines the token of PLAIN. librdkafka uses the newest framing that the broker supports. sarama uses
-the version in Net.SASL.Version, whatever the broker supports. The default of this option has been 1 since
-sarama 1.41. In older releases it was 0.
+the version in Net.SASL.Version, whatever the broker supports. This option has the default 1 since sarama
+1.41, and 0 in older releases.
 """
 
 from __future__ import annotations

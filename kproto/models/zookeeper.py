@@ -1,18 +1,24 @@
 """Consumers of Kafka 0.8: each one chooses its own partitions, through ZooKeeper.
 
-A small model of kafka.consumer.ZookeeperConsumerConnector (0.8.2: ZKRebalancerListener.syncedRebalance,
-rebalance, reflectPartitionOwnershipDecision, releasePartitionOwnership) and kafka.utils.ZkUtils. It has a
-tree of nodes, watches, and the algorithm that every consumer runs. There is no coordinator, no generation and
-no request of Kafka's protocol, so this model does not follow `contract`.
+A small model of kafka.utils.ZkUtils and kafka.consumer.ZookeeperConsumerConnector of 0.8.2
+(ZKRebalancerListener.syncedRebalance, rebalance, reflectPartitionOwnershipDecision,
+releasePartitionOwnership).
+
+The model has a tree of nodes, watches, and the algorithm that every consumer runs. It does not follow
+`contract`, because it has no coordinator, no generation and no request of Kafka's protocol.
 
 * Each consumer has an ephemeral node under the path ids. The owner of a partition has an ephemeral node under
   the path owners. ZooKeeper deletes these nodes when the consumer's session ends.
-* Every consumer watches ids and topics. A consumer is notified of a change after the consumer's `delay_ms`.
+
+* Every consumer watches ids and topics. It is notified of a change after its `delay_ms`.
+
 * A notified consumer releases all partitions, and reads the consumers and the partitions. Its position among
   the sorted consumer ids decides which range of partitions it takes.
+
 * The consumer tries to register as the owner of each of its partitions. If one of them still has an owner,
   the consumer releases all its partitions and retries after rebalance.backoff.ms, at most
   rebalance.max.retries times. Then it waits for the next change.
+
 * Consumers do not consult each other. Two consumers that read different trees decide differently. Only the
   owner nodes prevent double ownership.
 """

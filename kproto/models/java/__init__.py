@@ -1,19 +1,24 @@
 """Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a state machine.
 
-The model reproduces these defects of the Java consumer. A member that receives FENCED_INSTANCE_ID joins
-again, and so fences the member that replaced it. An exception of the rebalance listener does not undo the new
-assignment. onPartitionsLost is called only in the poll that follows the loss of the membership.
-`kproto.group.classic.member` follows the same protocol without these defects.
+The model reproduces these defects of the Java consumer, which `kproto.group.classic.member` does not have:
 
-Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` holds every difference between the two releases.
+* A member that receives FENCED_INSTANCE_ID joins again, and so fences the member that replaced it.
+
+* An exception of the rebalance listener does not undo the new assignment.
+
+* onPartitionsLost is called only in the poll after the membership was lost.
+
+Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` has all differences between them. A module that
+follows one of Java's classes has the name of that class.
+
 In both releases, the sources are KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator,
-ConsumerCoordinator, SubscriptionState, Fetcher and OffsetFetcher, FetchSessionHandler, and Metadata. A module
-that follows one of these classes is named after the class.
+ConsumerCoordinator, SubscriptionState, Fetcher and OffsetFetcher, FetchSessionHandler, and Metadata.
 
 * There are two threads. The application's thread works only inside a call (`kafka_consumer`). The heartbeat
   thread sends heartbeats, looks up the coordinator and leaves the group (`heartbeat_thread`).
-* `BlockedOn` states what the application's thread waits for inside a call. The event that ends the wait lets
-  the call continue.
+
+* `BlockedOn` is the event for which the application's thread waits inside a call. When the event occurs, the
+  call continues.
 """
 
 from __future__ import annotations

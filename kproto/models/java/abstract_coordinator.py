@@ -1,12 +1,16 @@
 """The requests of a join and their responses (AbstractCoordinator).
 
-* M3: A response changes the member only if the member still has the generation, member id and protocol with
-  which the request was sent.
-* M7: The heartbeats start when the JoinGroup response arrives, before the response to SyncGroup.
-* M8, M10: If the member was reset while JoinGroup or SyncGroup was in flight, the response fails the join,
-  and the join is retried.
+* M3: A response changes the member only if the generation, member id and protocol are still those with which
+  the request was sent.
+
+* M7: Heartbeats start when the JoinGroup response arrives, before the SyncGroup response.
+
+* M8, M10: If the member is reset while JoinGroup or SyncGroup is in flight, the join fails when the response
+  arrives. Then the join is retried.
+
 * M14, M15: REBALANCE_IN_PROGRESS in a heartbeat response has an effect only while the member is STABLE.
-* The state that an error resets depends on the release (`JavaRelease.forgets_member_id`).
+
+* Which state an error resets depends on the release (`JavaRelease.forgets_member_id`).
 """
 
 from __future__ import annotations
@@ -41,8 +45,7 @@ from .state import (
 
 M = JavaMemberState
 JOIN_GRACE_MS = 5_000
-# The code that replaces an error code that Java does not expect in the response to JoinGroup or SyncGroup.
-# Poll then throws a KafkaException.
+# The code for any JoinGroup or SyncGroup error that Java does not expect. Poll then throws a KafkaException.
 UNEXPECTED = -3
 EXPECTED = {
     E.COORDINATOR_LOAD_IN_PROGRESS,

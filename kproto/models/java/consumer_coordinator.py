@@ -2,11 +2,13 @@
 
 * onJoinPrepare commits before it calls the listener (M75). If the membership is lost, it calls
   onPartitionsLost (M76). Otherwise an EAGER member calls onPartitionsRevoked with all its partitions, even if
-  it has none. A COOPERATIVE member calls it with the partitions of topics that it no longer subscribes to
+  it has none. A COOPERATIVE member calls it with the partitions of topics to which it no longer subscribes
   (M77, M78).
-* onJoinComplete checks the assignment, then calls the listener (M82, M91). onPartitionsRevoked is called
-  before onPartitionsAssigned, which is called even if no partition is new.
-* The application's thread (`kafka_consumer`) continues when the listener has returned.
+
+* onJoinComplete checks the assignment, then calls the listener (M82, M91): first onPartitionsRevoked, then
+  onPartitionsAssigned. onPartitionsAssigned is called even if no partition is new.
+
+* When the listener has returned, the application's thread continues (`kafka_consumer`).
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ TOO_SHORT = (
     " and did not return any assignment for this member, or because static member is configured and the"
     " protocol is buggy hence did not get the assignment for this member"
 )
-# The log lines for an assignment with topics that are not subscribed: kafka-clients 2.6.2 logs MISMATCH_2_6
-# at level WARN, and 4.3.1 logs MISMATCH at level INFO.
+# The log lines for an assignment with topics to which the member does not subscribe. Java 2.6.2 logs
+# MISMATCH_2_6 at level WARN, and 4.3.1 logs MISMATCH at level INFO.
 MISMATCH_2_6 = (
     "We received an assignment {} that doesn't match our current subscription {}; it is likely that the"
     " subscription has changed since we joined the group. Will try re-join the group with current"
@@ -132,8 +134,8 @@ def continue_prepare_commit(state: JavaState, out: Out) -> bool:
 def is_lost(state: JavaState) -> bool:
     """Return whether the membership is lost (M76).
 
-    In Java 2.6 the membership is lost if the generation and the member id are both missing, in 4.3 if either
-    of them is missing.
+    In 4.3 the membership is lost if the generation or the member id is missing. In 2.6 it is lost only if
+    both are missing.
     """
     no_generation, no_id = state.generation.number == -1, not state.generation.member_id
     return (no_generation and no_id) if state.release.lost_needs_both else (no_generation or no_id)

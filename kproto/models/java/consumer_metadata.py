@@ -1,12 +1,13 @@
 """Metadata and ConsumerMetadata: which topics are requested, when, and what a response changes.
 
-* M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. An earlier
-  request, such as after a fetch error, is sent no sooner than retry.backoff.ms after the previous response.
-  As long as a subscribed topic does not exist, a request is sent every retry.backoff.ms.
-* M201: With a pattern, the consumer requests all topics. A leader requests the topics of all members of the
+* M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. A request
+  before that, as after a fetch error, is sent at least retry.backoff.ms after the previous response. While a
+  subscribed topic does not exist, a request is sent every retry.backoff.ms.
+
+* M201: A consumer with a pattern requests all topics. A leader requests the topics of all members of the
   group.
-* M92: A leader rejoins if the present metadata differs from the snapshot with which it assigned the
-  partitions.
+
+* M92: A leader rejoins if the metadata differs from the snapshot with which it assigned the partitions.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def on_metadata_failure(state: JavaState) -> None:
 
 
 def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]:
-    """Map each topic to its partition count, or to the racks of its partitions if the member has a rack.
+    """Map each topic to its partition count. If the member has a rack, map it to the racks of its partitions.
 
     Follows MetadataSnapshot.
     """

@@ -2,7 +2,8 @@
 
 The module follows AbstractCoordinator.
 
-* M26, M29: If the connection to the coordinator is lost, the coordinator is unknown.
+* M26, M29: When the connection to the coordinator is lost, the coordinator becomes unknown.
+
 * M28: One FindCoordinator is in flight at a time. The next one is sent after a backoff.
 """
 

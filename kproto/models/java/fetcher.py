@@ -3,9 +3,11 @@
 Each node gets one request at a time, in a fetch session (KIP-227).
 
 * M156: A partition is fetched if it is assigned, not paused, and has a position and no buffered records.
-* M160: A fetch session has an id and an epoch. A request lists only partitions that changed.
-* M173: After most errors of a partition, the consumer requests metadata and repeats the fetch. Authorization
-  errors are thrown from poll.
+
+* M160: A fetch session has an id and an epoch. A request lists only the partitions that changed.
+
+* M173: After most errors of a partition, the consumer requests metadata and repeats the fetch. Poll throws
+  authorization errors.
 """
 
 from __future__ import annotations
@@ -159,9 +161,9 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
                     )
                 )
             elif not state.release.sorts_partitions:
-                # When all buffered records of a partition have been returned, Java 2.6 moves it to the end of
-                # the assignment (movePartitionToEnd). The order matters in a rebalance: a member that owns
-                # too many partitions keeps the first ones.
+                # Java 2.6 moves a partition without buffered records to the end of the assignment
+                # (movePartitionToEnd). The order matters in a rebalance: a member with too many partitions
+                # keeps the first ones.
                 state.assigned[completed.tp] = state.assigned.pop(completed.tp)
     state.buffer.extendleft(reversed(keep))
     return tuple(records)

@@ -1,7 +1,7 @@
 """The iteration order of Java's hash tables.
 
-Java 2.6 stores and encodes topics and partitions in the order of its hash tables. This order decides which
-partitions move: a member that reports too many owned partitions keeps the first ones.
+Java 2.6 stores and encodes topics and partitions in the order of its hash tables. The order decides which
+partitions move: a member with too many partitions keeps the first ones that it reports.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def topic_order(topics: Iterable[str]) -> list[str]:
 def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return partitions in the order of SubscriptionState.
 
-    SubscriptionState copies a hash set into a hash table that is sized for its elements, then groups the
-    partitions by topic.
+    SubscriptionState copies a hash set into a hash table of the set's size, and groups the partitions by
+    topic.
     """
     topics: dict[str, list[TopicPartition]] = {}
     for partition in _hash_table_order(set_order(partitions), _partition_hash_code, 1):
@@ -76,8 +76,8 @@ def _partition_hash_code(partition: TopicPartition) -> int:
 def _copy_capacity(count: int) -> int:
     """Return the number of buckets of `new HashSet<>(collection)`.
 
-    Java reserves count / 0.75 + 1 buckets, at least 16, and rounds up to a power of two. A copied set of 12
-    elements therefore has 32 buckets. A set to which the same elements are added one after the other has 16.
+    Java reserves count / 0.75 + 1 buckets, at least 16, rounded up to a power of two. So a copied set of 12
+    elements has 32 buckets. A set to which 12 elements are added singly has 16.
     """
     return 1 << (max(_DEFAULT_CAPACITY, count * 4 // 3 + 1) - 1).bit_length()
 

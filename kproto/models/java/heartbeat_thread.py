@@ -1,13 +1,18 @@
 """The heartbeat thread and leaving the group (AbstractCoordinator.HeartbeatThread).
 
-* M6, M7: Heartbeats start when the JoinGroup response arrives, before the response to SyncGroup. No heartbeat
-  is sent while a JoinGroup is in flight.
+* M6, M7: Heartbeats start when the JoinGroup response arrives, before the SyncGroup response. While a
+  JoinGroup is in flight, no heartbeat is sent.
+
 * M28: If the coordinator is unknown, the thread looks it up.
-* When the session timeout expires without a heartbeat response, the thread marks the coordinator unknown. The
+
+* If no heartbeat response arrives for the session timeout, the thread marks the coordinator unknown. The
   member stays in its generation.
+
 * When max.poll.interval.ms expires, the thread leaves the group and resets the generation. The next poll
   calls onPartitionsLost.
-* FENCED_INSTANCE_ID ends the thread. The next poll throws, and the poll after that joins again.
+
+* FENCED_INSTANCE_ID ends the thread. The next poll throws, and the poll after it joins again.
+
 * M118: A heartbeat response that arrives after the member left its generation changes nothing.
 """
 

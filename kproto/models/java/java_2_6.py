@@ -2,15 +2,18 @@
 
 The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It differs from 4.3.1 as follows:
 
-* onJoinPrepare commits synchronously: poll is blocked until the response arrives, at most for the rebalance
+* onJoinPrepare commits synchronously. Poll is blocked until the response arrives, at most for the rebalance
   timeout.
+
 * A membership is lost only if the generation *and* the member id are missing. A member that is reset during a
-  join does not run onJoinPrepare again, so onPartitionsLost is not called. A cooperative member therefore
-  keeps its partitions, and reports them as owned under its new member id. After SyncGroup it revokes the
-  partitions that its new assignment does not contain.
-* After ILLEGAL_GENERATION, and when a JoinGroup is retried, the member id is reset.
-* JoinGroup and LeaveGroup have no reason, the subscription has no generation, and skipAssignment does not
-  exist. Fetch sessions are not closed: they expire at the broker.
+  join does not repeat onJoinPrepare, so it does not call onPartitionsLost. A cooperative member then keeps
+  its partitions, and reports them as owned under its new member id. After SyncGroup it revokes the partitions
+  that the new assignment lacks.
+
+* The member id is reset after ILLEGAL_GENERATION, and when a JoinGroup is retried.
+
+* JoinGroup and LeaveGroup have no reason. The subscription has no generation. skipAssignment does not exist.
+  Fetch sessions are not closed, so they expire at the broker.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 """KafkaConsumer's calls on the application's thread: poll, subscribe, assign, seek, close.
 
 One poll performs these steps in order (M119, M121, M122): find the coordinator, join, auto commit, update
-positions, return records. If there are records, the next fetches are sent before poll returns. Poll normally
-waits at most until its timeout. These rules apply while it waits:
+positions, return records. If there are records, poll sends the next fetches before it returns.
 
-* ensureCoordinatorReady waits for a coordinator inside poll, which returns no records during that time.
-* In 2.6, onJoinPrepare waits for its commit even beyond the timeout. In 4.3, poll returns at its timeout,
+Poll normally waits at most for its timeout. While it waits:
+
+* ensureCoordinatorReady waits for a coordinator. Meanwhile poll returns no records.
+
+* In 2.6, onJoinPrepare waits for its commit even beyond poll's timeout. In 4.3, poll returns at its timeout,
   before the commit is complete (M75).
+
 * A join may span several polls. Its JoinGroup is sent once (M21).
 """
 
@@ -153,9 +156,8 @@ def _is_waiting_for_coordinator(state: JavaState) -> bool:
 def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: bool) -> bool:
     """Return whether the old poll(long) still waits for metadata or positions.
 
-    updateAssignmentMetadataIfNeeded ignores poll's timeout. If the timeout has expired when that method
-    returns, poll calls ConsumerNetworkClient.poll once more, with the whole timeout. The next response ends
-    that call.
+    updateAssignmentMetadataIfNeeded ignores the timeout of poll(long). If it returns after the timeout, poll
+    calls ConsumerNetworkClient.poll once more, with the whole timeout. The next response ends that call.
     """
     if not ready or any(partition.state is FetchStates.INITIALIZING for partition in state.assigned.values()):
         state.poll_deadline = FOREVER
@@ -172,9 +174,8 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
     """Make the blocked call, or else the next blocking call, throw WakeupException.
 
-    After a wakeup inside onJoinPrepare the join counts as prepared, although onPartitionsRevoked was not
-    called. The result of the commit is ignored, and the next poll continues the join
-    (ConsumerNetworkClient.wakeup).
+    A wakeup inside onJoinPrepare (ConsumerNetworkClient.wakeup) ends the preparation, without a call of
+    onPartitionsRevoked. The result of the commit is ignored, and the next poll continues the join.
     """
     waiting = [commit for commit in state.commits if commit.synchronous]
     if state.closing:
@@ -290,8 +291,8 @@ def _handle_join_failure(state: JavaState) -> bool:
 
 
 def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
-    """Continue the call that waited for the rebalance listener, which has returned or raised. Partitions are
-    removed from the assignment only after the listener has returned (M79).
+    """Continue the call that waited for the rebalance listener, now that the listener has returned or raised.
+    The partitions are removed from the assignment only then (M79).
     """
     thread = state.thread
     continuation, partitions = thread.continuation, thread.callback_partitions
@@ -329,7 +330,7 @@ def _finish_join_complete(state: JavaState, partitions: tuple[TopicPartition, ..
     """Finish onJoinComplete.
 
     If the listener or the assignor raised an exception, poll throws it, and the next poll runs onJoinComplete
-    again. By then the assignment is in place, so the listener gets no new partitions.
+    again. The assignment is then already in place, so the listener gets no new partitions.
     """
     if state.callback_exception is None:
         consumer_coordinator.finish_join_complete(state)
@@ -347,7 +348,7 @@ def _finish_unsubscribe_callback(state: JavaState, partitions: tuple[TopicPartit
 def _finish_close_callback(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Leave and close.
 
-    If the rebalance listener raised an exception, no LeaveGroup is sent: the broker removes the member when
+    If the rebalance listener raised an exception, no LeaveGroup is sent. The broker removes the member when
     its session expires.
     """
     _remove_partitions(state, partitions)

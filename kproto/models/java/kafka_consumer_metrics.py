@@ -1,11 +1,12 @@
 """The metrics of poll (KafkaConsumerMetrics) and the samples behind their averages.
 
-* last-poll-seconds-ago counts from the start of the last poll. Before the first poll it is -1.
-* time-between-poll is measured from the start of a poll to the start of the next one. For the first poll the
-  value is 0.
-* poll-idle-ratio is the share of time inside poll. Near 1 the application waits for records, near 0 the
-  records wait for the application. If the first poll takes no time, its ratio is 0/0, which is NaN. The
-  average is then NaN until the sample with this ratio expires.
+* last-poll-seconds-ago is the time since the start of the last poll, or -1 before the first poll.
+
+* time-between-poll is the time between the starts of two polls. The first poll has the value 0.
+
+* poll-idle-ratio is the share of time inside poll. Near 1, the application waits for records. Near 0, records
+  wait for the application. If the first poll takes no time, its ratio is 0/0, which is NaN. Then the average
+  is NaN until the sample with this ratio expires.
 """
 
 from __future__ import annotations

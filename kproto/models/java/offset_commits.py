@@ -2,16 +2,20 @@
 
 Follows ConsumerCoordinator.
 
-* M122: Auto commit runs inside poll, at every interval, even if no position changed. If the commit fails with
-  a retriable error, it is retried after retry.backoff.ms. After any other error, the next commit is sent at
-  the next interval (doAutoCommitOffsetsAsync).
+* M122: Auto commit runs inside poll, at every interval, even if no position changed. A commit with a
+  retriable error is retried after retry.backoff.ms. After any other error, the next commit is sent at the
+  next interval (doAutoCommitOffsetsAsync).
+
 * commitSync retries after retriable errors until its timeout. Without a generation it fails immediately.
-* M95: During a rebalance a commit fails with RebalanceInProgressException. Before the member has joined it
-  fails with CommitFailedException.
+
+* M95: During a rebalance a commit fails with RebalanceInProgressException. Before the member has joined, a
+  commit fails with CommitFailedException.
+
 * M130: After an asynchronous commit has failed with FENCED_INSTANCE_ID, every poll and commit throws this
   error.
-* M61: The error code of a commit decides whether the generation, the member id or both are reset, and whether
-  the member rejoins.
+
+* M61: The error code of a commit decides whether the generation and the member id are reset, and whether the
+  member rejoins.
 """
 
 from __future__ import annotations
@@ -115,8 +119,8 @@ def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> N
 def on_offset_commit_response(
     state: JavaState, entry: InFlightRequest, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle an OffsetCommit response; None means that the connection was lost. Only the first error in the
-    response has an effect (M61).
+    """Handle an OffsetCommit response, or None if the connection was lost. Only the first error in a response
+    has an effect (M61).
 
     OffsetCommitResponseHandler.
     """

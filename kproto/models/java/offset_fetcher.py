@@ -1,10 +1,13 @@
 """Positions: committed offsets, resets and validation (OffsetFetcher, SubscriptionState).
 
 * M138: A position is unknown, valid, waiting for a reset, or waiting for validation.
+
 * M139: Each poll validates positions, fetches committed offsets, then applies the reset policy.
+
 * M140, M149: A position with an epoch is validated before the first fetch, and again after a leader change.
-* M150: If the log ends before the position, it was truncated. The position moves to the offset at which the
-  logs diverge.
+
+* M150: If the log ends before the position, the log was truncated. The position then moves to the offset at
+  which the logs diverge.
 """
 
 from __future__ import annotations
@@ -55,8 +58,8 @@ def update_fetch_positions(state: JavaState, out: Out) -> None:
     updateFetchPositions.
     """
     if state.committed_refreshed:
-        # Java's updateFetchPositions returns as soon as the committed offsets have arrived. Only its next
-        # call validates the positions that were set from them.
+        # Java's updateFetchPositions returns when the committed offsets arrive. Only the next call validates
+        # the positions that were set from them.
         state.committed_refreshed = False
         _reset_offsets(state, out)
     _validate_offsets(state, out)

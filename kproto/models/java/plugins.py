@@ -3,9 +3,11 @@
 `ModelConfig.extra` contains the plugins, under the names of Java's options "interceptor.classes" and
 "partition.assignment.strategy".
 
-* onConsume runs last in poll, after the positions have advanced. Records that onConsume removes are committed
-  as if the application had read them.
+* onConsume is the last step of poll, after the positions have advanced. Records that onConsume removes are
+  committed as if the application had read them.
+
 * onCommit runs for successful commits, before the commit's own callback.
+
 * An exception that an interceptor raises is logged and ignored.
 """
 

@@ -17,14 +17,13 @@ class JavaRelease:
     versions: Mapping[int, int]
     # Default of partition.assignment.strategy.
     assignors: tuple[str, ...]
-    # The version of ConsumerProtocolSubscription. Version 1 has neither generation nor rack: version 2 added
-    # the generation (KIP-792), version 3 the rack (KIP-881). Java 2.6 writes version 1, without user data for
-    # the cooperative assignor.
+    # The version of ConsumerProtocolSubscription. Java 2.6 writes version 1, which has neither generation
+    # (KIP-792) nor rack (KIP-881). Its cooperative assignor has no user data.
     subscription_version: int
     # Whether onJoinPrepare commits synchronously, and so blocks poll (maybeAutoCommitOffsetsSync), as in 2.6.
     commits_synchronously: bool
-    # Whether a membership is lost only if generation and member id are both missing, as in 2.6. In 4.3 it is
-    # lost if one of them is missing (KAFKA-13419).
+    # Whether a membership is lost only if generation and member id are both missing (2.6). In 4.3 one missing
+    # value suffices (KAFKA-13419).
     lost_needs_both: bool
     # Whether the member id is reset together with the generation, after ILLEGAL_GENERATION and when a
     # JoinGroup is retried.

@@ -1,13 +1,14 @@
 """The sticky assignors of Java 2.6: a member that owned too many partitions keeps the first ones.
 
-The module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2, for members with equal subscriptions.
-Groups with different subscriptions use the general algorithm of the current release.
+For members with equal subscriptions, the module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2.
+For other groups it uses the general algorithm of the current release.
 
-A member claims the partitions that it owned. Java 2.6 lets every member keep its claims up to the maximum, in
-the order in which it reports them. If a member is then below the minimum, partitions are taken from members
-with the maximum. The current release sorts the claims first, and limits the number of members with the
-maximum. The eager assignor accepts only the claims of the newest generation. Claims without a generation are
-accepted only if no claim has one.
+A member claims the partitions that it owned. In 2.6, every member keeps its claims up to the maximum, in the
+order in which it reports them. Then members below the minimum get partitions of members with the maximum. The
+current release first sorts the claims, and limits the number of members with the maximum.
+
+The eager assignor accepts only the claims of the newest generation. It accepts claims without a generation
+only if no claim has a generation.
 """
 
 from __future__ import annotations

@@ -5,35 +5,44 @@ kafka-go consists of goroutines that communicate over channels. The modules foll
 * `consumergroup` and `generation` follow consumergroup.go (ConsumerGroup.run, nextGeneration, Generation).
   One generation runs at a time, with its own connection to the coordinator. A generation is a set of
   goroutines: the heartbeat loop, one watcher per topic, the commit loop and the partition readers. When one
-  of these goroutines ends, the context of the others is canceled. The next generation begins when the last
-  goroutine has ended.
+  of them ends, the context of all is canceled. When the last has ended, the next generation begins.
+
 * `reader` follows the type Reader of reader.go: the queue that the application reads, and the commit loops
   (commitLoopInterval, commitLoopImmediate, commitOffsetsWithRetry).
+
 * `partition_reader` follows the type reader of reader.go: one goroutine and one connection per partition.
+
 * `machine` handles the events.
 
 The structure of kafka-go's goroutines leads to the following behaviour:
 
 * Every heartbeat error has the same effect: the member commits, and rejoins with the same member id.
-* No heartbeat is sent while a JoinGroup or SyncGroup is in flight, nor while a generation that has ended
-  waits for a Fetch in flight. If MaxWait exceeds the session timeout, a member whose Fetch is in flight when
-  a rebalance begins can expire. This member then joins again, which starts the next rebalance, in which
-  another member can expire. Two members can repeat this endlessly.
-* New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`), and only by the
-  leader: the JoinGroup of a follower starts no rebalance.
-* Records that are queued when a generation ends are still delivered, and committed by the next generation.
-* Only the third of three consecutive errors of the group is returned to the application, and only if the
-  application is in a call at that time.
+
+* No heartbeat is sent while a JoinGroup or SyncGroup is in flight. No heartbeat is sent either while an ended
+  generation waits for a Fetch in flight. So if MaxWait exceeds the session timeout, a member with a Fetch in
+  flight can expire during a rebalance. It joins again, which starts a rebalance in which another member can
+  expire. Two members can repeat this endlessly.
+
+* New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`). Only the leader
+  acts on them: the JoinGroup of a follower starts no rebalance.
+
+* Records that are queued when a generation ends are still delivered. The next generation commits them.
+
+* Only the third of three consecutive errors of the group is returned to the application. Even that error is
+  returned only if the application is in a call at that time.
+
 * A member that joins before the partitions of its topic are known has no partitions until the next rebalance.
 
-RunCallback("assigned") stands for the log line "subscribed to topics and partitions", and
-RunCallback("revoked") for "stopped commit for group". kafka-go only logs these lines, so the model does not
-wait until the callbacks return.
+kafka-go has no rebalance callbacks, only log lines. RunCallback("assigned") stands for the line "subscribed
+to topics and partitions", and RunCallback("revoked") for "stopped commit for group". The model does not wait
+for their return.
 
-The options of `ModelConfig` stand for those of kafka-go: `max_poll_ms` is RebalanceTimeout, `metadata_ms` is
-PartitionWatchInterval, and `reset` is StartOffset. With `auto_commit` the application calls ReadMessage, and
-CommitInterval is `auto_commit_ms` (default one second). Without it, the application calls FetchMessage and
-CommitMessages. `extra` may have QueueCapacity (records), MaxBytes and JoinGroupBackoff (milliseconds).
+Options of `ModelConfig` and of kafka-go: `max_poll_ms` is RebalanceTimeout, `metadata_ms` is
+PartitionWatchInterval, and `reset` is StartOffset. `extra` may have QueueCapacity (records), MaxBytes and
+JoinGroupBackoff (milliseconds).
+
+If `auto_commit` is true, the application calls ReadMessage, and CommitInterval is `auto_commit_ms` (default
+one second). Otherwise the application calls FetchMessage and CommitMessages.
 """
 
 from .machine import next_deadline, step

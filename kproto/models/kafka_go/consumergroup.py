@@ -1,11 +1,13 @@
 """The group loop of consumergroup.go: ConsumerGroup.run and nextGeneration.
 
 * Each generation looks up the coordinator, on a connection that is closed after the response. The
-  generation's connection to the coordinator is closed when its last goroutine has ended. To leave the group,
-  the member opens two more connections: for the coordinator lookup, and for LeaveGroup.
-* The member id is kept from one generation to the next. A failed JoinGroup resets it. After
-  REBALANCE_IN_PROGRESS the member joins again immediately. After any other error that precedes the generation
-  it leaves the group, if it has a member id, waits for JoinGroupBackoff, and then joins again.
+  generation's own connection to the coordinator is closed when its last goroutine has ended. To leave the
+  group, the member opens two more connections: for the coordinator lookup, and for LeaveGroup.
+
+* The next generation uses the same member id, unless JoinGroup fails. After REBALANCE_IN_PROGRESS the member
+  joins again immediately. After any other error before the generation has started, the member leaves the
+  group if it has a member id. It joins again after JoinGroupBackoff.
+
 * Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it sends LeaveGroup. During the
   backoff after an error it sends no LeaveGroup.
 """
@@ -154,8 +156,8 @@ def on_join_group_response(
 def _decode_topics(metadata: bytes) -> tuple[str, ...] | str:
     """Decode a subscription as groupMetadata.readFrom does. Return its topics, or the text of the error.
 
-    The function reads only the fields of version 0. If bytes follow these fields, it returns "%!w(<nil>)", as
-    makeMemberProtocolMetadata does: Go formats a nil error in this way.
+    Only the fields of version 0 are read. If bytes follow them, the result is "%!w(<nil>)", as in
+    makeMemberProtocolMetadata: Go formats a nil error in this way.
     """
     view = memoryview(metadata)[2:]
     try:

@@ -1,10 +1,12 @@
 """The goroutines of the type Generation (consumergroup.go): the heartbeat loop and the partition watchers.
 
-* The goroutines share the generation's connection, and each has at most one request in flight.
-* Any heartbeat error, a lost connection and a changed number of partitions end the generation. A watcher
+* The goroutines share the generation's connection. Each has at most one request in flight.
+
+* A heartbeat error, a lost connection or a changed number of partitions ends the generation. A watcher
   ignores error codes, except in its first response.
-* A missing topic counts as a topic without partitions. Each generation starts a watcher for it, whose first
-  response has an error code and ends the generation.
+
+* A missing topic counts as a topic without partitions. In each generation, the first response of the topic's
+  watcher has an error code and ends the generation.
 """
 
 from __future__ import annotations
@@ -133,8 +135,8 @@ def read_partitions(state: KafkaGoState, topics: list[str], out: Out) -> Message
 def parse_partitions(response: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
     """Return (code, partitions) of a response, as kafka-go's Conn.ReadPartitions does.
 
-    `code` is the first error code of a topic, or 0. `partitions` maps each topic to its partitions. It is
-    empty if `code` is not 0.
+    `code` is the first error code of a topic, or 0. `partitions` maps each topic to its partitions. If `code`
+    is not 0, `partitions` is empty.
     """
     code = next((topic.error_code for topic in response.topics if topic.error_code), 0)
     partitions = {

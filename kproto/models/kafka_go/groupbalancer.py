@@ -42,8 +42,8 @@ def _range(position: int, index: int, partitions: int, members: int) -> bool:
 
     The original is RangeGroupBalancer.AssignGroups.
 
-    In Java's range assignor the first members get the larger shares. In kafka-go the larger shares are spread
-    over the members.
+    Java's range assignor gives the larger shares to the first members. kafka-go spreads them over the
+    members.
     """
     return index * partitions // members <= position < (index + 1) * partitions // members
 

@@ -2,11 +2,15 @@
 
 * A reader starts with Dialer.DialLeader (Metadata on its own connection), and requests both ends of the log.
   Then it calls Seek, which requests both ends again. So each reader sends four ListOffsets.
+
 * One Fetch is in flight at a time. The next Fetch is sent when all records of the previous one are queued.
-* A cancelled reader that backs off, or waits because the record queue is full, ends immediately. A reader
-  with a request in flight ends when the response arrives, so a rebalance waits for the fetches in flight.
-  Go's select then decides at random whether each record of that response is queued. After the first record
-  that is not queued, the remaining records are dropped.
+
+* A cancelled reader ends immediately if it backs off, or waits for a full record queue. If it has a request
+  in flight, it ends when the response arrives. So a rebalance waits for the fetches in flight.
+
+* In a cancelled reader, Go's select decides at random whether each record of the last response is queued. All
+  records after the first that is not queued are dropped.
+
 * Unexpected error codes of a Fetch are returned to the application, and the Fetch is retried.
 """
 
@@ -62,8 +66,8 @@ RTT_MS = 1_000
 
 # The metadata for decoding Fetch responses is empty: kafka-go's Fetch versions have no topic ids.
 NO_METADATA = ClusterMetadata()
-# The size in bytes of a Fetch response that has a single message without key and value. kafka-go adds this
-# size and the length of the topic's name to MaxBytes (Conn.fetchMinSize).
+# The size in bytes of a Fetch response with one message without key and value. kafka-go adds this size and
+# the length of the topic's name to MaxBytes (Conn.fetchMinSize).
 FETCH_MIN_SIZE = 58
 
 _TIMESTAMPS = {
@@ -79,8 +83,7 @@ _TIMESTAMPS = {
 def fetch_wait(max_wait_ms: int) -> int:
     """Return the max_wait_ms of a Fetch: MaxWait minus the time for a round trip (conn.go).
 
-    The time of the round trip is taken to be one second, or a quarter of MaxWait if MaxWait is below a
-    second.
+    A round trip is assumed to take one second, or a quarter of MaxWait if MaxWait is below one second.
     """
     return max_wait_ms - (max_wait_ms // 4 if max_wait_ms < RTT_MS else RTT_MS)
 
@@ -229,7 +232,7 @@ def _on_list_offsets_response(
 def _handle_out_of_range(
     state: KafkaGoState, reader: PartitionReader, end_offset: int, now: int, out: Out
 ) -> None:
-    """Move an offset below the log's start to the start; wait for the log to reach an offset above its end.
+    """Move an offset below the log's start to the start. Back off at an offset at or above the log's end.
 
     Follows reader.run.
     """
@@ -301,8 +304,8 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
 def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
     """Queue the records of a cancelled reader, but stop at a random record.
 
-    In a cancelled reader, sendMessage's select has two ready cases: to queue the record, or to return. Go
-    picks one of them at random.
+    In a cancelled reader, the select of sendMessage has two ready cases, of which Go picks one at random. One
+    case queues the record, and the other returns.
     """
     while (
         reader.pending_records and len(state.message_queue) < state.capacity and state.config.random() < 0.5

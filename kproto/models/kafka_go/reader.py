@@ -1,13 +1,15 @@
 """The type Reader of reader.go: the record queue that the application reads, and the commit loop.
 
 * Two queues connect the goroutines with the application, each with QueueCapacity entries: records
-  (Reader.msgs) and commits (Reader.commits). A full record queue stops the fetches, and a full commit queue
-  stops ReadMessage.
+  (Reader.msgs) and commits (Reader.commits). A full record queue stops the fetches. A full commit queue stops
+  ReadMessage.
+
 * A record is dropped only if its assignment version is older than the current one. The version changes when
-  the *next* generation begins, so records are still delivered between two generations.
-* ReadMessage queues the commit of each record that it returns. Between generations no goroutine takes commits
-  from the queue. The next generation takes and commits them, even if another member owns the partition by
-  that time.
+  the *next* generation begins, so records are delivered even between two generations.
+
+* ReadMessage queues the commit of each record that it returns. Between generations, commits stay in the
+  queue. The next generation commits them, even if another member owns the partition by then.
+
 * Each commit is tried three times, whatever the error. After the third failure it is dropped (immediate mode)
   or kept for the next interval (interval mode).
 """

@@ -1,18 +1,22 @@
 """The partitions that the application, or its binding, has assigned (rdkafka_assignment.c).
 
-`assignment` has all assigned partitions. Partitions in `pending` have not been started, and the committed
-offsets of partitions in `queried` are being fetched. Partitions in `removed` have to stop. `serve` stops,
-queries and starts partitions by these rules:
+`assignment` has all assigned partitions. Partitions in `pending` have not been started. Those in `queried`
+wait for their committed offsets. Those in `removed` have to stop. `serve` stops, queries and starts
+partitions by these rules:
 
 * Removed partitions and their fetchers are stopped before other partitions start. With enable.auto.commit
-  their stored offsets are committed, unless the assignment is lost. The stored offsets are dropped in either
-  case.
-* No partition starts while a commit is in flight, because the commit may change the offset at which the
+  their stored offsets are committed, unless the assignment is lost. In both cases the stored offsets are then
+  dropped.
+
+* While a commit is in flight, no partition starts, because the commit may change the offset at which the
   partition starts.
+
 * STORED (-1000) requests the committed offset. If none exists, the offset becomes INVALID (-1001), which
   means auto.offset.reset.
+
 * At most one OffsetFetch is in flight. If it fails permanently, its partitions are not started.
-* When no removal, query, start or commit is in progress, the group continues (`assignment_done`).
+
+* The group continues when no removal, query, start or commit is in progress (`assignment_done`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The module follows rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator and _serve.
 
-The requests are those that release 2.16 was observed to send. Metadata and FindCoordinator go to the
-bootstrap address. When the first connection to a broker with a known node id opens, both requests are sent
-again. FindCoordinator is sent a third time while the connection to the coordinator is being opened.
+These are the requests that release 2.16 was observed to send. Metadata and FindCoordinator go to the
+bootstrap address. Both are sent again when the first connection to a broker with a known node id opens.
+FindCoordinator is sent a third time while the connection to the coordinator is being opened.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
     state.coordinator = None
     send_request(state, any_usable_broker(state), metadata_request(()), out, "brokers")
     if state.local_topics:
-        # Partitions were assigned before any broker was known. Their metadata refresh is due in the next
-        # millisecond, because the timers of the current one have already run.
+        # For these partitions, assigned before any broker was known, metadata is requested in the next
+        # millisecond. The timers of the current one have already run.
         state.metadata_at = state.now + 1
     coord_query(state, out)
 

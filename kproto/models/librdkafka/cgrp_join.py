@@ -1,18 +1,22 @@
 """JoinGroup, the leader's assignment and SyncGroup (rdkafka_cgrp.c).
 
 * A join needs metadata for all subscribed topics, and at least one topic that exists.
+
 * JoinGroups are at least one second apart, or two seconds after an error. After MEMBER_ID_REQUIRED, an
-  unassign or a Metadata response, the next JoinGroup is sent without waiting for this interval.
-* JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id. ILLEGAL_GENERATION resets the generation. The
-  response with MEMBER_ID_REQUIRED contains the member id for the next JoinGroup. After ILLEGAL_GENERATION and
-  MEMBER_ID_REQUIRED a cooperative member loses its partitions. Permanent errors are reported, and the member
+  unassign or a Metadata response, the next JoinGroup is sent immediately.
+
+* JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, and ILLEGAL_GENERATION resets the generation.
+  MEMBER_ID_REQUIRED comes with the member id for the next JoinGroup. After ILLEGAL_GENERATION and
+  MEMBER_ID_REQUIRED, a cooperative member loses its partitions. Permanent errors are reported, but the member
   still rejoins. FENCED_INSTANCE_ID is fatal for a static member.
+
 * SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request. After any other error the member
-  rejoins. After UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION a cooperative member also loses its partitions.
-* A response is dropped if the group has left the state in which it waits for this response.
-* Heartbeats are sent in STEADY, and while a rebalance event waits for its answer. The main loop sends one
-  when it runs after the heartbeat interval has passed. No heartbeat is sent while JoinGroup or SyncGroup is
-  in flight.
+  rejoins. After UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION, a cooperative member also loses its partitions.
+
+* A response is dropped if the group has left the state that waits for the response.
+
+* Heartbeats are sent in STEADY, and while a rebalance event waits for its answer. The main loop sends one at
+  its first run after the heartbeat interval. While JoinGroup or SyncGroup is in flight, no heartbeat is sent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Leaving the group: rd_kafka_cgrp_leave and rd_kafka_cgrp_leave_maybe.
 
-* The member id is reset before LeaveGroup is sent. The response changes nothing.
+* The member id is reset before LeaveGroup is sent. The LeaveGroup response changes nothing.
+
 * A static member sends LeaveGroup when it unsubscribes, but not when it closes.
 """
 

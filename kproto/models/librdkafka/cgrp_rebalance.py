@@ -4,17 +4,20 @@ The module follows rdkafka_cgrp.c: rd_kafka_rebalance_op, rd_kafka_rebalance_op_
 rd_kafka_cgrp_revoke_all_rejoin, _assign, _unassign, _incremental_assign, _incremental_unassign and
 _assignment_done.
 
-* The assignment in a SyncGroup response has no direct effect: a rebalance event with this assignment stays in
-  the queue until the application polls. The application's rebalance callback, or the binding if there is no
-  callback, answers with an assign() of the partitions *without offsets*. These partitions start at the
-  committed offsets: STORED (-1000).
-* Any assign() while the group waits for an answer counts as that answer. At other times an assign() replaces
-  the assignment, until the next assign().
+* A SyncGroup response only queues a rebalance event with the assignment. When the application polls, its
+  rebalance callback answers with an assign() of the partitions *without offsets*. Without a callback, the
+  binding answers. The partitions then start at the committed offsets: STORED (-1000).
+
+* While the group waits for an answer, any assign() counts as the answer. At other times, assign() replaces
+  the assignment until the next assign().
+
 * While an event waits, all assigned partitions are paused.
-* An EAGER event is answered by assign or unassign. A COOPERATIVE event is answered by incremental calls. A
-  call that does not fit the protocol of the event fails with _STATE.
-* After a revoke the partitions are stopped and their stored offsets are committed. Then the member rejoins,
-  or leaves.
+
+* An EAGER event is answered by assign or unassign, and a COOPERATIVE event by incremental calls. A call that
+  does not fit the protocol of the event fails with _STATE.
+
+* After a revoke the partitions are stopped and their stored offsets are committed. Then the member rejoins or
+  leaves.
 """
 
 from __future__ import annotations
@@ -290,8 +293,8 @@ def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
 def handle_assignment(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Queue the events of a new assignment (rd_kafka_cgrp_handle_assignment).
 
-    With EAGER, one event has the whole assignment. With COOPERATIVE, one event has the revoked partitions,
-    and the next one the added partitions.
+    With EAGER, one event has the whole assignment. With COOPERATIVE, the first event has the revoked
+    partitions, and the next one the added partitions.
     """
     if not state.cooperative:
         enqueue_assign(state, partitions, out)

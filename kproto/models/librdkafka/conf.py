@@ -6,9 +6,9 @@ Follows rdkafka_conf.c.
     librdkafka.start(conf.config)
 
 A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of
-features that the model does not have, such as security and logging, are only checked and kept in
-`properties`. Unknown names are rejected. `PROPERTIES` has the properties of consumers, but not those that
-only producers use.
+features that the model lacks, such as security and logging, are only checked and kept in `properties`.
+Unknown names are rejected. `PROPERTIES` lists the properties of consumers, without those that only producers
+use.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ Validator = Callable[[str, object], object]
 class Property(NamedTuple):
     """The check of a property, and the field of `ModelConfig` that holds its value.
 
-    `goes_to` is the name of the field of `ModelConfig`, "extra" for an entry of `ModelConfig.extra`, or empty
-    if the model does not use the property.
+    `goes_to` is the name of the field of `ModelConfig`. "extra" stands for an entry of `ModelConfig.extra`.
+    An empty `goes_to` means that the model does not use the property.
     """
 
     rule: Validator
@@ -69,8 +69,8 @@ class Property(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conf:
-    """A checked configuration. `properties` maps each property to its value; aliases are replaced by the
-    names that they stand for.
+    """A checked configuration. `properties` maps each property to its value, with aliases replaced by real
+    names.
     """
 
     bootstrap: tuple[tuple[str, int], ...]

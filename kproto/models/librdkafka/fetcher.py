@@ -2,10 +2,13 @@
 
 * M165: There are no fetch sessions. A partition is fetched while fewer than queued.min.messages of its
   records are queued.
+
 * Records are queued with the partition's version. Then the next Fetch is sent, without waiting for a poll.
-* With enable.partition.eof, an event is queued each time that the consumer reaches a partition's end.
+
+* With enable.partition.eof, an event is queued each time the consumer reaches a partition's end.
+
 * OFFSET_OUT_OF_RANGE resets the offset. After an error that concerns the leader, the consumer requests
-  metadata, and the partition backs off for fetch.error.backoff.ms. The backoff after a failed authorization
+  metadata, and the partition backs off for fetch.error.backoff.ms. After a failed authorization, the backoff
   is ten times as long.
 """
 
@@ -120,8 +123,8 @@ def _handle_partition(state: LibrdkafkaState, toppar_state: Toppar, data: Partit
         else data.high_watermark
     )
     if offset == end and toppar_state.reported_eof_offset != end:
-        # The end of the partition is reported by a Fetch from the end offset, not by the Fetch that returned
-        # the last records.
+        # The end of the partition is reported by a Fetch at the end offset, not by the Fetch of the last
+        # records.
         toppar_state.reported_eof_offset = end
         state.queue.append(EofOp(toppar_state.tp, toppar_state.version, end, node, data.high_watermark))
         return

@@ -4,9 +4,11 @@ Follows rdkafka_metadata.c, rd_kafka_cgrp_metadata_*.
 
 * M93: Every member, leader or follower, rejoins if a subscribed topic is created or deleted, or if its
   partition count changes.
-* If a join waits until its minimum interval has passed, any Metadata response ends the wait.
-* topic.metadata.refresh.interval.ms is counted from the start of the client, not from the last response.
-  Without topics no metadata is refreshed.
+
+* If a join waits for its minimum interval, any Metadata response ends the wait.
+
+* topic.metadata.refresh.interval.ms counts from the start of the client, not from the last response. Without
+  topics, no metadata is refreshed.
 """
 
 from __future__ import annotations

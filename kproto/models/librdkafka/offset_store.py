@@ -1,19 +1,25 @@
 """The offset store and its commits (rdkafka_offset.c, offsets_commit of rdkafka_cgrp.c).
 
-An offset is *stored* when the application has received the record before it. With enable.auto.offset.store
-the delivery of a record stores the offset. Without it, a call of the application stores it. An offset is
+An offset is *stored* when the application has received the record before it. With enable.auto.offset.store,
+the delivery of a record stores the offset. Otherwise the application has to store it. An offset is
 *committed* when the group's coordinator has accepted it (M126).
 
 * The auto-commit timer commits stored offsets that are newer than the committed ones. It runs only if
   enable.auto.commit is true and the interval is above 0. A member of a group commits only in STEADY.
-* When partitions are removed from the assignment, their stored offsets are committed even if they are not
-  newer than the committed ones (`assignment`).
-* The offsets of a lost assignment are not committed: a manual commit fails with _ASSIGNMENT_LOST.
+
+* When partitions are removed from the assignment, all their stored offsets are committed, even offsets that
+  are not newer than the committed ones (`assignment`).
+
+* Offsets of a lost assignment are not committed. A manual commit fails with _ASSIGNMENT_LOST.
+
 * A commit fails with _NO_OFFSET if it has no offsets, or only logical ones.
-* Without a coordinator, a commit waits once for a coordinator, up to session.timeout.ms. It does the same
+
+* If the coordinator is unknown, a commit waits for it once, up to session.timeout.ms. The commit also waits
   after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and lost connections.
-* UNKNOWN_MEMBER_ID makes the member lose its whole assignment. So does ILLEGAL_GENERATION outside a
-  rebalance. During a rebalance only the commit fails, because it was sent with the previous generation.
+
+* After UNKNOWN_MEMBER_ID the member loses its whole assignment. ILLEGAL_GENERATION has the same effect
+  outside a rebalance. During a rebalance, ILLEGAL_GENERATION only fails the commit, because the commit has
+  the previous generation.
 """
 
 from __future__ import annotations
@@ -65,8 +71,8 @@ _COORDINATOR_ERRORS = {E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
 def store(state: LibrdkafkaState, offsets: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
     """Store offsets, or return an error (rd_kafka_offsets_store).
 
-    The call is rejected if enable.auto.offset.store is true. If a partition is not assigned, the offsets of
-    the other partitions are stored, and the error is returned.
+    If enable.auto.offset.store is true, the call is rejected. If some partition is not assigned, the offsets
+    of the other partitions are stored, and an error is returned.
     """
     if state.auto_store:
         return INVALID_ARG

@@ -3,13 +3,18 @@
 The module follows rdkafka.c, rdkafka_queue.c (rd_kafka_q_serve_rkmessages) and rdkafka_cgrp.c (subscribe,
 unsubscribe, terminate).
 
-* M102: subscribe() during a rebalance is deferred until the rebalance has ended. Otherwise subscribe() of an
-  eager member revokes the whole assignment and rejoins without leaving the group, even if the topics are the
-  same. A cooperative member revokes only the partitions of topics that it no longer subscribes to.
+* M102: subscribe() during a rebalance is deferred until the rebalance has ended.
+
+* At other times, subscribe() of an eager member revokes the whole assignment and rejoins without leaving the
+  group, even if the topics are the same. A cooperative member revokes only the partitions of topics to which
+  it no longer subscribes.
+
 * A poll returns when it has enough records or its timeout expires. Rebalance callbacks run inside the poll.
   Errors are reported when the poll returns its records.
-* When a record is delivered, its offset plus one is stored. Records that were queued under an older version
-  of their partition are dropped.
+
+* When a record is delivered, its offset plus one is stored. Queued records of an older version of their
+  partition are dropped.
+
 * close() revokes, commits and leaves, and drops the remaining entries of the queue. After a fatal error,
   close() only reports this error.
 """
@@ -145,8 +150,8 @@ def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
 def seek(state: LibrdkafkaState, event: c.SeekCalled, out: Out) -> None:
     """Seek a partition (rd_kafka_seek).
 
-    A rejected seek is reported as "_STATE" before the partition's fetcher has started, and as
-    "_UNKNOWN_PARTITION" for a partition that is neither assigned nor in metadata.
+    A seek before the partition's fetcher has started is rejected with "_STATE". A seek of a partition that is
+    neither assigned nor in metadata is rejected with "_UNKNOWN_PARTITION".
     """
     tp = event.partition
     met = tp.topic in state.local_topics and state.cluster.leader(tp) is not None

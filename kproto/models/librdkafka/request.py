@@ -87,8 +87,8 @@ def retry_request(state: LibrdkafkaState, entry: RequestBuf, max_retries: int = 
 
 
 def resend_due(state: LibrdkafkaState, out: Out) -> None:
-    """Send the requests whose backoff has ended. A request to the coordinator goes to the present
-    coordinator, which may have changed since the first attempt.
+    """Send the requests whose backoff has ended. A request to the coordinator goes to the current
+    coordinator, which may differ from that of the first attempt.
     """
     due = [entry for due_at, entry in state.retries if due_at <= state.now]
     if not due:

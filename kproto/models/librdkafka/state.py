@@ -21,9 +21,9 @@ from .err_texts import err2str
 
 Out = list[ModelAction]
 
-# Request versions of librdkafka 2.16 (rdkafka_request.c, rdkafka_fetcher.c) by API key: 1 Fetch,
-# 2 ListOffsets, 3 Metadata, 8 OffsetCommit, 9 OffsetFetch, 10 FindCoordinator, 11 JoinGroup, 12 Heartbeat,
-# 13 LeaveGroup, 14 SyncGroup, 23 OffsetForLeaderEpoch.
+# Request versions of librdkafka 2.16 by API key (rdkafka_request.c, rdkafka_fetcher.c). The keys are 1 Fetch,
+# 2 ListOffsets, 3 Metadata, 8 OffsetCommit, 9 OffsetFetch, 10 FindCoordinator, 11 JoinGroup, 12 Heartbeat, 13
+# LeaveGroup, 14 SyncGroup, 23 OffsetForLeaderEpoch.
 VERSIONS: dict[int, int] = {1: 16, 2: 7, 3: 13, 8: 9, 9: 9, 10: 2, 11: 5, 12: 3, 13: 1, 14: 3, 23: 2}
 
 # Request versions of librdkafka 1.9 and 2.0, which do not use OffsetForLeaderEpoch.
@@ -48,7 +48,7 @@ class CgrpJoinState(IntEnum):
 
 J = CgrpJoinState
 
-# State -> next state -> cause of the transition. In every state a member that has partitions can revoke them.
+# State -> next state -> cause of the transition. A member with partitions can revoke them in every state.
 EDGES: Final[machine.Edges[CgrpJoinState]] = {
     J.INIT: {
         J.WAIT_METADATA: "metadata of the subscribed topics is missing or old",
@@ -191,8 +191,8 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# A seek or a stop ends the offset lookup of a partition, but the lookup's response or timer still follows. It
-# causes these transitions.
+# Transitions after a seek or a stop has ended a partition's offset lookup, when a response or a timer of the
+# lookup still follows.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "an earlier ListOffsets is answered",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
@@ -261,8 +261,8 @@ class Toppar:
     # Whether the current authorization failure of this partition has been reported. A successful Fetch resets
     # the flag.
     authorization_failed: bool = False
-    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: whether the fetcher was started at the logical offset STORED. Only a
-    # consumer without a group starts a fetcher at STORED.
+    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: whether the fetcher was started at the logical offset STORED, which
+    # happens only in a consumer without a group.
     stores_offset_at_stop: bool = False
     paused_by_library: bool = False
     paused_by_application: bool = False
@@ -519,8 +519,8 @@ class LibrdkafkaState:
     def works_on(self) -> frozenset[TopicPartition] | None:
         """The partitions that the consumer still uses, or None if it uses all assigned partitions.
 
-        After a fatal error, a static member uses no partition: the application's callbacks are not called,
-        and rd_kafka_assignment returns an empty assignment.
+        After a fatal error, a static member uses no partition. The application's callbacks are then not
+        called, and rd_kafka_assignment returns an empty assignment.
         """
         return frozenset() if self.fatal is not None and self.is_static else None
 
@@ -582,10 +582,11 @@ STICKY_ASSIGNOR = Assignor(
 def start(config: ModelConfig) -> LibrdkafkaState:
     """Return the state of a consumer before its first event.
 
-    `config.extra` may have "version" and "binding". The version "1.9" selects releases 1.9 and 2.0. With the
-    binding "go" each poll returns one event. A poll of the C or Python binding continues to wait for a record
-    after an event. `config.extra` may also have librdkafka's own "enable.auto.offset.store",
-    "enable.partition.eof" and "queued.min.messages".
+    `config.extra` may have "version", whose value "1.9" selects releases 1.9 and 2.0. It may have
+    librdkafka's own options "enable.auto.offset.store", "enable.partition.eof" and "queued.min.messages".
+
+    `config.extra` may also have "binding". With "go" each poll returns one event. In the C and Python
+    bindings, a poll that gets an event continues to wait for a record.
     """
     version = config.extra.get("version")
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None

@@ -1,15 +1,18 @@
 """One partition's fetcher and its offsets (rdkafka_partition.c, rdkafka_offset.c).
 
 * M194: Every start, stop, seek, pause and resume increments the partition's version. Records that were
-  fetched under an older version are dropped. A pause sets the fetch position back to the offset after the
-  last delivered record.
+  fetched under an older version are dropped. A pause resets the fetch position to the offset after the last
+  delivered record.
+
 * seek() before the fetcher has started fails with _STATE. seek() to STORED (-1000) fails with _INVALID_ARG.
-* ListOffsets resolves a logical position, with one request per partition. If the committed offset is missing
-  or an offset is out of range, ListOffsets is sent after 100 ms. For a seek it is sent immediately. If the
-  last Fetch response had a log start offset, BEGINNING is resolved to that offset without a request.
-* If a fetcher was started at STORED and has only found the partition's end, the end offset is stored when the
-  fetcher stops. In a group no fetcher starts at STORED, because the committed offset is fetched before the
-  start.
+
+* ListOffsets resolves a logical position, with one request per partition. It is sent immediately for a seek.
+  It is sent after 100 ms if the committed offset is missing or an offset is out of range. If the last Fetch
+  response had a log start offset, BEGINNING is resolved to that offset without a request.
+
+* If a fetcher was started at STORED and has only reached the partition's end, the end offset is stored when
+  the fetcher stops. In a group no fetcher starts at STORED, because the committed offset is fetched before
+  the start.
 """
 
 from __future__ import annotations
@@ -222,8 +225,8 @@ def on_list_offsets_response(
 ) -> None:
     """Handle ListOffsets (rd_kafka_toppar_handle_Offset).
 
-    A ListOffsets response that arrives after a seek or a stop causes another lookup 500 ms later. The result
-    of this lookup replaces the position, even if the seek was to an offset. librdkafka 2.16.1 does the same.
+    A response that arrives after a seek or a stop causes another lookup 500 ms later. Its result replaces the
+    position, even if the seek was to an offset, as in librdkafka 2.16.1.
     """
     tp, version = cast("tuple[TopicPartition, int]", entry.context)
     toppar = ensure_toppar(state, tp)

@@ -1,27 +1,31 @@
 """sarama 1.61.1 (github.com/IBM/sarama) as a state machine.
 
 The model has ConsumerGroup, Consumer, OffsetManager and Client. Each of sarama's goroutines is a small state
-machine (`routines`). Channels are queues of the original's sizes, and each mutex protects the same data as in
-the original. These modules mirror sarama's files:
+machine (`routines`). Channels are queues with sarama's sizes. Each mutex protects the same data as in sarama.
+These modules mirror sarama's files:
 
 * consumer_group.go, consumer_group_cooperative.go: `consumer_group` has Consume and the application's loop
-  that calls it. `consumer_group_cooperative` has the rebalance of cooperative strategies.
-  `consumer_group_close` ends a session, and implements Close. `consumer_group_join` is joinSync with its
-  retries.
+  around it. `consumer_group_join` is joinSync with its retries. `consumer_group_cooperative` has the
+  rebalance of cooperative strategies. `consumer_group_close` ends a session, and implements Close.
+
 * consumer_group_session.go: `consumer_group_session` is the session with its heartbeats and the leader's
   partition checker. `consumer_group_claim` is the goroutine around ConsumeClaim.
+
 * consumer.go: `consumer` implements the contract's Assign, which consumes partitions without a group.
   ConsumePartition is in `consume_partition`, `partition_consumer`, `broker_consumer` (one fetch loop per
   broker) and `fetch_response`.
-* offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, the offset at which the
-  consumption of a claimed partition starts.
+
+* offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, the offset at which a
+  claim starts.
+
 * client.go, metadata.go, broker.go: `client`, `metadata`, `coordinator_lookup`, `broker`.
-* config.go: `config`, and `versions`, the request versions that Config.Version ("Version" in `extra`)
-  selects.
+
+* config.go: `config`. `versions` has the request versions of each Config.Version ("Version" in `extra`).
+
 * balance_strategy.go: `balance_strategy` and `sticky_balance_strategy`.
 
-Known differences: Go iterates over maps, and chooses among the ready cases of a select, in a random order.
-The model uses a fixed order. An OffsetFetch request of the model has its partitions in sorted order.
+Known differences: Go uses a random order when it iterates over a map, and when several cases of a select are
+ready. The model uses a fixed order. The partitions of its OffsetFetch requests are sorted.
 
 sarama has no Seek, no patterns and no enforceRebalance: the model reports these calls as errors.
 """

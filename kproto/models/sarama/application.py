@@ -1,7 +1,8 @@
 """The application that uses sarama: its handlers receive messages while a poll of the contract is open.
 
-* While a Poll is open, every handler receives the available messages and marks them. Between two polls each
+* While a poll is open, every handler receives the available messages and marks them. Between two polls each
   handler holds at most one message and does not return (`consumer_group_claim`).
+
 * A `CommitCalled` of the contract calls the session's Commit. Commit marks the given offsets, then sends one
   OffsetCommit with all marked offsets. Commit never fails: errors are reported on the Errors channel. After
   the end of a session, Commit still sends the member id and generation of that session.
@@ -79,8 +80,8 @@ def _take_messages(application: Application, payload: object) -> None:
     records: list[ModelRecord] = []
     for receiver in list(application.ready_receivers):
         records += receiver.take_messages(application.limit - len(records))
-        # The goroutines of all claims run at the same time. So a receiver that has delivered moves to the end
-        # of the queue, and the next poll begins with the next receiver.
+        # All claims run at the same time in sarama. So that each claim gets its turn, a receiver that has
+        # delivered moves to the end of the queue.
         del application.ready_receivers[receiver]
         if receiver.child is not None and receiver.child.messages:
             application.ready_receivers[receiver] = None

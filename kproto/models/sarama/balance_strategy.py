@@ -3,15 +3,20 @@
 The functions follow balance_strategy.go, balance_strategy_cooperative_sticky.go and
 consumer_group_members.go.
 
-* range: the members of each topic, in the order of their member ids (even for static members), get
-  consecutive partitions. If the partitions cannot be divided evenly, the first members get one more (R223).
-* roundrobin: the partitions sorted by the string "topic-partition" (t-10 precedes t-2) go to the members in
-  the order of their ids (R224). Members that do not subscribe to the topic are skipped.
+* range: each topic's members, sorted by member id (even if they are static), get consecutive partitions. If
+  the division leaves a remainder, the first members get one partition more (R223).
+
+* roundrobin: the partitions go to the members in the order of their ids (R224). They are sorted by the string
+  "topic-partition", so t-10 precedes t-2. Members that do not subscribe to the topic are skipped.
+
 * sticky and cooperative-sticky: see `sticky_balance_strategy` (R225, R227).
-* The subscription has version 2, or a lower version if Config.Version is below 3.2 (R228). It has the topics
-  in the order in which the application passes them. Sticky members send back the user data of their
-  assignment: the partitions and the generation (R226). Cooperative members send the generation and the
-  partitions that they own (M74).
+
+* The subscription has version 2, or a lower version if Config.Version is below 3.2 (R228). Its topics have
+  the application's order.
+
+* Sticky members send the user data of their assignment back: the partitions and the generation (R226).
+  Cooperative members send the generation and the partitions that they own (M74).
+
 * SyncGroup has an assignment of version 0 for every member, even for a member without partitions.
 """
 

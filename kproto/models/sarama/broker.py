@@ -3,19 +3,20 @@
 The original functions are Open and sendAndReceive.
 
 * A broker has at most one request in flight: the caller holds the broker's lock from the send until the
-  response. A JoinGroup that the coordinator answers only after the other members have joined therefore blocks
-  the fetches and heartbeats to that broker.
-* Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). The flush builds
-  its request after it has taken the lock. The request therefore includes offsets that were marked during the
-  wait.
-* The lock behaves as Go's sync.Mutex. A released lock does not go to a waiting goroutine first: the goroutine
-  that released the lock, or one that has just arrived, may lock it earlier. If a goroutine has waited for 1
-  ms and still finds the lock taken, the lock enters Go's starvation mode: each release passes it to the
-  longest waiting goroutine. The mode ends when no goroutine waits, or when the lock reaches one that has
-  waited for less than 1 ms.
-* A connection that breaks is closed immediately. Then every call fails until a lookup opens the connection
-  again. After a request that timed out the connection stays open, but every further call on it fails until it
-  is closed.
+  response. So a JoinGroup that waits for other members blocks the fetches and heartbeats to its broker.
+
+* Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). Its request is
+  built after the lock is taken, so it includes offsets that were marked during the wait.
+
+* The lock behaves as Go's sync.Mutex. When it is released, the goroutine that released it or one that has
+  just arrived may lock it before a waiting goroutine.
+
+* A goroutine that has waited for 1 ms and still finds the lock taken starts Go's starvation mode. Then each
+  release passes the lock to the longest waiting goroutine. The mode ends when no goroutine waits, or when the
+  lock reaches a goroutine that has waited for less than 1 ms.
+
+* A connection that breaks is closed immediately. Every call then fails until a lookup opens it again. After a
+  request timeout, the connection stays open, but every further call fails until it is closed.
 """
 
 from __future__ import annotations
@@ -125,8 +126,7 @@ class SaramaBroker(Routine):
         self.opened = False
         # Whether a request was sent since the broker was opened.
         self.used = False
-        # The error of a request that timed out. Every further call fails with this error until the connection
-        # is closed.
+        # The error of a request that timed out. Further calls fail with it until the connection is closed.
         self.broken: GoError | None = None
         self.last_error: GoError | None = None
         self.waiting: deque[BrokerCall] = deque()

@@ -2,23 +2,28 @@
 
 All consumed partitions of the broker share the loop.
 
-* A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. When a
-  partition arrives, the manager waits 100 ms for further partitions (M186). The *fetcher*
-  (subscriptionConsumer) takes the collected partitions, if any, before every request. The channels between
-  them are unbuffered: no fetch starts while the manager collects.
-* Each Fetch requests all partitions that are not paused, without a fetch session. It carries MinBytes and
-  MaxWaitTime, and an offset and a fetch size per partition (M165). If no partition is left to request, the
+* A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. After
+  the first one, it waits 100 ms for further partitions (M186). Before every request, the *fetcher*
+  (subscriptionConsumer) takes the collected partitions. The channels between both are unbuffered, so no fetch
+  starts while the manager collects.
+
+* Each Fetch requests all partitions that are not paused, without a fetch session. It has MinBytes and
+  MaxWaitTime, and an offset and a fetch size per partition (M165). If there is no partition to request, the
   fetcher sleeps for 100 ms.
-* Each partition has a feeder, a goroutine that passes messages to the application. The response goes to the
-  feeders of all requested partitions, and the next request waits until all feeders have finished. So the
-  slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After that time the fetcher
-  no longer waits for this partition (M188).
+
+* Each partition has a feeder, a goroutine that passes messages to the application. All requested partitions'
+  feeders get the response, and the next request waits until they have finished. So the slowest partition
+  delays its whole broker (M187), for up to twice MaxProcessingTime. After that, the fetcher no longer waits
+  for it (M188).
+
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
-  dispatched again: its leader is looked up, and the partition subscribes at the leader (M178). The errors of
-  partitions are handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE from the leader ends
-  the partition consumer (M155). After OFFSET_OUT_OF_RANGE from a read replica, and after an error that means
-  that the leader has changed, the partition is dispatched again without a report. Any other error is
-  reported, and then the partition is dispatched again.
+  dispatched again: it is subscribed at its leader, which is looked up (M178).
+
+* Errors of partitions are handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE from the
+  leader ends the partition consumer (M155). After any other error the partition is dispatched again. The
+  error is reported, except OFFSET_OUT_OF_RANGE from a read replica and errors that mean that the leader has
+  changed.
+
 * A broker consumer ends when its last partition has been released.
 """
 
@@ -130,8 +135,8 @@ class BrokerConsumer:
     def queue(self, routine: Routine, subscription: BrokerSubscription) -> None:
         """Queue a subscription (queueSubscription).
 
-        When the subscription manager has taken the subscription, `routine` is woken with
-        "subscription_queued" and True. If the broker consumer has stopped, the payload is False.
+        `routine` is woken with the signal "subscription_queued". The payload is True when the subscription
+        manager has taken the subscription, and False if the broker consumer has stopped.
         """
         if self.stopped:
             self.client.wake(routine, "subscription_queued", False)

@@ -1,9 +1,10 @@
 """sarama's Client: brokers, metadata, and the coordinator (client.go, v1.61.1).
 
-* The coordinator is cached for the whole client. The offset manager of each session looks it up once more,
+* The coordinator is cached for the whole client. The offset manager of each session looks it up again,
   without the cache.
-* If metadata no longer lists the coordinator's broker, the coordinator is forgotten, and looked up at its
-  next use.
+
+* If metadata no longer lists the coordinator's broker, the cached coordinator is removed. The next use looks
+  it up.
 """
 
 from __future__ import annotations

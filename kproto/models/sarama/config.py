@@ -24,8 +24,7 @@ STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 class Dialect(NamedTuple):
     """The differences between releases of sarama in the broker connections, metadata and fetching."""
 
-    # Whether a request may be sent while another one is in flight on the connection. Until 2020, sarama
-    # allowed this.
+    # Whether several requests may be in flight on a connection. sarama allowed this until 2020.
     pipelines: bool
     # Whether metadata and coordinator requests go to the bootstrap addresses as long as one of them responds.
     asks_bootstrap: bool
@@ -91,7 +90,7 @@ class SaramaSettings:
 def settings(config: ModelConfig) -> SaramaSettings:
     """Return sarama's options for `config`.
 
-    `extra` holds options by sarama's own names, such as "Offsets.Retry.Max" and "Fetch.Max". Raises
+    `extra` has options under sarama's own names, such as "Offsets.Retry.Max" and "Fetch.Max". Raises
     ConfigError for a strategy or a reset policy that sarama does not have.
     """
     strategies = config.assignors or ("range",)

@@ -1,9 +1,11 @@
 """ConsumePartition: opens a partition consumer at an offset (sarama consumer.go, v1.61.1).
 
 * ConsumePartition first sends two ListOffsets, for the newest and the oldest offset, whatever offset is
-  requested. A requested offset that is not between the two is out of range (M185).
-* Then the leader of the partition is looked up in the metadata, which is refreshed once if the leader is
-  unknown. Only one partition consumer per partition can exist at a time.
+  requested. A requested offset outside these two is out of range (M185).
+
+* Then the leader is looked up in the metadata. If it is unknown, the metadata is refreshed once. Each
+  partition can have only one partition consumer.
+
 * The call returns when the leader's fetch loop (`broker_consumer`) has accepted the partition.
 """
 

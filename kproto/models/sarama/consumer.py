@@ -1,10 +1,11 @@
 """sarama's Consumer without a group: ConsumePartition for each partition (consumer.go, v1.61.1).
 
-* Assign calls ConsumePartition once for each of its partitions. Each offset is the one in the event, which
-  may be OffsetNewest (-1) or OffsetOldest (-2). None stands for Offsets.Initial. With `change` "remove", the
-  call closes partitions.
-* ConsumePartition fails for a partition that is already being consumed. The consumption of this partition
-  continues. An Assign therefore adds partitions: sarama has no assignment that it could replace.
+* Assign calls ConsumePartition once for each partition, with the offset of the event. OffsetNewest is -1 and
+  OffsetOldest -2. None stands for Offsets.Initial. If `change` is "remove", Assign closes the partitions.
+
+* ConsumePartition fails for a partition that is already consumed, and the consumption continues. So an Assign
+  only adds partitions: sarama has no assignment to replace.
+
 * An error that ConsumePartition returns is reported unchanged. Later errors are reported on the partition's
   Errors channel as ConsumerErrors. No offset is marked or committed.
 """

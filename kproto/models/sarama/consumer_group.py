@@ -3,15 +3,18 @@
 The module follows consumer_group.go and consumer_group_cooperative.go.
 
 * The application calls Consume in a loop, as sarama requires. An error is reported, and the next call follows
-  after 300 ms. With the option "Once" the application calls Consume a single time, and the return of Consume
-  is reported.
-* Consume refreshes the metadata of its topics, joins, fetches the offset of every claimed partition, calls
-  Setup, and starts a ConsumeClaim for each claimed partition. Then it waits for the end of the session (M64).
-  If an offset cannot be fetched, the session is released without Cleanup.
-* The member id is kept until the group is closed: only errors of JoinGroup and SyncGroup reset it (M59). A
-  new subscription ends only the current Consume; the member does not leave the group.
+  after 300 ms. With the option "Once" the application calls Consume a single time, and its return is
+  reported.
+
+* Consume refreshes the metadata of its topics, joins, and fetches the offset of every claimed partition. Then
+  it calls Setup, starts a ConsumeClaim for each claimed partition, and waits for the end of the session
+  (M64). If an offset cannot be fetched, the session is released without Cleanup.
+
+* The member id is kept until the group is closed. Only errors of JoinGroup and SyncGroup reset it (M59). A
+  new subscription ends only the current Consume: the member does not leave the group.
+
 * `consumer_group_close` implements the end of a session. `consumer_group_cooperative` implements the
-  rebalance of a member whose strategies are all cooperative-sticky.
+  rebalance of a member with only cooperative-sticky strategies.
 """
 
 from __future__ import annotations

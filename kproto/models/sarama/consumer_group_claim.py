@@ -2,17 +2,20 @@
 
 The original is the goroutine around ConsumeClaim in consumer_group_session.go.
 
-* A claim starts at the group's committed offset. Without a committed offset it starts at Offsets.Initial
-  (`consume_partition`). If the committed offset is out of range and Group.ResetInvalidOffsets is true, the
-  claim also starts at Offsets.Initial (M147).
-* A partition without a leader is checked every 5 s. If the start fails with an error that a new leader may
-  fix, it is retried up to Metadata.Retry.Max times. Any other error is reported, and the claim ends.
-* The handler takes a message whenever the application polls, and marks it. It returns when the session ends,
-  or when its channel of messages is closed and empty. It does not return while it holds a message that the
-  application has not taken.
-* When any claim returns, for any reason other than a cooperative revocation, the session ends (M103).
-* A claim ends only when the broker consumer has released its partition, which happens after the Fetch in
-  flight (M193).
+* A claim starts at the group's committed offset. It starts at Offsets.Initial if no offset is committed
+  (`consume_partition`), or if the committed offset is out of range and Group.ResetInvalidOffsets is true
+  (M147).
+
+* A partition without a leader is checked every 5 s. A start that fails with an error that a new leader may
+  fix is retried up to Metadata.Retry.Max times. Any other error is reported, and the claim ends.
+
+* The handler takes a message at every poll of the application, and marks it. It returns when the session
+  ends, or when its channel of messages is closed and empty. While it holds a message that the application has
+  not taken, it does not return.
+
+* When a claim returns, the session ends (M103), unless the claim was revoked cooperatively.
+
+* A claim ends only when the broker consumer has released its partition, after the Fetch in flight (M193).
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """A cooperative rebalance of a ConsumerGroup (sarama consumer_group_cooperative.go, v1.61.1).
 
-* There is one Consume and one session for all generations. The member joins with the partitions that it owns.
-  The claims of partitions that it keeps continue without interruption. The member waits until its revoked
-  claims have ended (at most Rebalance.Timeout), and commits their offsets with the *new* generation. Then the
-  added claims start. A member that revoked a claim joins again, with a JoinGroup that has no reason (M64,
-  M103).
-* The join waits for the heartbeat and the commits in flight. Heartbeats and commits that start later wait for
-  the join.
+* All generations have one Consume and one session. The member joins with the partitions that it owns. Claims
+  that it keeps continue without interruption (M64, M103).
+
+* The member waits until its revoked claims have ended, at most for Rebalance.Timeout. It commits their
+  offsets with the *new* generation, and then starts the added claims. A member that revoked a claim joins
+  again, with a JoinGroup without a reason.
+
+* The join waits for the heartbeat and the commits in flight. Later heartbeats and commits wait for the join.
+
 * An error of the rebalance ends the session, and Consume returns it.
 """
 

@@ -4,20 +4,28 @@ The branches of newSession, labelled a to l, with the retries that they use (Gro
 default 4):
 
 * a: the coordinator is unknown: wait, look it up, and use one retry. If no retry is left, return the error.
+
 * b, i: no response to JoinGroup or SyncGroup: close the connection, and return the error.
+
 * c: JoinGroup succeeds: keep the member id, and clear the reason (KIP-800).
-* d: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: reset the member id and send JoinGroup again immediately,
-  without limit and without using a retry (M38, M39). If the member owns claims, do not join again but return
-  the error.
+
+* d: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: reset the member id and send JoinGroup again immediately, any
+  number of times and without using a retry (M38, M39). If the member owns claims, return the error instead.
+
 * MEMBER_ID_REQUIRED: keep the id, and send JoinGroup again immediately with the same reason (M40).
+
 * e, f: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait
-  for Rebalance.Retry.Backoff (2 s), look the coordinator up, and join again with the same id. This uses one
-  retry, and one more for every failed lookup (M35, M36, M37, M41). If no retry is left, return the error.
+  for Rebalance.Retry.Backoff (2 s), look the coordinator up, and join again with the same id (M35, M36, M37,
+  M41). The join uses one retry, and every failed lookup another. If no retry is left, return the error.
+
 * g: FENCED_INSTANCE_ID and all other errors: return the error, and keep the id (M42, M43).
+
 * h: the leader refreshes the metadata of all topics of the group, and assigns the partitions. Errors are
   returned.
+
 * j: errors of SyncGroup are handled like errors of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A
-  cooperative member that must join again reports its partitions with the generation that it had just joined.
+  cooperative member that must join again reports its partitions with the generation that it has just joined.
+
 * k, l: an empty assignment is valid. Its user data is sent in the next subscription.
 
 A canceled context ends a backoff, and prevents the next JoinGroup. A request in flight completes first.

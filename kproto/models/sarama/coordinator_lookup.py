@@ -1,10 +1,15 @@
 """Lookup of the group coordinator (sarama client.go, findCoordinator, v1.61.1).
 
 * After COORDINATOR_NOT_AVAILABLE and GROUP_AUTHORIZATION_FAILED the request is repeated after a backoff, up
-  to Metadata.Retry.Max times (M31, M32). After COORDINATOR_NOT_AVAILABLE, the client also checks whether
-  __consumer_offsets has a leader. Without a leader it waits another two seconds.
+  to Metadata.Retry.Max times (M31, M32).
+
+* After COORDINATOR_NOT_AVAILABLE, the client also checks whether __consumer_offsets has a leader. Without a
+  leader it waits another two seconds.
+
 * Any other error is returned immediately (M33, M34).
+
 * A broker that does not respond is removed, and the request goes to the next broker.
+
 * Lookups are not shared: two routines that look the coordinator up at the same time send two requests.
 """
 
@@ -49,8 +54,8 @@ class CachedCoordinator:
 
 
 class LookupState(States):
-    # The lookup counts the requests of one broker after another, each under the broker's lock, to find the
-    # least loaded one.
+    # To find the least loaded broker, the lookup takes the lock of one broker after another and counts its
+    # requests.
     CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
     # The lookup refreshes metadata to check whether __consumer_offsets has a leader.

@@ -14,15 +14,15 @@ from ...group.subscription import TopicPartition
 
 
 class GoError(NamedTuple):
-    """A Go error value: the name of its type, its text, and the broker's error code, if a broker sent one."""
+    """A Go error value: its type name, its text, and the broker's error code if it came from a broker."""
 
     name: str
     text: str
     code: int | None = None
 
 
-# sarama's texts of the errors that brokers send to consumers. After a session that ended with such an error,
-# the next JoinGroup sends the text as its reason.
+# sarama's texts of the errors that brokers send to consumers. If such an error ends a session, its text is
+# the reason of the next JoinGroup.
 _TEXTS = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "Unexpected (unknown?) server error",
     ErrorCode.OFFSET_OUT_OF_RANGE: (

@@ -2,13 +2,18 @@
 
 * Records below the requested offset are dropped. A batch without a record at or above the requested offset
   advances the offset by one.
-* Control batches and, under read_committed, batches of aborted transactions advance the offset and yield no
-  message.
-* If the response holds only an incomplete batch, the fetch size is doubled, or set to the size in the batch's
-  header, up to Fetch.Max. If the fetch size is Fetch.Max already, the message is reported as too large, and
+
+* Control batches advance the offset and yield no message. Under read_committed, so do batches of aborted
+  transactions.
+
+* If the response has only an incomplete batch, the fetch size is doubled, or set to the size in the batch's
+  header, up to Fetch.Max. If the fetch size is already Fetch.Max, the message is reported as too large, and
   skipped (M190).
+
 * A batch that compaction has emptied advances the offset to its end, unless its end is above the high
-  watermark (M191). The high watermark is updated only by responses with records (M192).
+  watermark (M191).
+
+* The high watermark is updated only by responses with records (M192).
 """
 
 from __future__ import annotations

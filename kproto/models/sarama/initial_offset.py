@@ -1,7 +1,8 @@
 """The offset at which a claim starts: the committed offset, or one of the two ends of the log.
 
-* fetchInitialOffset (offset_manager.go, v1.61.1): one OffsetFetch for each partition. The errors that
-  are retried (M62) are listed in `kproto.models.sarama.offset_manager`.
+* fetchInitialOffset (offset_manager.go, v1.61.1): one OffsetFetch for each partition.
+  `kproto.models.sarama.offset_manager` lists the errors that are retried (M62).
+
 * GetOffset (client.go, v1.61.1): ListOffsets with one partition, always at isolation level 0. After any error
   the topic's metadata is refreshed, and the request is repeated once.
 """

@@ -1,16 +1,19 @@
 """Cluster metadata and its refreshes (sarama client.go and metadata.go, v1.61.1).
 
 * The first Metadata request goes to a bootstrap address and requests all topics (Metadata.Full). Later
-  requests go to the broker with the fewest requests in flight. To find that broker, the client waits for the
-  lock of each broker: while a JoinGroup is in flight to any broker, no metadata is requested.
-* One refresh runs at a time (metadata.go, SingleFlight). A routine whose topics the current refresh does not
-  cover waits for the next one. The next refresh requests the topics of all routines that wait for it.
-* A refresh that finds a topic without a leader, or an unknown topic, is repeated up to Metadata.Retry.Max
-  times.
+  requests go to the broker with the fewest requests in flight. To find it, the client waits for the lock of
+  each broker. So while a JoinGroup is in flight to any broker, no metadata is requested.
+
+* One refresh runs at a time (metadata.go, SingleFlight). A routine whose topics it does not cover waits for
+  the next one, which requests the topics of all waiting routines.
+
+* A refresh with an unknown topic or a topic without a leader is repeated up to Metadata.Retry.Max times.
+
 * The background updater requests all topics every RefreshFrequency. The partition checker only reads the
   cached metadata, so it notices new partitions after at most two ticks (M93).
-* A broker whose request failed is removed. Bootstrap addresses that failed are used again when no address is
-  left.
+
+* A broker whose request failed is removed. When no bootstrap address is left, those that failed are used
+  again.
 """
 
 from __future__ import annotations
@@ -101,9 +104,9 @@ class Metadata:
 
         The last item is the broker that gets the request.
 
-        LeastLoadedBroker takes the lock of every registered broker to count its requests, in the order of a
-        Go map. It takes the first broker's lock twice. Every other broker's lock is taken once, or twice if
-        the broker is less loaded than those before it. A request to a bootstrap address takes no such locks.
+        LeastLoadedBroker takes the locks of all registered brokers to count their requests, in the order of a
+        Go map. It takes a lock twice for the first broker, and for every broker that is less loaded than
+        those before it. It takes the other locks once. For a request to a bootstrap address, it takes none.
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):
@@ -209,8 +212,8 @@ def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError 
 
 
 class RefreshState(States):
-    # The refresh counts the requests of one broker after another, each under the broker's lock, to find the
-    # least loaded one.
+    # To find the least loaded broker, the refresh takes the lock of one broker after another and counts its
+    # requests.
     CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
     WAITING = "waiting"  # The refresh waits for the backoff between two attempts.

@@ -1,23 +1,31 @@
 """The offset manager of a session (sarama offset_manager.go, v1.61.1).
 
-* Every partition has one offset: that of the first message that is not processed yet. `mark` only moves the
-  offset forward. `reset` only moves it back, or keeps it and changes the metadata. Both make it dirty, which
-  means that it has to be committed (M135). A commit contains the offsets that are dirty when the broker's
-  lock is taken. A response makes an offset clean only if the offset has not changed since the request was
-  sent.
+* Every partition has one offset: that of the first message that is not processed yet. `mark` only moves it
+  forward. `reset` only moves it back, or keeps it and changes the metadata. Both make it dirty, which means
+  that it has to be committed (M135).
+
+* A commit has the offsets that are dirty when the broker's lock is taken. A successful response makes an
+  offset clean, unless the offset has changed since the request.
+
 * The first flush or OffsetFetch looks the coordinator up, even if no offset is dirty. After an error that
-  releases the coordinator, the next flush looks the coordinator up again (M61).
+  releases the coordinator, the next flush looks it up again (M61).
+
 * Offsets are fetched one partition after another. Only under read_committed are stable offsets requested.
-* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE an OffsetFetch is repeated after a wait and another
-  lookup of the coordinator, up to Metadata.Retry.Max times. After COORDINATOR_LOAD_IN_PROGRESS and
-  UNSTABLE_OFFSET_COMMIT it is repeated after the wait, without a lookup (M62).
-* Only OffsetCommit v2 to v4 carries Offsets.Retention. The default 0 is sent as -1, which selects the
-  broker's retention.
+
+* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, an OffsetFetch is repeated after a wait and a lookup of
+  the coordinator, up to Metadata.Retry.Max times. After COORDINATOR_LOAD_IN_PROGRESS and
+  UNSTABLE_OFFSET_COMMIT, it is repeated after the wait, without a lookup (M62).
+
+* Only OffsetCommit v2 to v4 has Offsets.Retention. Its default 0 is sent as -1, which selects the broker's
+  retention.
+
 * With auto commit a ticker flushes every AutoCommit.Interval (M127). The last flush is in
   `offset_manager_close`.
-* Commit errors are reported on the Errors channel, one for each partition (M61). NOT_COORDINATOR,
-  COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS and errors of leaders are not reported: the next
-  flush commits the offsets again. Only FENCED_INSTANCE_ID ends the session.
+
+* Commit errors are reported on the Errors channel, one for each partition (M61). Only FENCED_INSTANCE_ID ends
+  the session. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS and errors of leaders
+  are not reported, because the next flush commits the offsets again.
+
 * While a cooperative member joins, commits wait. They are then sent with the new generation (M64).
 """
 

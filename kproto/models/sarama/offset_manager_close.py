@@ -1,7 +1,8 @@
 """The closing of an offset manager, or of some of its partitions (sarama offset_manager.go, v1.61.1).
 
-* Dirty offsets are flushed up to Offsets.Retry.Max + 1 times. Offsets that are still dirty are then dropped.
-  Without auto commit, no offset is committed at the end.
+* Dirty offsets are flushed up to Offsets.Retry.Max + 1 times. Those that are still dirty are then dropped.
+
+* Without auto commit, no offset is committed at the end.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ L = LastState
 class LastFlush(Routine):
     """One call that closes the manager (Close) or some of its partitions (removePartitions).
 
-    The call flushes until all offsets are committed, at most Offsets.Retry.Max + 1 times. Then `caller`
-    resumes with "offsets_closed". If `targets` is None, the whole manager is closed with all partitions, and
-    the ticker stops first.
+    Flushes repeat until all offsets are committed, at most Offsets.Retry.Max + 1 times. Then `caller` resumes
+    with "offsets_closed". If `targets` is None, the ticker is stopped first, and the whole manager is closed
+    with all partitions.
     """
 
     __slots__ = ("attempts", "caller", "offsets", "targets")

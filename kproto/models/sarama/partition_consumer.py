@@ -1,16 +1,20 @@
 """The consumer of one partition: its dispatcher and its response feeder (sarama consumer.go, v1.61.1).
 
-* `messages` is a channel of ChannelBufferSize records (256). The feeder waits while the channel is full. If
-  two ticks of MaxProcessingTime pass without a delivery, the feeder releases the broker consumer, which then
-  fetches the broker's other partitions. Then the feeder delivers its remaining messages, and subscribes again
-  (M188).
+* `messages` is a channel of ChannelBufferSize records (256). While it is full, the feeder waits. If two ticks
+  of MaxProcessingTime pass without a delivery, the feeder releases the broker consumer, which then fetches
+  the broker's other partitions. The feeder delivers its remaining messages, and subscribes again (M188).
+
 * An error of the partition or its broker triggers the dispatcher, which subscribes the partition again. After
   a backoff (Consumer.Retry.Backoff, 2 s) it refreshes the topic's metadata. Then it subscribes at the leader,
-  or at the replica that the broker prefers (M189). A trigger during the backoff has no effect. Retry.Max
-  consecutive failures end the partition consumer, if Retry.Max is above 0.
+  or at the broker's preferred replica (M189). Triggers during the backoff have no effect.
+
+* Retry.Max consecutive failures end the partition consumer, if Retry.Max is above 0.
+
 * A preferred replica is kept for Metadata.RefreshFrequency, and dropped after any error (M179).
-* Closing only sets a flag. The broker consumer releases the partition before its next request. After that the
-  dispatcher ends, then the feeder, and only then are the channels closed (M193).
+
+* Closing only sets a flag. The broker consumer releases the partition before its next request. Then the
+  dispatcher ends, then the feeder, and last the channels are closed (M193).
+
 * Paused partitions stay subscribed and are left out of requests. Messages that were already fetched are still
   delivered (M180).
 """

@@ -1,18 +1,21 @@
 """Goroutines as state machines: the base classes of sarama's model.
 
-Go runs sarama as many goroutines that wait for each other. In the model each goroutine is a `Routine`: a
+sarama consists of many goroutines that wait for each other. In the model each goroutine is a `Routine`: a
 state, and a table that maps each signal and state to a handler. No handler waits. One `Scheduler` runs all
 routines in one thread:
 
 * A routine is woken by a signal, such as `wake(routine, "response", response)`. Each signal is one row of the
   routine's table. Signals are handled in the order in which they were sent, after the current handler.
-  Goroutines that become ready together also run in that order.
-* As in Go, a goroutine runs until it has to wait: a handler that need not wait calls the next handler
-  directly, before any woken routine runs. Also as in Go, a routine that received from a channel runs before a
-  routine that waits for a lock, and before a new routine. These rules decide the order of the requests.
+
+* Goroutines that become ready together run in the order in which they became ready. As in Go, a goroutine
+  runs until it has to wait: a handler that need not wait calls the next handler directly. Also as in Go, a
+  routine that received from a channel runs before a routine that waits for a lock, and before a new routine.
+  These rules decide the order of the requests.
+
 * A `select` is a handler that checks flags. Closing a channel sets its flag, and wakes the routine.
+
 * Every routine has at most one timer. A Go ticker is modelled as a deadline that recurs with a fixed period.
-  Ticks that were not received count as one, since the ticker's channel holds one.
+  Several missed ticks count as one, because the ticker's channel holds one.
 """
 
 from __future__ import annotations
@@ -51,9 +54,7 @@ class Scheduler:
         self._ready.append((routine, signal, payload))
 
     def resume(self, routine: Routine, signal: str, payload: Any = None) -> None:
-        """Return from a call to its caller `routine`. The call ran in the caller's goroutine, so the caller
-        continues immediately.
-        """
+        """Return from a call to its caller `routine`, which continues immediately, in the same goroutine."""
         routine.TABLE[signal][routine.state](routine, payload)
 
     def run(self) -> None:
@@ -88,8 +89,8 @@ class Scheduler:
 
 
 class Routine:
-    """One goroutine. `TABLE` has a handler for each signal and state. `EDGES` maps each state to its possible
-    next states.
+    """One goroutine. `TABLE` has a handler for each signal and state. `EDGES` maps each state to its next
+    states.
     """
 
     __slots__ = ("state", "timer")

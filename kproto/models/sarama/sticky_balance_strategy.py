@@ -2,20 +2,27 @@
 
 * A member keeps its partitions as long as the assignment is balanced. If several members claim a partition,
   the claim with the highest generation counts. The member with the second highest generation is the previous
-  owner, to which the partition may return. sticky reads the claims from user data. cooperative-sticky reads
-  the owned partitions and the subscription's generation.
+  owner, to which the partition may return.
+
+* sticky reads the claims from user data. cooperative-sticky reads the owned partitions and the generation of
+  the subscription.
+
 * An unassigned partition goes to the member with the fewest partitions among the topic's subscribers.
+
 * Then partitions are moved from members with many partitions to members with few, in a fixed order. If all
   members have the same subscription, the order starts with the member that has the most partitions. Otherwise
   it starts with the partition that the fewest members may have.
-* A partition may even return to a member that no longer subscribes to its topic: sarama does not check.
-* sarama tries to undo moves that do not improve the balance. The attempt fails: sarama's result keeps these
+
+* A partition may even return to a member that no longer subscribes to its topic: sarama does not check this.
+
+* sarama tries to undo moves that do not improve the balance, but the attempt fails. Its result keeps these
   moves, and lacks the members with which no partition could be exchanged. The model does the same.
+
 * Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
   without it.
 
-Go iterates its maps in a random order. The model uses the order of the members' ids and of their claims. With
-few partitions, Go's maps usually have this order as well.
+Go iterates over its maps in a random order. The model uses the order of the members' ids and claims. With few
+partitions, Go's maps usually have this order, too.
 """
 
 from __future__ import annotations
@@ -66,8 +73,8 @@ class _Movements:
     def partition_to_move(self, partition: TopicPartition, old: str, new: str) -> TopicPartition:
         """Return the partition to move from `old` to `new`.
 
-        If a partition of the same topic has been moved from `new` to `old` before, it is moved back, so that
-        both moves cancel out. Otherwise `partition` is moved.
+        If a partition of the topic was moved from `new` to `old` before, it is moved back, which cancels both
+        moves. Otherwise `partition` is moved.
         """
         pairs = self.by_topic.get(partition.topic)
         if pairs is None:

@@ -3,10 +3,11 @@
 With the option "Release" in `extra` set to "1.38.1", the versions are those of Shopify/sarama 1.38.1
 (`SINCE_1_38_1`).
 
-If a broker supports only older versions of a request, the newest of the broker's versions is sent. A request
-to a broker that supports newer versions still has the selected version. Config.Version is the version of the
-oldest broker of the *cluster*: a low value also works with a new broker, as long as the broker supports the
-old requests. Kafka 4.0 dropped most versions from before 0.11 (KIP-896).
+A request has the version that Config.Version selects, even if the broker supports newer versions. If the
+broker supports only older versions, the request has the newest of them.
+
+Config.Version is the version of the oldest broker of the *cluster*. A low value also works with a new broker
+that still supports the old requests. Kafka 4.0 dropped most versions from before 0.11 (KIP-896).
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     SyncGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4, (2, 5): 5},
 }
 
-# The same table for Shopify/sarama 1.38.1, for members without an instance id. OffsetCommit is not in the
-# table, because its version depends on Offsets.Retention (constructRequest in offset_manager.go).
+# The same table for Shopify/sarama 1.38.1, for members without an instance id. It has no OffsetCommit, whose
+# version depends on Offsets.Retention (constructRequest in offset_manager.go).
 SINCE_1_38_1: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     FetchRequest: {(0, 10, 1): 3, (0, 11): 4, (1, 1): 7, (2, 1): 10, (2, 3): 11},
     ListOffsetsRequest: {(0, 10, 1): 1},

@@ -1,29 +1,36 @@
 """bsm/sarama-cluster 2.1.15 as a state machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
 
-Release 2.1.15 is the last one of sarama-cluster, which has not been maintained since 2019. Everything except
-the group is sarama's (`kproto.models.sarama`: client, metadata, coordinator_lookup, broker,
-partition_consumer, broker_consumer), with the request versions and settings of sarama 1.17.0.
+Release 2.1.15 is the last one: sarama-cluster has not been maintained since 2019. Only the group is its own.
+Everything else is sarama's, with the request versions and settings of sarama 1.17.0 (`kproto.models.sarama`:
+client, metadata, coordinator_lookup, broker, partition_consumer, broker_consumer).
 
 * `consumer`: the main loop and its consume cycle. `consumer_state`: the state of the loop.
+
 * `consumer_close`: the end of a failed cycle, and Close.
+
 * `loops`: the heartbeat loop, the topic watcher and the commit loop.
+
 * `partitions`: the claimed partitions (partitions.go).
+
 * `coordinator_requests`: requests to the coordinator, with lookup and retries.
+
 * `balancer`: subscription and assignment (balancer.go).
+
 * `client`: sarama's client with sarama-cluster's options.
 
-After a rebalance, messages may be delivered before the notification "assigned", because partitions and
-notifications have separate goroutines (consumer.go, nextTick).
+After a rebalance, messages may be delivered before the notification "assigned": partitions and notifications
+have separate goroutines (consumer.go, nextTick).
 
 Known difference: sarama-cluster's background refresher requests an empty list of topics. From Metadata v1 on,
-the response to an empty list has no topics. The original then has no cached topics until it next requests
-one. The model requests all topics.
+the response then has no topics. The original has no cached topics until it requests a topic again. The model
+requests all topics.
 
-The model sends each request in the lowest version that Kafka 4 supports. Subscribe creates a Consumer.
-Unsubscribe, another Subscribe, and Close close the Consumer, which then leaves the group. A subscribed
-pattern becomes the option Group.Topics.Whitelist. `extra` may also have "Whitelist" and "Blacklist". The
-callbacks "assigned" and "revoked" are called after the notifications, and the model does not wait for their
-return. The option "PartitionStrategy" is the leader's strategy. The option `assignors` is ignored.
+Each request has the lowest version that Kafka 4 supports. Subscribe creates a Consumer. Unsubscribe, another
+Subscribe, and Close close the Consumer, which then leaves the group. The callbacks "assigned" and "revoked"
+are called after the notifications, and the model does not wait for their return.
+
+A subscribed pattern becomes the option Group.Topics.Whitelist. `extra` may also have "Whitelist", "Blacklist"
+and "PartitionStrategy", the leader's strategy. The option `assignors` is ignored.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from ..contract import ModelConfig
 from ..sarama.client import SaramaClient
 from ..sarama.config import MAX_RESPONSE_SIZE, OLD, key, settings
 
-# API key -> request version: the lowest that a current broker supports. sarama-cluster hard-codes the
-# versions of the group's requests.
+# API key -> request version, the lowest that a current broker supports. sarama-cluster hard-codes the
+# versions of group requests.
 VERSIONS: dict[int, int] = {
     key(FetchRequest): 4,
     key(ListOffsetsRequest): 1,

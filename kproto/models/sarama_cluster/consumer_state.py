@@ -271,9 +271,8 @@ class ClusterConsumer(Routine):
         """Report a notification, if notifications are enabled (handleNotification).
 
         The text is formatted as with Go's %+v. Claimed lists every topic of the new claims, and Released
-        every topic of the previous claims, even if none of the topic's partitions was claimed or released.
-        While the Consumer closes, the original decides at random whether to report. The model does not
-        report.
+        every topic of the previous claims, even topics without a claimed or released partition. While the
+        Consumer closes, the original reports at random, and the model does not report.
         """
         if not self.client.notifies or self.dying:
             return

@@ -1,13 +1,15 @@
 """The loops that run concurrently with sarama-cluster's main loop (v2.1.15).
 
-The loops are hbLoop, twLoop and cmLoop of consumer.go. When one loop ends, the consume cycle and its other
-loops end.
+The loops are hbLoop, twLoop and cmLoop of consumer.go. When one loop ends, the others and the consume cycle
+end.
 
 * The first heartbeat is sent one interval after the join. NOT_COORDINATOR and REBALANCE_IN_PROGRESS end the
   loop without a report. Any other error is reported first (M68).
+
 * The topic watcher checks the client's metadata every RefreshFrequency / 2. It ends if there is a *new topic*
-  that matches the whitelist and not the blacklist. It never checks partitions: new partitions are not noticed
-  until the cycle ends for another reason (M93, M204).
+  that matches the whitelist and not the blacklist. It never checks partitions. New partitions are noticed
+  only when the cycle ends for another reason (M93, M204).
+
 * The commit loop ends when a commit and all its retries have failed.
 """
 
