@@ -1,13 +1,16 @@
 """OpenTelemetry's MetricsData (OTLP metrics v1): the payload of PushTelemetry (KIP-714).
 
-A payload has gauges and sums, the only kinds of metrics that KIP-714 allows. Clients push metrics by default,
-so this module does not use the package protobuf, which is an extra. It reads and writes the seven protobuf
-messages of a payload itself.
+A payload has gauges and sums, the only kinds of metrics that KIP-714 allows. The module reads and writes the
+seven protobuf messages of a payload itself. Clients push metrics by default, so it does not use the package
+protobuf, which is an extra.
 
 Rules:
 
 * `encode` writes one ResourceMetrics. Java's clients write one for each metric, with equal resources.
-* `decode` accepts both, and ignores fields, kinds of metrics and types of attributes that it does not know.
+
+* `decode` accepts one or several ResourceMetrics. It ignores unknown fields, kinds of metrics and types of
+  attributes.
+
 * `decode` raises only DecodeError. Its cost is linear in the size of the payload.
 """
 

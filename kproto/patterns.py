@@ -1,7 +1,7 @@
 """Compile regular expressions that come from users, requests or other clients.
 
-Python warns that patterns such as `[[:alpha:]]` or `[a||b]` may change their meaning in a future release. The
-warning is meant for the author of a pattern, but here the operator of a broker would see it.
+Python warns that a pattern such as `[[:alpha:]]` or `[a||b]` may change its meaning in a future release. Here
+the operator of a broker would see this warning, but it is meant for the author of the pattern.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import lru_cache
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a pattern as `re.compile` does, without the warning about possible nested sets.
 
-    Raises re.error for every invalid pattern, even where `re.compile` raises another exception: OverflowError
-    for too large a repetition, and RecursionError for groups that are nested too deeply.
+    Raises re.error for every invalid pattern. `re.compile` would raise OverflowError for too large a
+    repetition, and RecursionError for too deeply nested groups.
     """
     # A global filter, because `catch_warnings` is not thread-safe.
     warnings.filterwarnings(

@@ -1,7 +1,7 @@
 """Escape text from other programs, so that it is safe to show.
 
-Names, addresses and error messages come from brokers and clients. In a log, a terminal or a page, their
-control characters could start new lines, change colours, or reverse the direction of the text around them.
+Names, addresses and error messages come from brokers and clients. Their control characters could start new
+lines, change colours, or reverse the text direction in a log, a terminal or a page.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Arenas: the memory into which record batches are decompressed.
 
-Each call takes its own arena from a pool and returns it afterwards, so threads may decode at the same time.
+Each call takes an arena from a pool and returns it afterwards, so threads may decode at the same time.
 """
 
 from __future__ import annotations

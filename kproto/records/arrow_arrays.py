@@ -1,7 +1,7 @@
 """Make Arrow arrays of values that lie in a buffer, and convert between Arrow and numpy.
 
-The conversions replace `pa.array`, `pa.scalar`, `to_numpy` and `np.asarray`. pyarrow's own functions import
-pandas, if it is installed, to recognize its types. This import takes 350 ms of CPU.
+The conversions replace `pa.array`, `pa.scalar`, `to_numpy` and `np.asarray`. Those functions import pandas if
+it is installed, which takes 350 ms of CPU.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ pc: Any = import_module("pyarrow.compute")
 # The largest number of bytes in an array with 32-bit offsets.
 _MAX_BYTES: Final = (1 << 31) - 1
 
-# The size in bytes up to which Arrow stores a value inside its view. A view of a larger value refers to a
-# buffer.
+# The largest value in bytes that Arrow stores inside its view. A view of a larger value refers to a buffer.
 _INLINE = 12
 
 
@@ -33,12 +32,11 @@ def gather(
 ) -> Any:
     """Copy values from `data` into a BinaryArray.
 
-    `places` are ascending positions in `data`. Each index i in `wanted` selects the bytes between `places[i]`
-    and `places[i + 1]`.
+    `places` are ascending positions in `data`. Each index i in `wanted` selects the bytes from `places[i]` to
+    `places[i + 1]`. `null` says which of the selected values are null. A null value has no bytes.
 
-    Arrow copies the bytes once: `places` become the offsets of an array that contains the values and the gaps
-    between them, and `pc.take` selects the values. `null` says which of the wanted values are null. A null
-    value has no bytes in `data`.
+    The bytes are copied once. `places` become the offsets of an array of all values and the gaps between
+    them, from which `pc.take` selects.
     """
     size = len(wanted)
     nulls = 0 if null is None else int(np.count_nonzero(null))
@@ -61,13 +59,13 @@ def views(
 ) -> Any:
     """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
-    Values of more than 12 bytes stay in `data`. Arrow stores a smaller value inside its view. This function
-    copies 12 bytes for every smaller value, whatever its size, so `data` must have 12 bytes from each start
-    on. `null` says which values are null.
+    `null` says which values are null. Values of more than 12 bytes stay in `data`. Smaller values are stored
+    inside their views. For each of them, this function copies 12 bytes, so `data` must have at least 12 bytes
+    after the start.
     """
     size = len(start)
-    # The four numbers of a view of bytes in a buffer: length, prefix (the first four bytes, used in
-    # comparisons only), buffer index, offset.
+    # The four numbers of a view: length, prefix (the first four bytes, for comparisons only), buffer index,
+    # offset.
     view = np.zeros((size, 4), np.int32)
     view[:, 0] = stop - start
     view[:, 3] = start

@@ -1,9 +1,10 @@
 """Select the batches that a reader wants from fetched records fields, one by one or as a table.
 
-* The selected batches are the same as in `kproto.records.rows`. Batches of aborted transactions, control
-  batches unless requested, and batches that end below the start offset are left out.
+* As in `kproto.records.rows`, these batches are left out: batches of aborted transactions, control batches
+  unless requested, and batches that end below the start offset.
+
 * numpy reads the headers of many batches together. If a batch is malformed or not of magic 2, the batches are
-  read one by one, which also finds the position of the error.
+  read one by one. That also finds the position of an error.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def build_table(
 def _list(
     part: FetchedPart, index: int, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Table | None:
-    """Build the table of a part by reading batch after batch, or return None if it contains a message set."""
+    """Build the table of a part, batch by batch, or return None if the part has a message set."""
     if bytes(part.data[16:17]) in (b"\0", b"\1"):
         # A message set is detected before the loop, because `wanted_batches` would decompress its first
         # wrapper.
