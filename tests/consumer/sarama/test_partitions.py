@@ -113,6 +113,16 @@ def test_buffered_records_are_returned_after_async_close(server: Server) -> None
         assert [record.offset for record in messages] == list(range(1, 10))
 
 
+def test_buffered_records_are_dropped_by_close(server: Server) -> None:
+    fill(server, 10)
+    with PartitionConsumers(server.bootstrap, **FAST) as consumers:
+        partition_consumer = consumers.consume_partition("t", 0, OLDEST)
+        messages = iter(partition_consumer)
+        assert next(messages).offset == 0  # One fetch returns all records.
+        partition_consumer.close()
+        assert list(messages) == []
+
+
 def test_a_paused_partition_returns_nothing_until_it_is_resumed(server: Server) -> None:
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
