@@ -36,7 +36,7 @@ TABLES: dict[str, Edges[Any]] = {
 def routines(base: type[Routine] = Routine) -> Iterator[type[Routine]]:
     """Yield the classes of sarama's and sarama-cluster's goroutines that define their own states."""
     for routine in base.__subclasses__():
-        if "EDGES" in vars(routine):
+        if "EDGES" in vars(routine) and routine.__module__.startswith("kproto."):
             yield routine
         yield from routines(routine)
 
