@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from .engine.metrics import Metric as Metric
     from .engine.metrics import Metrics as Metrics
     from .engine.requests import CommittedOffset as CommittedOffset
+    from .engine.telemetry.application import ApplicationMetric as ApplicationMetric
     from .listener import RebalanceListener as RebalanceListener
     from .records import ColumnBatch as ColumnBatch
     from .records import ConsumerRecord as ConsumerRecord
@@ -132,6 +133,7 @@ _SOURCES = {
     "LogDirDescription": ".engine.admin.replicas",
     "Metric": ".engine.metrics",
     "Metrics": ".engine.metrics",
+    "ApplicationMetric": ".engine.telemetry.application",
     "NEWEST": ".sarama.partitions",
     "OLDEST": ".sarama.partitions",
     "OffsetAt": ".engine.admin.records",
@@ -173,6 +175,7 @@ __all__ = [
     "AclBindingFilter",
     "Admin",
     "AlterConfigOp",
+    "ApplicationMetric",
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncConsumerGroup",

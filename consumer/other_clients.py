@@ -26,11 +26,6 @@ _CONNECT = 'not needed: clients connect by themselves, and "async with" or close
 _CLUSTER_ID = "use Admin(bootstrap).describe_cluster().cluster_id"
 _LISTENER = "listener, an object of a class that extends RebalanceListener"
 _NEW_PASSWORD = "not supported: create a new client, or use a sasl_oauth_token_provider for new tokens"
-# Methods of Java's clients that add metrics of the application to the pushes (KIP-1076).
-_PUSHED_METRICS = dict.fromkeys(
-    ("register_metric_for_subscription", "unregister_metric_from_subscription"),
-    "not supported: the client pushes only its own metrics (KIP-714)",
-)
 
 # Kind of object (a client, a delivery, ...) -> another library's method -> this library's method, or what to
 # use instead.
@@ -67,13 +62,11 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "last_poll_timestamp": 'use metrics().value("last-poll-seconds-ago")',
         "cluster_id": _CLUSTER_ID,
         "set_sasl_credentials": _NEW_PASSWORD,
-        **_PUSHED_METRICS,
     },
     "producer": {
         "max_usable_produce_magic": "not needed: the record format follows the versions of the broker",
         "cluster_id": _CLUSTER_ID,
         "set_sasl_credentials": _NEW_PASSWORD,
-        **_PUSHED_METRICS,
         "produce": "use send(topic, value, key)",
         "send_and_wait": "use send(topic, value).result(); in asyncio: await (await send(topic, value))",
         "poll": "not needed: callbacks are called by themselves, and flush(seconds) waits for all",
@@ -125,7 +118,6 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "cluster_id": "use describe_cluster().cluster_id",
         "set_sasl_credentials": _NEW_PASSWORD,
         "poll": "not needed: each call returns its result",
-        **_PUSHED_METRICS,
         "start": _CONNECT,
         "stop": "use close()",
     },

@@ -126,6 +126,7 @@ CLIENT = {
             "CommittedOffset": "consumer",
             "OffsetAt": "consumer",
             "Metrics": "consumer",
+            "ApplicationMetric": "consumer",
             "Metric": "consumer",
         },
     ),

@@ -70,6 +70,7 @@ from ..engine.metrics import Metrics
 from ..engine.network.call import Prepared
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
 from ..engine.requests import CommittedOffset, Offset, triples
+from ..engine.telemetry.application import ApplicationMetric
 from ..engine.telemetry.reporter import read_client_instance_id
 from ..lifecycle import BoundToProcess
 from ..operations.admin import AdminRunner
@@ -167,6 +168,22 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         method sends no request.
         """
         return self._runner.metrics()
+
+    def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
+        """Push a metric of the application with the metrics of this client (KIP-1076).
+
+        It replaces a registered metric with the same name, group and tags. It is pushed if a broker has asked
+        for it; with enable_metrics_push=False nothing is pushed. The method may be called from any thread.
+        Java: registerMetricForSubscription.
+        """
+        self._runner.register_metric_for_subscription(metric)
+
+    def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
+        """Push a metric of the application no more; a metric that is not registered is ignored (KIP-1076).
+
+        The method may be called from any thread. Java: unregisterMetricFromSubscription.
+        """
+        self._runner.unregister_metric_from_subscription(metric)
 
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """Return the id that a broker has assigned to this client for its telemetry (KIP-714).

@@ -28,6 +28,7 @@ from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
 from ..engine.metrics import Metrics
 from ..engine.requests import CommittedOffset, Offset
+from ..engine.telemetry.application import ApplicationMetric
 from ..lifecycle import BoundToProcess
 from ..listener import RebalanceListener
 from ..operations.consumer import CLOSE_TIMEOUT, ConsumerOperations
@@ -108,6 +109,22 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         hangs. It may also be called after `close`.
         """
         return self._operations.metrics()
+
+    def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
+        """Push a metric of the application with the metrics of this consumer (KIP-1076).
+
+        It replaces a registered metric with the same name, group and tags. It is pushed if a broker has asked
+        for it; with enable_metrics_push=False nothing is pushed. The method may be called from any thread.
+        Java: registerMetricForSubscription.
+        """
+        self._operations.register_metric_for_subscription(metric)
+
+    def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
+        """Push a metric of the application no more; a metric that is not registered is ignored (KIP-1076).
+
+        The method may be called from any thread. Java: unregisterMetricFromSubscription.
+        """
+        self._operations.unregister_metric_from_subscription(metric)
 
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """Return the id that a broker has assigned to this client for its telemetry (KIP-714).

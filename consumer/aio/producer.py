@@ -30,6 +30,7 @@ from ..engine.metrics import Metrics
 from ..engine.producer.accumulator import RECORD_OVERHEAD
 from ..engine.producer.batches import TopicRoute
 from ..engine.requests import Offset
+from ..engine.telemetry.application import ApplicationMetric
 from ..lifecycle import BoundToProcess
 from ..operations.producer import ProducerOperations
 from ..operations.send_hooks import send_hooks
@@ -184,6 +185,22 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         sends no request and does not wait, so it may be called from any thread.
         """
         return self._operations.metrics()
+
+    def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
+        """Push a metric of the application with the metrics of this producer (KIP-1076).
+
+        It replaces a registered metric with the same name, group and tags. It is pushed if a broker has asked
+        for it; with enable_metrics_push=False nothing is pushed. The method may be called from any thread.
+        Java: registerMetricForSubscription.
+        """
+        self._operations.register_metric_for_subscription(metric)
+
+    def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
+        """Push a metric of the application no more; a metric that is not registered is ignored (KIP-1076).
+
+        The method may be called from any thread. Java: unregisterMetricFromSubscription.
+        """
+        self._operations.unregister_metric_from_subscription(metric)
 
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """Return the id that a broker has assigned to this client for its telemetry (KIP-714).

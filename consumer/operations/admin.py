@@ -20,6 +20,8 @@ from ..engine import events as ev
 from ..engine.admin.engine import AdminEngine, step
 from ..engine.metadata.cluster import ClusterView
 from ..engine.metrics import Metrics
+from ..engine.telemetry.application import ApplicationMetric
+from ..engine.telemetry.reporter import register_metric, unregister_metric
 from ..logs import log
 from ..option_checks import dialer as check_dialer_option
 from ..records import GroupChange
@@ -108,6 +110,12 @@ class AdminRunner:
     def metrics(self) -> Metrics:
         with self.runtime.locked():
             return self.engine.metrics(now())
+
+    def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
+        register_metric(self.engine.telemetry, metric)
+
+    def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
+        unregister_metric(self.engine.telemetry, metric)
 
     def clock(self) -> int:
         """Return the time (ms) of the engine's last step, which plans use as their clock."""

@@ -32,7 +32,8 @@ from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
 from ..engine.metrics import NS_PER_MS, Metrics
 from ..engine.requests import CommittedOffset, Offset, triples
-from ..engine.telemetry.reporter import read_client_instance_id
+from ..engine.telemetry.application import ApplicationMetric
+from ..engine.telemetry.reporter import read_client_instance_id, register_metric, unregister_metric
 from ..errors import without_traceback
 from ..listener import RebalanceListener
 from ..logs import log
@@ -114,6 +115,12 @@ class ConsumerOperations(PollOperations):
         self.runtime.check_process()
         with self.runtime.locked():
             return self.engine.metrics(now())
+
+    def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
+        register_metric(self.engine.telemetry, metric)
+
+    def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
+        unregister_metric(self.engine.telemetry, metric)
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         partition = check.partition("partition", partition)

@@ -33,7 +33,8 @@ from ..engine.metrics import NS_PER_MS, Metrics, Sensor
 from ..engine.producer.transaction_states import CALLS, PendingCall, ProducerTransactionState
 from ..engine.producer.transactions import TransactionManager
 from ..engine.requests import Offset, triples
-from ..engine.telemetry.reporter import CLOSE_MS, instance_id_of
+from ..engine.telemetry.application import ApplicationMetric
+from ..engine.telemetry.reporter import CLOSE_MS, instance_id_of, register_metric, unregister_metric
 from ..errors import without_traceback
 from ..logs import log
 from ..producer_runtime import ProducerRuntime, undecided
@@ -136,6 +137,12 @@ class ProducerOperations:
     def metrics(self) -> Metrics:
         with self.runtime.locked():
             return self.runtime.engine.metrics(now())
+
+    def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
+        register_metric(self.runtime.engine.telemetry, metric)
+
+    def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
+        unregister_metric(self.runtime.engine.telemetry, metric)
 
     async def _flush(self, limit: int, deadline: int) -> None:
         runtime = self.runtime

@@ -18,6 +18,7 @@ from consumer import (
     AclBindingFilter,
     Admin,
     AlterConfigOp,
+    ApplicationMetric,
     ClientQuotaEntity,
     ConfigResource,
     Consumer,
@@ -217,6 +218,14 @@ def list_config_resources(s: Stage) -> None:
 
 def client_instance_id(s: Stage) -> None:
     assert s.admin.client_instance_id() == s.admin.client_instance_id()
+
+
+def register_metric_for_subscription(s: Stage) -> None:
+    s.admin.register_metric_for_subscription(ApplicationMetric("orders", "shop", value=1))
+
+
+def unregister_metric_from_subscription(s: Stage) -> None:
+    s.admin.unregister_metric_from_subscription(ApplicationMetric("orders", "shop"))
 
 
 # ---- ACLs, credentials, tokens and quotas

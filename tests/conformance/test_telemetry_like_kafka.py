@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from consumer import Admin, Consumer, Producer
+from consumer import Admin, ApplicationMetric, Consumer, Producer
 from consumer.engine.admin.configs import AlterConfigOp, ConfigResource
 from kproto.broker.server import Server, running
 from kproto.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
@@ -180,6 +180,21 @@ def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: s
         assert requests[0] == ("get", True, 0), client
         assert set(requests[1:-1]) == {("push", False, 4, 0)}, client
         assert requests[-1][:3] == ("push", True, 4), client
+
+
+def test_a_real_kafka_parses_the_metrics_of_the_application(judge: Judge) -> None:
+    """A sum and a gauge have the form that metrics of Java's clients have (KIP-1076)."""
+    with Producer(judge.bootstrap, client_id="shop") as producer:
+        producer.register_metric_for_subscription(
+            ApplicationMetric("orders-total", "shop-metrics", {"shop-region": "eu"}, value=3)
+        )
+        producer.register_metric_for_subscription(ApplicationMetric("queue", "shop-metrics", value=2))
+        producer.send("t", b"x").result(PATIENCE)
+        producer.client_instance_id()
+    own = judge.metrics("shop")
+    total, gauge = (f"org.apache.kafka.producer.{name}" for name in ("record.send.total", "batch.size.avg"))
+    assert own["org.apache.kafka.shop.orders.total", "shop_region"] == own[total, ""]
+    assert own["org.apache.kafka.shop.queue", ""] == own[gauge, ""]
 
 
 def keys(text: str) -> str:

@@ -14,12 +14,12 @@ Rules, as in Java's TelemetryMetricNamingConvention and KafkaMetricsCollector:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kproto.otlp import MetricPoint, Temporality
 
-from ..metrics import Metric, Metrics
+from ..metrics import Metric
 
 _PREFIX: Final = "org.apache.kafka"
 _CLIENT_ID: Final = "client-id"
@@ -31,6 +31,14 @@ def telemetry_name(group: str, name: str) -> str:
     """Return the name of KIP-714 for a metric of a client."""
     cleaned = _dotted(group).replace(".metrics", "")
     return f"{_PREFIX}.{cleaned}.{_dotted(name)}"
+
+
+def telemetry_key(metric: Metric) -> tuple[str, dict[str, str]]:
+    """Return the name of KIP-714 and the attributes of a metric."""
+    attributes = {
+        tag.lower().replace("-", "_"): text for tag, text in metric.tags.items() if tag != _CLIENT_ID
+    }
+    return telemetry_name(metric.group, metric.name), attributes
 
 
 def _dotted(name: str) -> str:
@@ -54,7 +62,7 @@ class MetricsCollector:
         self._previous_sums: dict[_Key, tuple[float, int]] = {}
 
     def collect(
-        self, metrics: Metrics, selects: Callable[[str], bool], now_ns: int, *, is_delta: bool
+        self, metrics: Iterable[Metric], selects: Callable[[str], bool], now_ns: int, *, is_delta: bool
     ) -> list[MetricPoint]:
         """Return the selected metrics at the time `now_ns`.
 
@@ -63,10 +71,7 @@ class MetricsCollector:
         known, sums = self._sums, dict[_Key, tuple[float, int]]()
         points: list[MetricPoint] = []
         for metric in metrics:
-            name = telemetry_name(metric.group, metric.name)
-            attributes = {
-                tag.lower().replace("-", "_"): text for tag, text in metric.tags.items() if tag != _CLIENT_ID
-            }
+            name, attributes = telemetry_key(metric)
             key: _Key = (name, tuple(attributes.items()))
             if metric.value is None or not selects(name):
                 if key in known:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import IllegalState, UnsupportedVersion
+from kproto.errors import ConfigError, IllegalState, UnsupportedVersion
 from kproto.machine import NEVER
 from kproto.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -38,7 +38,8 @@ from ..metadata.cluster import ClusterView
 from ..metrics import NS_PER_MS, Metrics
 from ..network.call import Call
 from ..network.client import NetworkClient
-from .collector import MetricsCollector
+from .application import ApplicationMetric
+from .collector import MetricsCollector, telemetry_key
 from .table import (
     NO_INSTANCE,
     CloseBegan,
@@ -92,6 +93,8 @@ class ClientTelemetry:
         self._labels = labels
         self.machine: Final = TelemetryMachine()
         self._collector = MetricsCollector(wall() * NS_PER_MS)
+        # (Name of KIP-714, attributes) -> the registered metric of the application. Any thread may change it.
+        self._application: dict[object, ApplicationMetric] = {}
         self._node: int | None = None
         # The last request. The responses to earlier ones are ignored.
         self._call: Call | None = None
@@ -113,6 +116,14 @@ class ClientTelemetry:
     def has_ended(self) -> bool:
         """Whether no more requests are sent."""
         return self.machine.state is TelemetryState.TERMINATED
+
+    def register(self, metric: ApplicationMetric) -> None:
+        """Push a metric of the application with the client's metrics; it replaces one with the same name."""
+        self._application[_key(metric)] = metric
+
+    def unregister(self, metric: ApplicationMetric) -> None:
+        """Push a metric of the application no more. A metric that is not registered is ignored."""
+        self._application.pop(_key(metric), None)
 
     def pump(self) -> None:
         """Send the request that is due, if a broker is ready for it."""
@@ -219,8 +230,9 @@ class ClientTelemetry:
 
     def _payload(self, subscription: Subscription) -> tuple[int, bytes]:
         """Return the codec and the payload of a push."""
+        application = [metric.snapshot() for metric in list(self._application.values())]
         points = self._collector.collect(
-            self._snapshot(self._clock()),
+            [*self._snapshot(self._clock()), *application],
             subscription.selects,
             self._wall() * NS_PER_MS,
             is_delta=subscription.is_delta,
@@ -255,6 +267,30 @@ class ClientTelemetry:
 
 def _is_codec(number: int) -> bool:
     return 0 <= number < len(CODECS)
+
+
+def _key(metric: ApplicationMetric) -> object:
+    name, attributes = telemetry_key(metric.snapshot())
+    return name, frozenset(attributes.items())
+
+
+def register_metric(telemetry: ClientTelemetry | None, metric: ApplicationMetric) -> None:
+    """Register a metric of the application; without telemetry the metric is only checked, as in Java."""
+    _check_metric(metric)
+    if telemetry is not None:
+        telemetry.register(metric)
+
+
+def unregister_metric(telemetry: ClientTelemetry | None, metric: ApplicationMetric) -> None:
+    """Remove a metric of the application from the pushes."""
+    _check_metric(metric)
+    if telemetry is not None:
+        telemetry.unregister(metric)
+
+
+def _check_metric(metric: Any) -> None:
+    if not isinstance(metric, ApplicationMetric):
+        raise ConfigError("metric", metric, 'an ApplicationMetric, as ApplicationMetric("orders", "shop")')
 
 
 def read_client_instance_id(

@@ -17,8 +17,9 @@ TWINS = [(Consumer, AsyncConsumer), (Admin, AsyncAdmin), (Producer, AsyncProduce
 OWN = {"commit_async", "send", "transaction"}
 DOES_NOT_WAIT = {
     "assign", "assignment", "assignment_lost", "commit_async", "events",
-    "group_metadata", "high_watermark", "kill", "lag", "metrics", "pause", "paused", "rejoin", "resume",
-    "seek", "seek_to", "send_offsets", "store_offsets", "subscribe", "subscription", "transaction",
+    "group_metadata", "high_watermark", "kill", "lag", "metrics", "pause", "paused",
+    "register_metric_for_subscription", "rejoin", "resume", "seek", "seek_to", "send_offsets",
+    "store_offsets", "subscribe", "subscription", "transaction", "unregister_metric_from_subscription",
     "wakeup", "why",
 }  # fmt: skip
 

@@ -12,7 +12,15 @@ from uuid import UUID
 
 import pytest
 
-from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
+from consumer import (
+    Admin,
+    ApplicationMetric,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    Consumer,
+    Producer,
+)
 from consumer.engine.admin.configs import AlterConfigOp, ConfigResource
 from kproto import running
 from kproto.broker.client_metrics import PushedMetrics
@@ -84,24 +92,39 @@ def test_a_consumer_pushes_at_the_interval_and_when_it_is_closed(server: Server)
     assert "group_member_id" in totals[-1].resource
 
 
+def register_metrics(client: Any) -> None:
+    """Register two metrics of the application, and one that is unregistered again."""
+    orders, queue, other = (
+        ApplicationMetric(name, "shop", value=2) for name in ("orders-total", "queue", "other")
+    )
+    for metric in (orders, queue, other):
+        client.register_metric_for_subscription(metric)
+    client.unregister_metric_from_subscription(other)
+    orders.value = 5
+
+
 async def async_consumer(bootstrap: str) -> UUID:
     async with AsyncConsumer(bootstrap, **READER) as consumer:
+        register_metrics(consumer)
         return await consumer.client_instance_id()
 
 
 async def async_producer(bootstrap: str) -> UUID:
     async with AsyncProducer(bootstrap, **ANY) as producer:
+        register_metrics(producer)
         return await producer.client_instance_id()
 
 
 async def async_admin(bootstrap: str) -> UUID:
     async with AsyncAdmin(bootstrap, **ANY) as admin:
+        register_metrics(admin)
         return await admin.client_instance_id()
 
 
 def blocking(client: Any, options: dict[str, Any]) -> Callable[[str], UUID]:
     def run(bootstrap: str) -> UUID:
         with client(bootstrap, **options) as instance:
+            register_metrics(instance)
             instance_id: UUID = instance.client_instance_id()
             return instance_id
 
@@ -126,6 +149,16 @@ def test_every_client_has_an_instance_id_and_pushes_at_its_end(server: Server, c
     assert (push.client_instance_id, push.is_terminating) == (instance_id, True)
     prefix = "admin.client" if "Admin" in client else client.removeprefix("Async").lower()
     assert values(push)[f"{prefix}.connection.count"] >= 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_client_pushes_the_metrics_of_the_application(server: Server, client: str) -> None:
+    request_metrics(server, "org.apache.kafka.shop", client_id="c")
+    CLIENTS[client](server.bootstrap)
+    [push] = server.telemetry
+    assert values(push) == {"shop.orders.total": 5.0, "shop.queue": 2.0}
+    temporalities = {point.name.rpartition(".")[2]: point.temporality for point in push.metrics}
+    assert temporalities == {"total": Temporality.DELTA, "queue": None}
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -207,7 +240,7 @@ def test_two_threads_may_close_a_client(
     request_metrics(server)
     instance = client(server.bootstrap, **options)
     instance.client_instance_id()
-    server.slow(0.3)
+    server.slow(0.1)
     with ThreadPoolExecutor(2) as threads:
         closes = [threads.submit(instance.close) for _ in range(2)]
     assert [close.result() for close in closes] == [None, None]

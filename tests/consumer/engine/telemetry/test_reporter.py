@@ -11,9 +11,11 @@ import pytest
 from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.metrics import Metric, Metrics
 from consumer.engine.network.transport import Broken, Data, Opened
-from consumer.engine.telemetry.reporter import ClientTelemetry
+from consumer.engine.telemetry.application import ApplicationMetric
+from consumer.engine.telemetry.reporter import ClientTelemetry, register_metric, unregister_metric
 from consumer.engine.telemetry.table import TelemetryState
 from kproto.error_codes import ErrorCode
+from kproto.errors import ConfigError
 from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kproto.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -113,6 +115,54 @@ def stage() -> TelemetryStage:
     stage = TelemetryStage()
     stage.connect(1)
     return stage
+
+
+def points(request: PushTelemetryRequest) -> dict[str, float]:
+    return {
+        point.name: point.value for point in decode(decompress(request.compression_type, request.metrics))
+    }
+
+
+def test_registered_metrics_of_the_application_are_pushed(stage: TelemetryStage) -> None:
+    orders = ApplicationMetric("orders-total", "shop-metrics", {"region": "eu"}, value=5)
+    queue = ApplicationMetric("queue-size", "shop-metrics")
+    for metric in (orders, queue):
+        stage.telemetry.register(metric)
+    stage.subscribe(telemetry_max_bytes=10_000)
+    own = "org.apache.kafka.consumer.request.total"
+    assert points(stage.pushed()) == {own: 3.0, "org.apache.kafka.shop.orders.total": 5.0}
+    stage.accept()
+
+    orders.value, queue.value = 7, 4  # A sum is pushed as its change, a gauge as its value.
+    stage.pump(stage.now + 1000)
+    pushed = points(stage.pushed())
+    assert pushed == {
+        own: 0.0,
+        "org.apache.kafka.shop.orders.total": 2.0,
+        "org.apache.kafka.shop.queue.size": 4.0,
+    }
+    stage.accept()
+
+    stage.telemetry.register(ApplicationMetric("Queue.Size", "shop", value=9))  # The same name of KIP-714.
+    stage.telemetry.unregister(ApplicationMetric("orders-total", "shop-metrics", {"region": "us"}))
+    stage.telemetry.unregister(orders)
+    stage.telemetry.unregister(orders)
+    stage.pump(stage.now + 1000)
+    assert points(stage.pushed()) == {own: 0.0, "org.apache.kafka.shop.queue.size": 9.0}
+
+
+def test_a_metric_of_the_application_is_pushed_only_if_it_is_selected(stage: TelemetryStage) -> None:
+    for name in ("orders", "refunds"):
+        stage.telemetry.register(ApplicationMetric(name, "shop", value=1))
+    stage.subscribe(requested_metrics=["org.apache.kafka.shop.ord"])
+    assert points(stage.pushed()) == {"org.apache.kafka.shop.orders": 1.0}
+
+
+def test_without_telemetry_a_metric_is_only_checked() -> None:
+    for register in (register_metric, unregister_metric):
+        register(None, ApplicationMetric("orders", "shop"))
+        with pytest.raises(ConfigError, match="metric='orders' is not allowed; an ApplicationMetric"):
+            register(None, "orders")  # type: ignore[arg-type]
 
 
 def test_a_client_pushes_its_metrics(stage: TelemetryStage) -> None:

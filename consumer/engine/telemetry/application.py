@@ -1,0 +1,86 @@
+"""Metrics of the application that a client pushes together with its own metrics (KIP-1076).
+
+Rules, as in Java's ClientTelemetryReporter:
+
+* A registered metric is pushed if a subscription selects it. It does not appear in the client's `metrics()`.
+* A second metric with the same name and the same attributes replaces the first one.
+* Metrics of the client cannot be replaced. Java ignores such a metric, and here `ApplicationMetric` raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, Final
+
+from kproto.errors import ConfigError
+
+from ..metrics import Metric
+
+# The first words of the groups of clients.
+_CLIENTS: Final = ("consumer", "producer", "admin-client")
+
+
+class ApplicationMetric:
+    """A metric of the application, which clients push with their own metrics (KIP-1076).
+
+    orders = ApplicationMetric("orders-total", "shop-metrics", {"region": "eu"}, value=0)
+    producer.register_metric_for_subscription(orders)
+    orders.value += 1
+
+    Brokers receive it as `org.apache.kafka.shop.orders.total`, with the tags as attributes. A metric whose
+    name ends with -total counts from the start of the application, and is pushed as a monotonic sum. All
+    others are gauges. A client reads `value` when it pushes; the metric is omitted while `value` is None.
+
+    A metric may be registered with several clients. Its value may be set from any thread, but two threads
+    that add to it need a lock. Java: KafkaMetric.
+    """
+
+    __slots__ = ("_value", "group", "name", "tags")
+
+    def __init__(
+        self, name: str, group: str, tags: Mapping[str, str] | None = None, value: float | None = None
+    ) -> None:
+        """Create a metric. Raises ConfigError for an empty name, and for a group of clients."""
+        for option, text in (("name", name), ("group", group)):
+            _check_text(option, text)
+        if _words(group)[0] in ("consumer", "producer") or _words(group)[:2] == ["admin", "client"]:
+            allowed = f'a group of the application, such as "shop-metrics"; {", ".join(_CLIENTS)} are clients'
+            raise ConfigError("group", group, allowed)
+        if tags is not None and not isinstance(tags, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("tags", tags, 'a dict of strings, such as {"region": "eu"}')
+        self.name: Final = name
+        self.group: Final = group
+        self.tags: Final[Mapping[str, str]] = dict(tags or {})
+        for text in (*self.tags, *self.tags.values()):
+            _check_text("tags", text)
+        self.value = value
+
+    @property
+    def value(self) -> float | None:
+        """The number that is pushed, or None."""
+        return self._value
+
+    @value.setter
+    def value(self, value: float | None) -> None:
+        number: Any = value
+        is_number = isinstance(number, int | float) and not isinstance(number, bool) and isfinite(number)
+        if number is not None and not is_number:
+            raise ConfigError("value", value, "a finite number, or None")
+        self._value = value
+
+    def __repr__(self) -> str:
+        return f"ApplicationMetric({self.name!r}, {self.group!r}, {dict(self.tags)!r}, value={self._value!r})"
+
+    def snapshot(self) -> Metric:
+        """Return the metric with its present value."""
+        return Metric(self.name, self.group, self.tags, self._value, "", "")
+
+
+def _check_text(option: str, text: Any) -> None:
+    if not isinstance(text, str) or not text:
+        raise ConfigError(option, text, "a string that is not empty")
+
+
+def _words(group: str) -> list[str]:
+    return group.lower().replace(".", "-").split("-")
