@@ -51,6 +51,9 @@ class BlockingProducerRuntime(ProducerRuntime):
         # The time (ms) at which the thread wakes by itself: 0 while it is awake, None if only `wake` can wake
         # it.
         self.wakes_at: int | None = 0
+        # Whether `wake` was called while the thread was awake. The last step of the engine may have been before
+        # the call, so another step follows.
+        self._needs_step = False
         self.stopped = False
         # The thread keeps a reference to this list, which contains the runtime only while records are
         # pending. Accessed under the lock.
@@ -106,7 +109,9 @@ class BlockingProducerRuntime(ProducerRuntime):
             self.wake()
 
     def wake(self) -> None:
-        if self.wakes_at != 0:
+        if self.wakes_at == 0:
+            self._needs_step = True
+        else:
             self.sockets.wake()
             self.wakes_at = 0
 
@@ -172,7 +177,8 @@ class BlockingProducerRuntime(ProducerRuntime):
         with self.waiters.lock:
             if not self.records.open:
                 self._kept.clear()
-            self.wakes_at = due = self.engine.due()
+            self.wakes_at = due = 0 if self._needs_step else self.engine.due()
+            self._needs_step = False
         return due
 
     def _perform(self, actions: list[ev.Action]) -> None:

@@ -65,6 +65,18 @@ def test_the_thread_is_woken_if_it_would_wake_too_late(
         runtime.wake()
 
 
+def test_a_call_while_the_thread_is_awake_is_followed_by_another_step(producer: Producer) -> None:
+    runtime: Any = producer._runtime
+    with runtime.locked():  # The thread cannot pass `_next_wake` meanwhile.
+        runtime._next_wake()
+        runtime.wakes_at = 0  # The thread is awake, behind its last step.
+        runtime.wake()
+        assert runtime._next_wake() == runtime.wakes_at == 0
+        assert runtime._next_wake() != 0  # One more step is enough.
+        runtime.wakes_at = None
+        runtime.wake()
+
+
 def test_the_thread_keeps_a_producer_alive_only_while_records_are_open(producer: Producer) -> None:
     runtime: Any = producer._runtime
     with runtime.locked():
