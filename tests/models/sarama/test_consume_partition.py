@@ -13,7 +13,7 @@ from kproto.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kproto.models.contract import RequestFailed
-from kproto.models.sarama import errors
+from kproto.models.sarama import broker_consumer, errors
 from kproto.models.sarama.config import NEWEST, OLDEST
 from kproto.models.sarama.consume_partition import ConsumePartition
 from tests.models.sarama.stage import ClientStage, metadata_of, requests_of, stage_with_member
@@ -133,4 +133,6 @@ def test_a_partition_subscribes_again_if_the_fetch_loop_of_its_broker_fails_mean
     assert child.consumer is not first
     assert child.subscription.consumer is child.consumer
     assert not child.consumer.stopped
+    # Both goroutines of the failed fetch loop end after its last batch.
+    assert (first.manager.state, first.fetcher.state) == (broker_consumer.M.STOPPED, broker_consumer.X.ENDED)
     assert stage.caller.errors == ["EOF", "kafka: broker not connected"]
