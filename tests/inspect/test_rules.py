@@ -74,11 +74,7 @@ def test_a_test_pins_the_rules_in_its_decorators(tmp_path: Path, monkeypatch: py
     (directory / "stage.py").write_text(SOURCE)
     (directory / "test_without_rules.py").write_text("this is not parsed")
     monkeypatch.setattr(rules, "ROOT", tmp_path)
-    rules.tests.cache_clear()
-    try:
-        tests = rules.tests()
-    finally:
-        rules.tests.cache_clear()
+    tests = rules.tests.__wrapped__()  # The cache keeps the tests of this project for other tests.
     path = "tests/room/test_it.py"
     first = '@rule("R1", "R2")\n@other("R9")\ndef test_a():\n    assert True'
     second = (
