@@ -1,8 +1,10 @@
 """Models of other Kafka clients: state machines without I/O that join, fetch and commit as these clients do.
 
 Each model follows one release of a client, function by function, and cites the client's source files. It also
-cites numbered rules such as M95, which are in docs/rules. A model loses and repeats records wherever its
-client does. To read records in production, use the package `consumer`.
+cites numbered rules such as M95, which are in docs/rules.
+
+A model loses and repeats records wherever its client does. To read records in production, use the package
+`consumer`.
 
     world.join("c", kproto.models.sarama, topics=["flights"], group_id="readers")
 

@@ -398,8 +398,9 @@ def fetch_request(
 ) -> FetchRequest:
     """Build a Fetch request with the partitions in the order of `partitions_to_fetch`.
 
-    The request has names and ids of topics, because some versions send names and some send ids. Only brokers
-    use the value of `log_start_offset`, in the requests of replicas. Each client sends its own constant.
+    The request has names and ids of topics, because some versions send names and others send ids. A broker
+    uses `log_start_offset` only in requests of replicas. Consumers send a constant, which differs between
+    clients.
     """
     topics: dict[str, list[FetchPartition]] = {}
     for (topic, index), (offset, epoch, bound) in partitions_to_fetch.items():

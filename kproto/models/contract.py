@@ -8,22 +8,26 @@ A model is a module with these four names:
     next_deadline(state: State) -> int | None
 
 A model is a whole consumer: it keeps its own metadata, looks up its coordinator, joins, fetches and commits.
-The runner is a simulated cluster in virtual time, or a driver with real sockets. The runner transports
-requests, responses and the application's calls. It has no code for a particular client.
+
+The runner is a simulated cluster in virtual time, or a driver with real sockets. It transports requests,
+responses and the application's calls. It has no code for a particular client.
 
 * Times are milliseconds of a monotonic clock. `step` gets the time of each event as `now`.
 
 * The application calls poll in a loop. `PollCalled` opens a poll, and exactly one `FinishPoll` ends it: when
-  there are records, or after `timeout_ms`. Between two polls the application processes records. Work that the
-  original client does only inside poll, the model also does only there. In sarama's model, the application's
-  handlers accept records while a poll is open.
+  there are records, or after `timeout_ms`. Between two polls the application processes records.
+
+* If the original client does some work only inside poll, so does its model. In sarama's model, the
+  application's handlers accept records while a poll is open.
 
 * `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Before
   it returns, the model continues as its original does, and the application may send `CommitCalled`.
 
 * A connection is an `Address`: host, port and lane. Lanes distinguish several connections to one broker. The
-  responses on a connection arrive in the order of the requests. The runner opens a connection at its first
-  request, and sends ApiVersions itself. If the connection breaks, the runner fails the requests in flight.
+  responses on a connection arrive in the order of the requests.
+
+* The runner opens a connection at its first request, and sends ApiVersions itself. If the connection breaks,
+  the runner fails the requests in flight.
 
 * Random choices of the original are drawn from `ModelConfig.random`, so that every run can be repeated
   exactly.

@@ -7,8 +7,7 @@
   error code.
 
 RFC 4616 defines the token of PLAIN. librdkafka uses the newest framing that the broker supports. sarama uses
-the version in Net.SASL.Version, whatever the broker supports. This option has the default 1 since sarama
-1.41, and 0 in older releases.
+the version in Net.SASL.Version, whatever the broker supports: by default 1 since sarama 1.41, and 0 before.
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@
 * time-between-poll is the time between the starts of two polls. The first poll has the value 0.
 
 * poll-idle-ratio is the share of time inside poll. Near 1, the application waits for records. Near 0, records
-  wait for the application. If the first poll takes no time, its ratio is 0/0, which is NaN. Then the average
-  is NaN until the sample with this ratio expires.
+  wait for the application.
+
+* If the first poll takes no time, its poll-idle-ratio is 0/0, which is NaN. Then the average is NaN until
+  this sample expires.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 kafka-go consists of goroutines that communicate over channels. The modules follow its files:
 
 * `consumergroup` and `generation` follow consumergroup.go (ConsumerGroup.run, nextGeneration, Generation).
-  One generation runs at a time, with its own connection to the coordinator. A generation is a set of
+
+* One generation runs at a time, with its own connection to the coordinator. A generation is a set of
   goroutines: the heartbeat loop, one watcher per topic, the commit loop and the partition readers. When one
   of them ends, the context of all is canceled. When the last has ended, the next generation begins.
 
@@ -18,10 +19,12 @@ The structure of kafka-go's goroutines leads to the following behaviour:
 
 * Every heartbeat error has the same effect: the member commits, and rejoins with the same member id.
 
-* No heartbeat is sent while a JoinGroup or SyncGroup is in flight. No heartbeat is sent either while an ended
-  generation waits for a Fetch in flight. So if MaxWait exceeds the session timeout, a member with a Fetch in
-  flight can expire during a rebalance. It joins again, which starts a rebalance in which another member can
-  expire. Two members can repeat this endlessly.
+* No heartbeat is sent while a JoinGroup or SyncGroup is in flight, or while an ended generation waits for a
+  Fetch in flight.
+
+* If MaxWait exceeds the session timeout, a member with a Fetch in flight can therefore expire during a
+  rebalance. It joins again, which starts a rebalance in which another member can expire. Two members can
+  repeat this endlessly.
 
 * New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`). Only the leader
   acts on them: the JoinGroup of a follower starts no rebalance.

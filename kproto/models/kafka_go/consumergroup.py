@@ -1,12 +1,14 @@
 """The group loop of consumergroup.go: ConsumerGroup.run and nextGeneration.
 
 * Each generation looks up the coordinator, on a connection that is closed after the response. The
-  generation's own connection to the coordinator is closed when its last goroutine has ended. To leave the
-  group, the member opens two more connections: for the coordinator lookup, and for LeaveGroup.
+  generation's own connection to the coordinator is closed when its last goroutine has ended.
 
-* The next generation uses the same member id, unless JoinGroup fails. After REBALANCE_IN_PROGRESS the member
-  joins again immediately. After any other error before the generation has started, the member leaves the
-  group if it has a member id. It joins again after JoinGroupBackoff.
+* To leave the group, the member opens two more connections: for the coordinator lookup, and for LeaveGroup.
+
+* The next generation uses the same member id, unless JoinGroup fails.
+
+* After REBALANCE_IN_PROGRESS the member joins again immediately. After any other error before the generation
+  has started, the member leaves the group if it has a member id. It joins again after JoinGroupBackoff.
 
 * Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it sends LeaveGroup. During the
   backoff after an error it sends no LeaveGroup.

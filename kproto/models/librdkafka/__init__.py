@@ -27,9 +27,10 @@ later answer to the event replaces this assignment.
 
 * M146: Logical offsets (`constants`): STORED -1000, INVALID -1001, BEGINNING -2, END -1.
 
-* M165, M194: There are no fetch sessions, and one Fetch is in flight per broker. A start, stop, seek, pause
-  or resume of a partition gives it a new version. Records that were fetched under an older version are
-  dropped.
+* M165, M194: There are no fetch sessions, and one Fetch is in flight per broker.
+
+* M194: A start, stop, seek, pause or resume of a partition gives it a new version. Records that were fetched
+  under an older version are dropped.
 
 A rejected seek or assign is reported as `Notify("error", name)`. The name is "_STATE", "_UNKNOWN_PARTITION"
 or "_INVALID_ARG". `assigned_offsets` returns the assignment, and `position` the position of a partition.

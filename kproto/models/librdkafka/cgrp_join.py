@@ -7,8 +7,10 @@
 
 * JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, and ILLEGAL_GENERATION resets the generation.
   MEMBER_ID_REQUIRED comes with the member id for the next JoinGroup. After ILLEGAL_GENERATION and
-  MEMBER_ID_REQUIRED, a cooperative member loses its partitions. Permanent errors are reported, but the member
-  still rejoins. FENCED_INSTANCE_ID is fatal for a static member.
+  MEMBER_ID_REQUIRED, a cooperative member loses its partitions.
+
+* Permanent JoinGroup errors are reported, but the member still rejoins. FENCED_INSTANCE_ID is fatal for a
+  static member.
 
 * SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request. After any other error the member
   rejoins. After UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION, a cooperative member also loses its partitions.

@@ -5,8 +5,10 @@ rd_kafka_cgrp_revoke_all_rejoin, _assign, _unassign, _incremental_assign, _incre
 _assignment_done.
 
 * A SyncGroup response only queues a rebalance event with the assignment. When the application polls, its
-  rebalance callback answers with an assign() of the partitions *without offsets*. Without a callback, the
-  binding answers. The partitions then start at the committed offsets: STORED (-1000).
+  rebalance callback answers with an assign(). Without a callback, the binding answers.
+
+* The answer to a rebalance event assigns the partitions *without offsets*. So the partitions start at the
+  committed offsets: STORED (-1000).
 
 * While the group waits for an answer, any assign() counts as the answer. At other times, assign() replaces
   the assignment until the next assign().

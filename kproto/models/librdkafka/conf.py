@@ -6,9 +6,10 @@ Follows rdkafka_conf.c.
     librdkafka.start(conf.config)
 
 A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of
-features that the model lacks, such as security and logging, are only checked and kept in `properties`.
-Unknown names are rejected. `PROPERTIES` lists the properties of consumers, without those that only producers
-use.
+features that the model lacks, such as security, are only checked and kept in `properties`. Unknown names are
+rejected.
+
+`PROPERTIES` lists the properties of consumers, without those that only producers use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The state machine of librdkafka: it applies an event, then runs the main thread (rd_kafka_cgrp_serve).
 
-`LibrdkafkaHandlers` handles the events, and `RESPONSES` has the handlers of brokers' responses. Every event
-except polls and Fetch responses wakes the main thread. Only then does the main thread send heartbeats and
-JoinGroups, so their times are as irregular as in librdkafka.
+`LibrdkafkaHandlers` handles the events, and `RESPONSES` has the handlers of brokers' responses.
+
+As in librdkafka, the main thread sends heartbeats and JoinGroups only when it is awake, so their times are
+irregular. Every event except polls and Fetch responses wakes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The offset store and its commits (rdkafka_offset.c, offsets_commit of rdkafka_cgrp.c).
 
 An offset is *stored* when the application has received the record before it. With enable.auto.offset.store,
-the delivery of a record stores the offset. Otherwise the application has to store it. An offset is
-*committed* when the group's coordinator has accepted it (M126).
+the delivery of a record stores the offset. Otherwise the application has to store it.
+
+An offset is *committed* when the group's coordinator has accepted it (M126).
 
 * The auto-commit timer commits stored offsets that are newer than the committed ones. It runs only if
   enable.auto.commit is true and the interval is above 0. A member of a group commits only in STEADY.

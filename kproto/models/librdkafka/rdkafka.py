@@ -6,8 +6,9 @@ unsubscribe, terminate).
 * M102: subscribe() during a rebalance is deferred until the rebalance has ended.
 
 * At other times, subscribe() of an eager member revokes the whole assignment and rejoins without leaving the
-  group, even if the topics are the same. A cooperative member revokes only the partitions of topics to which
-  it no longer subscribes.
+  group, even if the topics are the same.
+
+* subscribe() of a cooperative member revokes only the partitions of topics to which it no longer subscribes.
 
 * A poll returns when it has enough records or its timeout expires. Rebalance callbacks run inside the poll.
   Errors are reported when the poll returns its records.

@@ -21,8 +21,8 @@ from .err_texts import err2str
 
 Out = list[ModelAction]
 
-# Request versions of librdkafka 2.16 by API key (rdkafka_request.c, rdkafka_fetcher.c). The keys are 1 Fetch,
-# 2 ListOffsets, 3 Metadata, 8 OffsetCommit, 9 OffsetFetch, 10 FindCoordinator, 11 JoinGroup, 12 Heartbeat, 13
+# Request versions of librdkafka 2.16 by API key (rdkafka_request.c, rdkafka_fetcher.c): 1 Fetch, 2
+# ListOffsets, 3 Metadata, 8 OffsetCommit, 9 OffsetFetch, 10 FindCoordinator, 11 JoinGroup, 12 Heartbeat, 13
 # LeaveGroup, 14 SyncGroup, 23 OffsetForLeaderEpoch.
 VERSIONS: dict[int, int] = {1: 16, 2: 7, 3: 13, 8: 9, 9: 9, 10: 2, 11: 5, 12: 3, 13: 1, 14: 3, 23: 2}
 

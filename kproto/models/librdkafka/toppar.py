@@ -6,13 +6,13 @@
 
 * seek() before the fetcher has started fails with _STATE. seek() to STORED (-1000) fails with _INVALID_ARG.
 
-* ListOffsets resolves a logical position, with one request per partition. It is sent immediately for a seek.
-  It is sent after 100 ms if the committed offset is missing or an offset is out of range. If the last Fetch
-  response had a log start offset, BEGINNING is resolved to that offset without a request.
+* ListOffsets resolves a logical position, with one request per partition. For a seek it is sent immediately.
+  If the committed offset is missing or an offset is out of range, it is sent after 100 ms.
+
+* If the last Fetch response had a log start offset, BEGINNING is resolved to that offset without a request.
 
 * If a fetcher was started at STORED and has only reached the partition's end, the end offset is stored when
-  the fetcher stops. In a group no fetcher starts at STORED, because the committed offset is fetched before
-  the start.
+  the fetcher stops. In a group no fetcher starts at STORED: the committed offset is fetched before.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
   handler holds at most one message and does not return (`consumer_group_claim`).
 
 * A `CommitCalled` of the contract calls the session's Commit. Commit marks the given offsets, then sends one
-  OffsetCommit with all marked offsets. Commit never fails: errors are reported on the Errors channel. After
-  the end of a session, Commit still sends the member id and generation of that session.
+  OffsetCommit with all marked offsets. Commit never fails: errors are reported on the Errors channel.
+
+* After the end of a session, Commit still sends the member id and generation of that session.
 """
 
 from __future__ import annotations

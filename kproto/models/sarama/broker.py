@@ -12,8 +12,10 @@ The original functions are Open and sendAndReceive.
   just arrived may lock it before a waiting goroutine.
 
 * A goroutine that has waited for 1 ms and still finds the lock taken starts Go's starvation mode. Then each
-  release passes the lock to the longest waiting goroutine. The mode ends when no goroutine waits, or when the
-  lock reaches a goroutine that has waited for less than 1 ms.
+  release passes the lock to the longest waiting goroutine.
+
+* Starvation mode ends when no goroutine waits, or when the lock reaches a goroutine that has waited for less
+  than 1 ms.
 
 * A connection that breaks is closed immediately. Every call then fails until a lookup opens it again. After a
   request timeout, the connection stays open, but every further call fails until it is closed.

@@ -8,7 +8,9 @@ The module follows consumer_group.go and consumer_group_cooperative.go.
 
 * Consume refreshes the metadata of its topics, joins, and fetches the offset of every claimed partition. Then
   it calls Setup, starts a ConsumeClaim for each claimed partition, and waits for the end of the session
-  (M64). If an offset cannot be fetched, the session is released without Cleanup.
+  (M64).
+
+* If an offset cannot be fetched, the session is released without Cleanup.
 
 * The member id is kept until the group is closed. Only errors of JoinGroup and SyncGroup reset it (M59). A
   new subscription ends only the current Consume: the member does not leave the group.

@@ -9,9 +9,9 @@ The original is the goroutine around ConsumeClaim in consumer_group_session.go.
 * A partition without a leader is checked every 5 s. A start that fails with an error that a new leader may
   fix is retried up to Metadata.Retry.Max times. Any other error is reported, and the claim ends.
 
-* The handler takes a message at every poll of the application, and marks it. It returns when the session
-  ends, or when its channel of messages is closed and empty. While it holds a message that the application has
-  not taken, it does not return.
+* The handler takes a message at every poll of the application, and marks it. The handler returns when the
+  session ends, or when its channel of messages is closed and empty. It does not return before the application
+  has taken its message.
 
 * When a claim returns, the session ends (M103), unless the claim was revoked cooperatively.
 

@@ -3,8 +3,9 @@
 The module follows consumer_group.go and consumer_group_session.go.
 
 * At the end of a session its context is canceled, all claims return, Cleanup is called, and the marked
-  offsets are committed a last time. Only then do the heartbeats stop (M113, M103). A session whose offsets
-  could not be fetched ends without Cleanup.
+  offsets are committed a last time. Only then do the heartbeats stop (M113, M103).
+
+* A session whose offsets could not be fetched ends without Cleanup.
 
 * An error of Consume is reported, and the next call follows after 300 ms. With the option "Once" no further
   call follows.

@@ -4,8 +4,9 @@
   that it keeps continue without interruption (M64, M103).
 
 * The member waits until its revoked claims have ended, at most for Rebalance.Timeout. It commits their
-  offsets with the *new* generation, and then starts the added claims. A member that revoked a claim joins
-  again, with a JoinGroup without a reason.
+  offsets with the *new* generation, and then starts the added claims.
+
+* A member that revoked a claim joins again, with a JoinGroup without a reason.
 
 * The join waits for the heartbeat and the commits in flight. Later heartbeats and commits wait for the join.
 

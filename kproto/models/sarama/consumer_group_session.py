@@ -1,17 +1,20 @@
 """A session and its goroutines (sarama v1.61.1: consumer_group_session.go, consumer_group.go).
 
 * The session ends with the first of these causes: a rebalance, an error, a claim that returned, or the end of
-  Consume by the application. The cause is the reason in the next JoinGroup (M116). After a rebalance, a
-  cooperative member only joins again, and its session continues. Further causes before this join are ignored.
+  Consume by the application. The cause is the reason in the next JoinGroup (M116).
+
+* After a rebalance, a cooperative member only joins again, and its session continues. Further causes before
+  this join are ignored.
 
 * Heartbeats start with the session, before offsets are fetched and Setup is called. They continue until
   Cleanup and the last commit are done (M113), even during a rebalance. Further REBALANCE_IN_PROGRESS
   responses have no effect (M58).
 
 * After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, the heartbeat loop looks the coordinator up, waits, and
-  continues in the same generation. It does so up to Metadata.Retry.Max consecutive times (M57). Every other
-  error code, such as UNKNOWN_MEMBER_ID or COORDINATOR_LOAD_IN_PROGRESS, stops the heartbeats and ends the
-  session (M59).
+  continues in the same generation. It does so up to Metadata.Retry.Max consecutive times (M57).
+
+* Every other error code, such as UNKNOWN_MEMBER_ID or COORDINATOR_LOAD_IN_PROGRESS, stops the heartbeats and
+  ends the session (M59).
 
 * A broken connection is closed, and the heartbeat is repeated immediately, up to Metadata.Retry.Max
   consecutive times.
@@ -24,7 +27,8 @@
 
 * The leader's check reads the cached metadata, which is refreshed at the same interval. So new partitions are
   noticed after at most two intervals (M204).
-  In release 1.38.1 every member checks the topics that it consumes. A follower that notices new partitions
+
+* In release 1.38.1 every member checks the topics that it consumes. A follower that notices new partitions
   only restarts its own session: the coordinator answers its unchanged JoinGroup with the same generation.
 """
 

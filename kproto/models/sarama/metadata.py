@@ -1,8 +1,9 @@
 """Cluster metadata and its refreshes (sarama client.go and metadata.go, v1.61.1).
 
-* The first Metadata request goes to a bootstrap address and requests all topics (Metadata.Full). Later
-  requests go to the broker with the fewest requests in flight. To find it, the client waits for the lock of
-  each broker. So while a JoinGroup is in flight to any broker, no metadata is requested.
+* The first Metadata request goes to a bootstrap address and requests all topics (Metadata.Full).
+
+* Later requests go to the broker with the fewest requests in flight. To find this broker, the client waits
+  for the lock of each broker. So while a JoinGroup is in flight to any broker, no metadata is requested.
 
 * One refresh runs at a time (metadata.go, SingleFlight). A routine whose topics it does not cover waits for
   the next one, which requests the topics of all waiting routines.
@@ -105,8 +106,8 @@ class Metadata:
         The last item is the broker that gets the request.
 
         LeastLoadedBroker takes the locks of all registered brokers to count their requests, in the order of a
-        Go map. It takes a lock twice for the first broker, and for every broker that is less loaded than
-        those before it. It takes the other locks once. For a request to a bootstrap address, it takes none.
+        Go map. It locks the first broker twice. It also locks each broker twice that is less loaded than
+        those before it. Before a request to a bootstrap address, it locks none.
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):

@@ -1,8 +1,9 @@
 """The offset manager of a session (sarama offset_manager.go, v1.61.1).
 
 * Every partition has one offset: that of the first message that is not processed yet. `mark` only moves it
-  forward. `reset` only moves it back, or keeps it and changes the metadata. Both make it dirty, which means
-  that it has to be committed (M135).
+  forward. `reset` only moves it back, or keeps it and changes the metadata.
+
+* `mark` and `reset` make the offset dirty, which means that it has to be committed (M135).
 
 * A commit has the offsets that are dirty when the broker's lock is taken. A successful response makes an
   offset clean, unless the offset has changed since the request.

@@ -1,12 +1,14 @@
 """The consumer of one partition: its dispatcher and its response feeder (sarama consumer.go, v1.61.1).
 
-* `messages` is a channel of ChannelBufferSize records (256). While it is full, the feeder waits. If two ticks
-  of MaxProcessingTime pass without a delivery, the feeder releases the broker consumer, which then fetches
-  the broker's other partitions. The feeder delivers its remaining messages, and subscribes again (M188).
+* `messages` is a channel of ChannelBufferSize records (256). While it is full, the feeder waits.
 
-* An error of the partition or its broker triggers the dispatcher, which subscribes the partition again. After
-  a backoff (Consumer.Retry.Backoff, 2 s) it refreshes the topic's metadata. Then it subscribes at the leader,
-  or at the broker's preferred replica (M189). Triggers during the backoff have no effect.
+* If two ticks of MaxProcessingTime pass without a delivery, the feeder releases the broker consumer, which
+  then fetches the broker's other partitions. The feeder delivers its remaining messages, and subscribes again
+  (M188).
+
+* An error of the partition or its broker triggers the dispatcher. After a backoff (Consumer.Retry.Backoff, 2
+  s) the dispatcher refreshes the topic's metadata. Then it subscribes the partition at the leader, or at the
+  broker's preferred replica (M189). Triggers during the backoff have no effect.
 
 * Retry.Max consecutive failures end the partition consumer, if Retry.Max is above 0.
 

@@ -7,10 +7,11 @@ routines in one thread:
 * A routine is woken by a signal, such as `wake(routine, "response", response)`. Each signal is one row of the
   routine's table. Signals are handled in the order in which they were sent, after the current handler.
 
-* Goroutines that become ready together run in the order in which they became ready. As in Go, a goroutine
-  runs until it has to wait: a handler that need not wait calls the next handler directly. Also as in Go, a
-  routine that received from a channel runs before a routine that waits for a lock, and before a new routine.
-  These rules decide the order of the requests.
+* Goroutines that become ready together run in the order in which they became ready.
+
+* As in Go, a goroutine runs until it has to wait: a handler that need not wait calls the next handler
+  directly. Also as in Go, a routine that received from a channel runs before a routine that waits for a lock,
+  and before a new routine. These rules decide the order of the requests.
 
 * A `select` is a handler that checks flags. Closing a channel sets its flag, and wakes the routine.
 

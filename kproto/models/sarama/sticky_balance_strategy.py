@@ -1,17 +1,18 @@
 """sarama's sticky and cooperative-sticky strategies (balance_strategy.go, v1.61.1).
 
-* A member keeps its partitions as long as the assignment is balanced. If several members claim a partition,
-  the claim with the highest generation counts. The member with the second highest generation is the previous
-  owner, to which the partition may return.
+* A member keeps its partitions as long as the assignment is balanced.
+
+* If several members claim a partition, the claim with the highest generation counts. The member with the
+  second highest generation is the previous owner, to which the partition may return.
 
 * sticky reads the claims from user data. cooperative-sticky reads the owned partitions and the generation of
   the subscription.
 
 * An unassigned partition goes to the member with the fewest partitions among the topic's subscribers.
 
-* Then partitions are moved from members with many partitions to members with few, in a fixed order. If all
-  members have the same subscription, the order starts with the member that has the most partitions. Otherwise
-  it starts with the partition that the fewest members may have.
+* Then partitions are moved from members with many partitions to members with few. If all members have the
+  same subscription, the moves start at the member with the most partitions. Otherwise they start with the
+  partition that the fewest members may have.
 
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check this.
 

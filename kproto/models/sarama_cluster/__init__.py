@@ -26,8 +26,10 @@ the response then has no topics. The original has no cached topics until it requ
 requests all topics.
 
 Each request has the lowest version that Kafka 4 supports. Subscribe creates a Consumer. Unsubscribe, another
-Subscribe, and Close close the Consumer, which then leaves the group. The callbacks "assigned" and "revoked"
-are called after the notifications, and the model does not wait for their return.
+Subscribe, and Close close the Consumer, which then leaves the group.
+
+The callbacks "assigned" and "revoked" are called after the notifications. The model does not wait for their
+return.
 
 A subscribed pattern becomes the option Group.Topics.Whitelist. `extra` may also have "Whitelist", "Blacklist"
 and "PartitionStrategy", the leader's strategy. The option `assignors` is ignored.

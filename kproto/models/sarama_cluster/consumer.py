@@ -1,18 +1,21 @@
 """sarama-cluster's Consumer: its main loop, which runs cycles (consumer.go, nextTick, v2.1.15).
 
-* A cycle is one membership, from one join to the next. It refreshes all metadata and the coordinator, and
-  releases the consumed partitions (stop, pause, commit). It joins, syncs and starts the heartbeats. It
-  fetches all offsets in one request and opens all partitions together. Then it starts the topic watcher and
-  the commit loop, and waits until any of its loops ends (M68).
+* A cycle is one membership, from one join to the next. First it refreshes all metadata and the coordinator,
+  and releases the consumed partitions (stop, pause, commit). Then it joins, syncs and starts the heartbeats.
+
+* After SyncGroup, the cycle fetches all offsets in one request and opens all partitions together. It starts
+  the topic watcher and the commit loop, and waits until any of its loops ends (M68).
 
 * All partitions are released before each join.
 
 * JoinGroup v0 offers range and roundrobin. The leader uses the strategy of its own option, not the one that
   the group selected. Each topic is assigned separately.
 
-* UNKNOWN_MEMBER_ID from JoinGroup resets the member id. The member leaves the group after errors of SyncGroup
-  other than REBALANCE_IN_PROGRESS, and after any error of OffsetFetch or of opening a partition. It keeps its
-  member id, so the next JoinGroup fails with UNKNOWN_MEMBER_ID.
+* UNKNOWN_MEMBER_ID from JoinGroup resets the member id.
+
+* The member leaves the group after errors of SyncGroup other than REBALANCE_IN_PROGRESS, and after any error
+  of OffsetFetch or of opening a partition. It keeps its member id, so the next JoinGroup fails with
+  UNKNOWN_MEMBER_ID.
 
 * An error ends the cycle, and is reported unless it is REBALANCE_IN_PROGRESS. The next cycle starts after
   Metadata.Retry.Backoff. No request is retried.

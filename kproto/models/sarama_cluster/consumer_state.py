@@ -270,9 +270,11 @@ class ClusterConsumer(Routine):
     def notify(self, kind: str, claimed: Iterable[TopicPartition] = ()) -> None:
         """Report a notification, if notifications are enabled (handleNotification).
 
-        The text is formatted as with Go's %+v. Claimed lists every topic of the new claims, and Released
-        every topic of the previous claims, even topics without a claimed or released partition. While the
-        Consumer closes, the original reports at random, and the model does not report.
+        The text has the format of Go's %+v. Claimed lists every topic of the new claims, and Released every
+        topic of the previous claims, even topics without a claimed or released partition.
+
+        While the Consumer closes, the original decides at random whether to report. The model does not
+        report.
         """
         if not self.client.notifies or self.dying:
             return

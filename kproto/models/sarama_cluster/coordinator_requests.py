@@ -3,12 +3,16 @@
 The routines follow CommitOffsets, release and closeCoordinator.
 
 * The coordinator is looked up before a request if it is unknown. The connection is closed if a request gets
-  no response, and after any error of JoinGroup or SyncGroup. After NOT_COORDINATOR and
-  COORDINATOR_NOT_AVAILABLE the coordinator is looked up again, but the error is still returned (M68).
+  no response, and after any error of JoinGroup or SyncGroup.
 
-* One commit runs at a time, with the offsets that were marked and not committed. It is retried immediately,
-  up to Group.Offsets.Retry.Max times (3), and fails if any of its partitions has an error. Without dirty
+* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the coordinator is looked up again, but the error is
+  still returned (M68).
+
+* One commit runs at a time, with the dirty offsets: those that were marked and not committed. Without dirty
   offsets no request is sent.
+
+* A commit is retried immediately, up to Group.Offsets.Retry.Max times (3). It fails if any of its partitions
+  has an error.
 
 * A release stops all partition consumers, dwells and commits. The dwell is a pause of 100 ms, so that other
   members can commit. A closing Consumer does not dwell.

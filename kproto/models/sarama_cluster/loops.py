@@ -7,8 +7,10 @@ end.
   loop without a report. Any other error is reported first (M68).
 
 * The topic watcher checks the client's metadata every RefreshFrequency / 2. It ends if there is a *new topic*
-  that matches the whitelist and not the blacklist. It never checks partitions. New partitions are noticed
-  only when the cycle ends for another reason (M93, M204).
+  that matches the whitelist and not the blacklist.
+
+* The topic watcher never checks partitions. New partitions are noticed only when the cycle ends for another
+  reason (M93, M204).
 
 * The commit loop ends when a commit and all its retries have failed.
 """
