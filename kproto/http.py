@@ -88,8 +88,10 @@ def request(
     """Send a request and return the response, whatever its status.
 
     `feature` is the name of the caller's feature, for the message of MissingExtra. `context` is the TLS
-    context. Its default trusts the system's certificates. `redirects` is the maximum number of redirects to
-    follow. Raises HttpFailed if no complete response arrives, and MissingExtra if urllib3 is not installed.
+    context. By default it trusts the system's certificates. `redirects` is the maximum number of redirects to
+    follow.
+
+    Raises HttpFailed if no complete response arrives, and MissingExtra if urllib3 is not installed.
     """
     try:
         import urllib3

@@ -1,8 +1,8 @@
 """Parse and format numbers as Java does, which differs from Python's `int` and `float`.
 
-Unlike Java, Python accepts underscores in numbers. Java accepts hexadecimal floating point, and a type suffix
-as in `1.5f`. Java and Python remove different sets of white space. Both accept the decimal digits of every
-script in integers.
+Unlike Java, Python accepts underscores in numbers. Unlike Python, Java accepts hexadecimal floating point,
+and a type suffix as in `1.5f`. They remove different sets of white space. Both accept the decimal digits of
+every script in integers.
 """
 
 from __future__ import annotations

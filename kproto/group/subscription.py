@@ -4,8 +4,9 @@ The metadata and the assignment begin with an int16, the version. `ConsumerProto
 `ConsumerProtocolAssignment` (R184) follows. The rules are those of Kafka's `ConsumerProtocol`:
 
 * R182: version 3 is written unless the caller requests another version. Topics and partitions are sorted, so
-  equal subscriptions have equal bytes (M74). The instance id is not encoded: the coordinator passes it to the
-  leader.
+  equal subscriptions have equal bytes (M74).
+
+* R182: the instance id is not encoded. The coordinator passes it to the leader.
 
 * R183: a version above 3 is read as version 3, and the bytes after its fields are ignored. A negative version
   and missing bytes raise DecodeError.

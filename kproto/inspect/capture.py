@@ -8,9 +8,8 @@ Rules:
 * A response is decoded with the API and version of its request, which has the same correlation id. A response
   whose request is missing from the capture cannot be decoded.
 
-* TCP segments are put in order, and duplicates are dropped. After missing bytes, decoding resumes at the next
-  segment that seems to start a frame. Bytes can be missing because the capture lost them or started after
-  them.
+* TCP segments are put in order, and duplicates are dropped. After bytes that the capture lacks, decoding
+  resumes at the next segment that seems to start a frame.
 
 * Bytes that cannot be decoded are reported at the end, by one `CapturedFrame` per direction of the
   connection. Its `dissection` is None, and its `note` gives the reason.
@@ -169,8 +168,8 @@ class _Connection:
     def _starts_response(self, data: bytes) -> bool:
         """Return whether a segment seems to start with the first byte of a response frame.
 
-        The result is True if the segment consists of whole frames. It is also True if a frame in the segment
-        has the correlation id of an open request, even if the segment ends within a frame.
+        The result is True if the segment consists of whole frames, or if one of its frames has the
+        correlation id of an open request. In the second case the segment may end within a frame.
         """
         offset = 0
         while len(data) - offset >= 8:

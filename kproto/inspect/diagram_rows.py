@@ -15,13 +15,14 @@ Rules:
 3. An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its response is new: it differs from
   all responses of this API that are already drawn for the client.
 
-4. Successful heartbeats, fetches without records, and requests that set up a connection are only counted. If
-  a client's requests of an API repeatedly fail with the same response, only the first two failures are drawn.
+4. Successful heartbeats, fetches without records, and requests that set up a connection are only counted.
 
-5. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
+5. If a client's requests of an API repeatedly fail with the same response, only the first two are drawn.
+
+6. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
   was killed.
 
-6. If more than `most` exchanges would be drawn, those in the middle are only counted. Exchanges that are not
+7. If more than `most` exchanges would be drawn, those in the middle are only counted. Exchanges that are not
   drawn are not kept in memory.
 """
 
@@ -73,9 +74,10 @@ class Note:
 class DiagramRow:
     """One row of the diagram: an arrow, a note, a pause, or the start of a rebalance.
 
-    A lane is the vertical line of a client or a broker. `who` is the client's lane, and `broker` is the
-    broker's lane. Both are empty for a row that spans all lanes. `tooltip` is shown on hover. `inside` is
-    true for a row during a rebalance.
+    A lane is the vertical line of a client or a broker. `who` is the client's lane, and `broker` the broker's
+    lane. Both are empty for a row that spans all lanes.
+
+    `tooltip` is shown on hover. `inside` is true for a row during a rebalance.
     """
 
     kind: Kind

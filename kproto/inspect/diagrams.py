@@ -1,8 +1,10 @@
 """Draw HTML pages with inline SVG: a group's timeline, and its exchanges as a sequence diagram.
 
-`timeline` draws the events of `kproto.inspect.timeline`. Each member has a lane. Each bar in a member's lane
-is a partition that the member owned. A partition has one colour in all lanes. The top lane shows when
-partitions had no owner. `kproto.inspect.sequence` draws the sequence diagram.
+`timeline` draws the events of `kproto.inspect.timeline`. Each member has a lane, with a bar for each
+partition that the member owned. A partition has one colour in all lanes. The top lane shows when partitions
+had no owner.
+
+`kproto.inspect.sequence` draws the sequence diagram.
 """
 
 from __future__ import annotations
@@ -291,8 +293,8 @@ def table(events: Sequence[GroupEvent]) -> str:
         if event.kind in ("assigned", "generation") and event.generation >= 0
     }
     # Maps each row of the table to its standstills. A row is (generation, time, reason). The first row of a
-    # generation has time -1, and the cause of the generation as reason. Each further row is a replacement of
-    # one member by another without a rebalance.
+    # generation has time -1, and the generation's cause as its reason. Each further row is a replacement of a
+    # member without a rebalance.
     causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
     } | replacements(events)

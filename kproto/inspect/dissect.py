@@ -126,9 +126,10 @@ class Dissection:
 def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool | None = None) -> Dissection:
     """Decode a frame as a request, or as the response to (API name, version).
 
-    `sized` says whether the frame has a size prefix. If it is None, the prefix is detected. `error` of the
-    result reports invalid bytes, and a request whose API or version Kafka does not have. Raises
-    UnsupportedVersion if `response` is an API or version that does not exist.
+    `sized` says whether the frame has a size prefix. If it is None, the prefix is detected.
+
+    `error` of the result reports invalid bytes, and a request whose API or version Kafka does not have.
+    Raises UnsupportedVersion if `response` is an API or version that does not exist.
     """
 
     def read(at: int) -> Dissection:

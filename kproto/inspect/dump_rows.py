@@ -32,8 +32,8 @@ _OFFSET = re.compile(
 )
 _GROUP = re.compile(r"0x([0-9A-Fa-f]{2})|((?:[0-9A-Fa-f]{2})+)")
 _GAP = re.compile(r"\s{2,}|\t|\s*\||\s")
-# The maximum length of a row in which to search for a column of characters. The cost of the search grows
-# faster than the square of the length. The longest rows of xxd (`xxd -g1 -c 256`) have 1,035 characters.
+# The maximum length of a row in which to search for a column of characters, because the search takes more
+# than quadratic time. The longest rows of xxd (`xxd -g1 -c 256`) have 1,035 characters.
 _LONGEST: Final = 1_100
 _HEADING = [f"{number:02x}" for number in range(256)]
 

@@ -3,9 +3,11 @@
     for content in contents(JoinGroupRequest, reading.spans, data):
         print(content.path, content.message, content.reading)
 
-How a bytes field is decoded depends on the protocol type and the protocol name, two earlier fields of the
-message. Only groups with the protocol type `consumer` are decoded. If the message has no protocol type, a
-field is decoded only if its bytes are a valid subscription or assignment.
+How a bytes field is decoded depends on two earlier fields of the message: the protocol type and the protocol
+name. Only groups with the protocol type `consumer` are decoded.
+
+If the message has no protocol type, a bytes field is decoded only if it is a valid subscription or
+assignment.
 
 User data is decoded for the assignors sticky and cooperative-sticky, and for kproto's own.
 """
@@ -29,8 +31,9 @@ class EmbeddedMessage(NamedTuple):
     """A message inside the bytes field `path` of another message.
 
     Offsets in the spans count from the start of the data that was passed to `contents`. `first` has the
-    fields that precede the message in the bytes field, such as its version. `end` is the offset of the end of
-    the bytes field. Bytes may follow the message before this offset.
+    fields that precede the message in the bytes field, such as its version.
+
+    `end` is the offset of the end of the bytes field. Bytes may follow the message before this offset.
     """
 
     path: tuple[str, ...]

@@ -118,6 +118,7 @@ class Conversation:
     """One connection through a proxy.
 
     `peer` is the client's address, and `connection` a unique number. `broker` is the name of the broker.
+
     `names` maps topic ids to topic names. All connections of a client should share one `names`: the client
     may receive a topic id on one connection and use it on another.
     """

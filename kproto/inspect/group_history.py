@@ -4,10 +4,11 @@ Rules:
 
 * `MemberNames` names a member by its client id. A number follows if several members have the same client id.
 
-* A member owns a partition from the SyncGroup response that assigns it. The ownership ends at a JoinGroup
-  whose subscription omits the partition from its owned partitions, or at the member's LeaveGroup. It also
-  ends at an error code that removes the member, and when the coordinator removes the member. Finally, it ends
-  with the connection on which the member sends group requests.
+* A member owns a partition from the SyncGroup response that assigns the partition. The member ends the
+  ownership with LeaveGroup, or with a JoinGroup that does not list the partition as owned.
+
+* An ownership also ends at an error code that removes the member, at the member's removal by the coordinator,
+  and at the end of the connection on which the member sends group requests.
 
 * If the member continues on another connection, the end of the first connection did not end its ownership.
 

@@ -18,8 +18,10 @@ class MemberNames:
     """Names each member by its client id, with a number if another member has the same client id.
 
     A member that gets a new member id on the same connection keeps its name. An exchange without a member id
-    gets the name of the member of its connection. If the connection has no member yet, its name is the client
-    id, as for the first member with this client id.
+    gets the name of the member of its connection.
+
+    If the connection has no member yet, the name is the client id, as for the first member with this client
+    id.
     """
 
     def __init__(self) -> None:

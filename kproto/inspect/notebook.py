@@ -4,8 +4,9 @@ The objects' `_repr_html_` methods call this module through `kproto.lazy_imports
 without a notebook never imports this module.
 
 The HTML needs no script and no style sheet. Tables have the notebook's style. A drawing is an <img> that
-contains the SVG document. Its colours follow the system's light or dark theme. Names, keys and values are
-escaped, because they come from other programs.
+contains the SVG document. Its colours follow the system's light or dark theme.
+
+Names, keys and values are escaped, because they come from other programs.
 """
 
 from __future__ import annotations

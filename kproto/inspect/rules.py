@@ -1,8 +1,7 @@
 """Find the cells and the tests of each rule, for `kproto rules` and the pages in docs/rules.
 
-docs/rules defines a rule under a heading such as `### R64`. A cell of a state machine's table has the handler
-for a kind of event in a state, and the rules that the handler keeps. A test of a rule is marked with
-`@rule("R64")`.
+docs/rules defines a rule under a heading such as `### R64`. Each cell of a state machine's table lists the
+rules that its handler keeps. A test of a rule is marked with `@rule("R64")`.
 
 The rules' texts and tests are read from a checkout or an unpacked source distribution. A wheel contains
 neither, so `definitions()` and `tests()` then return nothing.

@@ -6,20 +6,22 @@ Rules:
   or that affected the member, names the member.
 
 2. A member owns a partition from `assigned` until one of `revoked`, `lost`, `left`, `killed`, `disconnected`
-  (its connection ended) or `removed` (by the coordinator). An ownership ends at the latest when the
-  partition's next ownership in a later generation starts. If two ownerships of a partition overlap, the group
-  has assigned the partition twice.
+  (its connection ended) or `removed` (by the coordinator).
+
+  An ownership ends at the latest when the partition's next ownership in a later generation starts. If two
+  ownerships of a partition overlap, the group has assigned the partition twice.
 
   `revoked` is recorded when the application has released the partition, *before* the coordinator knows.
   `lost` is recorded only after the coordinator has removed the member.
 
 3. A partition stands still from `releasing` or `silent`, when its owner stops delivering records, until its
-  next ownership starts. If neither event was recorded, it stands still from the end of the ownership. A
-  partition that its member keeps during a cooperative rebalance does not stand still.
+  next ownership starts. If neither event was recorded, it stands still from the end of the ownership.
+
+  A partition that its member keeps during a cooperative rebalance does not stand still.
 
 4. A standstill belongs to the generation of the ownership that ended it. If the ownership before it has the
-  same generation but another member, one member replaced the other without a rebalance, as a returning static
-  member does. See `replacements`.
+  same generation but another member, one member replaced the other without a rebalance. A returning static
+  member does this. See `replacements`.
 
 5. The reason of a `generation` event is the cause of the generation, reported by the coordinator or inferred
   by a proxy. Without such an event, the function `cause` infers the cause from the members' events.

@@ -15,13 +15,15 @@ Rules for names and version ranges:
 * A field has Kafka's name in snake_case, with an underscore before every capital letter except the first.
   ``KRaftVersion`` is ``k_raft_version``, and ``V3AndBelowTopics`` is ``v3_and_below_topics``.
 
-* A struct has Kafka's name. Kafka nests structs in their message, but here they are classes of the module. If
-  two messages of a file have structs of the same name, the name of the message precedes the name of the
-  struct: ``VoteRequestTopicData`` and ``VoteResponseTopicData``.
+* A struct has Kafka's name. Kafka nests structs in their message, but here they are classes of the module.
+
+* If two messages of a file have structs of the same name, each struct's name begins with the name of its
+  message: ``VoteRequestTopicData`` and ``VoteResponseTopicData``.
 
 * Version ranges are limited to the versions of the message. Fields that exist in none of these versions are
-  not declared. A field without a range exists in every version of its struct. `ignorable` is declared only if
-  some version of the message lacks the field.
+  not declared. A field without a range exists in every version of its struct.
+
+* `ignorable` is declared only if some version of the message lacks the field.
 
 * Error codes are plain ints, because a broker may send codes that `kproto.error_codes.ErrorCode` lacks.
 

@@ -212,9 +212,11 @@ def body_version(
 ) -> int:
     """Return the version of the response body at `offset`, for a request of `version`.
 
-    The version is that of the request, with one exception (KIP-511). A broker that does not know the version
-    of an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION. In every version of ApiVersions
-    the error code is the first field, so it can be read before the version is known.
+    The response has the version of the request, with one exception. A broker that does not know the version
+    of an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511).
+
+    In every version of ApiVersions the error code is the first field. So it can be read before the version is
+    known.
     """
     if response.__api_key__ == API_VERSIONS and frame[offset : offset + 2] == _UNSUPPORTED_VERSION:
         return 0

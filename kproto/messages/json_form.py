@@ -20,9 +20,8 @@ The JSON is that of Kafka's generated ``JsonConverter`` classes:
 Unlike the JSON of Kafka's classes, this JSON contains all data. It has the bytes of records as base64, and
 unknown tagged fields as ``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` in their struct.
 
-`to_json` and `from_json` raise the same errors as `encode`. Such an error is caused by an integer out of
-range, by null in a field that is not nullable, or by a value for a field that the version lacks and that is
-not ignorable.
+`to_json` and `from_json` raise the same errors as `encode`: for an integer out of range, for null in a field
+that is not nullable, and for a field with a value that the version lacks and that is not ignorable.
 """
 
 from __future__ import annotations

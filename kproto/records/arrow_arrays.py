@@ -59,9 +59,9 @@ def views(
 ) -> Any:
     """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
-    `null` says which values are null. Values of more than 12 bytes stay in `data`. Smaller values are stored
-    inside their views. For each of them, this function copies 12 bytes, so `data` must have at least 12 bytes
-    after the start.
+    `null` says which values are null. A value of more than 12 bytes stays in `data`. A smaller value is
+    stored inside its view. Because 12 bytes are always copied for it, `data` must have at least 12 bytes from
+    its start on.
     """
     size = len(start)
     # The four numbers of a view: length, prefix (the first four bytes, for comparisons only), buffer index,

@@ -4,8 +4,8 @@
   bytes of the batch.
 
 * Errors are `RecordError`: `version` is the magic, `field` the malformed field, and `offset` the field's
-  position in the records field. If the records are compressed, `offset` is the position in the decompressed
-  bytes, and the message says so.
+  position in the records field. If the records are compressed, `offset` counts in the decompressed bytes, and
+  the message says so.
 
 * A batch keeps its first and last offset even if compaction removed some or all of its records. So the next
   position of a reader is `Batch.last_offset` + 1, not the offset of the last record + 1.
