@@ -21,7 +21,7 @@ responses and the application's calls. It has no code for a particular client.
   application's handlers accept records while a poll is open.
 
 * `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Before
-  it returns, the model continues as its original does, and the application may send `CommitCalled`.
+  the callback returns, the model continues as its original does, and the application may send `CommitCalled`.
 
 * A connection is an `Address`: host, port and lane. Lanes distinguish several connections to one broker. The
   responses on a connection arrive in the order of the requests.
@@ -193,7 +193,8 @@ class PollCalled(msgspec.Struct, frozen=True):
     timeout_ms: int = 50
     limit: int = 500
     # Whether this is Java's old poll(long), which waits for metadata and positions even beyond its timeout.
-    # If they arrive too late, the poll waits again, for `timeout_ms` or until the next response.
+    # If they arrive only after the timeout, the poll waits again, for `timeout_ms` or until the next
+    # response.
     patient: bool = False
 
 

@@ -86,8 +86,8 @@ def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
     state.coordinator = None
     send_request(state, any_usable_broker(state), metadata_request(()), out, "brokers")
     if state.local_topics:
-        # For these partitions, assigned before any broker was known, metadata is requested in the next
-        # millisecond. The timers of the current one have already run.
+        # These partitions were assigned before any broker was known. Their metadata is requested in the next
+        # millisecond, because the timers of the current millisecond have already run.
         state.metadata_at = state.now + 1
     coord_query(state, out)
 

@@ -3,7 +3,7 @@
 `LibrdkafkaHandlers` handles the events, and `RESPONSES` has the handlers of brokers' responses.
 
 As in librdkafka, the main thread sends heartbeats and JoinGroups only when it is awake, so their times are
-irregular. Every event except polls and Fetch responses wakes it.
+irregular. Every event except polls and Fetch responses wakes the main thread.
 """
 
 from __future__ import annotations

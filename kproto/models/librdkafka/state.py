@@ -191,8 +191,8 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# Transitions after a seek or a stop has ended a partition's offset lookup, when a response or a timer of the
-# lookup still follows.
+# Transitions that a response or a timer of an offset lookup causes after a seek or a stop has ended the
+# lookup.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "an earlier ListOffsets is answered",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",

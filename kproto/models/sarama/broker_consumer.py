@@ -15,7 +15,7 @@ All consumed partitions of the broker share the loop.
   (M187), for up to twice MaxProcessingTime. Then the fetcher no longer waits for it (M188).
 
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
-  dispatched again: it is subscribed at its leader, which is looked up (M178).
+  dispatched again: the leader is looked up, and the partition is subscribed there (M178).
 
 * Errors of partitions are handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE from the
   leader ends the partition consumer (M155). After any other error the partition is dispatched again. Errors

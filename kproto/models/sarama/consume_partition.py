@@ -3,7 +3,7 @@
 * ConsumePartition first sends two ListOffsets, for the newest and the oldest offset, whatever offset is
   requested. A requested offset outside these two is out of range (M185).
 
-* Then the leader is looked up in the metadata. If it is unknown, the metadata is refreshed once. Each
+* Then the leader is looked up in the metadata. If the leader is unknown, the metadata is refreshed once. Each
   partition can have only one partition consumer.
 
 * The call returns when the leader's fetch loop (`broker_consumer`) has accepted the partition.

@@ -5,8 +5,8 @@
 * Later requests go to the broker with the fewest requests in flight. To find this broker, the client waits
   for the lock of each broker. So while a JoinGroup is in flight to any broker, no metadata is requested.
 
-* One refresh runs at a time (metadata.go, SingleFlight). A routine whose topics it does not cover waits for
-  the next one, which requests the topics of all waiting routines.
+* One refresh runs at a time (metadata.go, SingleFlight). A routine whose topics the refresh does not cover
+  waits for the next one, which requests the topics of all waiting routines.
 
 * A refresh with an unknown topic or a topic without a leader is repeated up to Metadata.Retry.Max times.
 
