@@ -254,8 +254,8 @@ class Send(msgspec.Struct, frozen=True):
     # The minimum time to wait for the response; None for request.timeout.ms. JoinGroup needs a longer time,
     # because its response waits for all members of the group.
     timeout_ms: int | None = None
-    # Whether to use a separate connection while JoinGroup or SyncGroup is in flight, because the broker reads
-    # no further requests of a connection until it has answered.
+    # Whether to use a separate connection while JoinGroup or SyncGroup is in flight. The broker reads no
+    # further requests of their connection until it has answered.
     urgent: bool = False
     purpose: Purpose = Purpose.OTHER
 

@@ -24,8 +24,8 @@ The assignor defines the user data:
 * librdkafka and franz-go write the sticky format for both assignors. kafka-python writes a version number
   before the sticky format.
 
-A leader reads all formats of this list. It ignores user data that it cannot decode, so that no member can
-prevent an assignment.
+A leader reads the user data of all these clients. It ignores user data that it cannot decode, so that no
+member can prevent an assignment.
 """
 
 from __future__ import annotations

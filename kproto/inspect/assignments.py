@@ -65,8 +65,8 @@ class PartitionOutcome(msgspec.Struct, frozen=True):
     previous: str | None
     # The new owner, or None if no member subscribes to the topic.
     owner: str | None
-    # "kept", "moved", "assigned" (it had no owner), "withheld" (`previous` has to revoke it first), or
-    # "unassigned" (no member subscribes to the topic).
+    # "kept", "moved", "assigned" (the partition had no owner), "withheld" (`previous` has to revoke it
+    # first), or "unassigned" (no member subscribes to the topic).
     outcome: str
     why: str
 

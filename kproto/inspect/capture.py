@@ -12,7 +12,7 @@ Rules:
   resumes at the next segment that seems to start a frame.
 
 * Bytes that cannot be decoded are reported at the end, by one `CapturedFrame` per direction of the
-  connection. Its `dissection` is None, and its `note` gives the reason.
+  connection. The frame's `dissection` is None, and its `note` gives the reason.
 """
 
 from __future__ import annotations
@@ -306,8 +306,8 @@ def _segments(
         return dpkt.ip6.IP6(data) if data[:1] and data[0] >> 4 == 6 else dpkt.ip.IP(data)
 
     def loopback(data: bytes) -> Any:
-        # The first four bytes are the address family, whose values differ between operating systems. The IP
-        # header has the version, which `ip` reads.
+        # The first four bytes are the address family, whose values differ between operating systems. So `ip`
+        # reads the IP version from the IP header.
         return ip(data[4:])
 
     links: dict[int, Callable[[bytes], Any]] = {

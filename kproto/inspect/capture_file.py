@@ -192,8 +192,8 @@ def _interface(body: bytes, order: str) -> _Interface:
         code, size = struct.unpack_from(f"{order}HH", body, offset)
         value = body[offset + 4 : offset + 4 + size]
         if code == _RESOLUTION and size == 1:
-            # The lower seven bits are n. The clock ticks 10**n times per second, or 2**n times if the highest
-            # bit is set.
+            # The lower seven bits of the value are n. The clock ticks 10**n times per second, or 2**n times
+            # if the highest bit is set.
             interface.per_second = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
         elif code == _OFFSET and size == 8:
             (interface.offset,) = struct.unpack(f"{order}q", value)

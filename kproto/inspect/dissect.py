@@ -97,8 +97,8 @@ class Dissection:
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield the header and the body as objects in Kafka's JSON form.
 
-        If bytes fields of the header or body contain messages, its object has these messages as a list under
-        the key "inside".
+        If bytes fields of a header or body contain messages, the object of the header or body lists these
+        messages under the key "inside".
         """
         for part in self.parts:
             name = part.message.__name__

@@ -142,7 +142,7 @@ class Conversation:
     def add_request(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
         """Add a request frame without its size prefix.
 
-        Returns its exchange, and whether it gets no response, as for Produce with acks=0.
+        Returns the exchange, and whether the request gets no response, as for Produce with acks=0.
         """
         correlation = int.from_bytes(frame[4:8], "big", signed=True)
         key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))

@@ -20,8 +20,8 @@ class MemberNames:
     A member that gets a new member id on the same connection keeps its name. An exchange without a member id
     gets the name of the member of its connection.
 
-    If the connection has no member yet, the name is the client id, as for the first member with this client
-    id.
+    An exchange on a connection without a member gets the client id as its name. The first member with this
+    client id has the same name.
     """
 
     def __init__(self) -> None:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ..group.classic.member.state import Member
     from ..records.columns import Columns
 
-# The maximum numbers of rows of columns, fields of a message, bytes of a field, and characters of a key or
-# value to show.
+# Limits of what is shown: rows of columns, fields of a message, bytes of a field, characters of a key or
+# value.
 _MOST_ROWS: Final = 10
 _MOST_FIELDS: Final = 200
 _MOST_BYTES: Final = 16

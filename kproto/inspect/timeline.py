@@ -37,8 +37,9 @@ from typing import Literal
 from ..group.subscription import TopicPartition
 
 UNEXPLAINED = "not seen: nothing that was observed explains it"
-# JoinGroup reasons that are consequences of a rebalance, not its cause. Members give the first in the second
-# JoinGroup of KIP-394, and the second after a heartbeat response with REBALANCE_IN_PROGRESS.
+# JoinGroup reasons that are consequences of a rebalance, not its cause. A member gives the first one when it
+# joins again with the member id that it received (KIP-394). It gives the second one after a heartbeat
+# response with REBALANCE_IN_PROGRESS.
 CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
 
 Kind = Literal[

@@ -131,7 +131,7 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
     """Decode a request from a frame without its size prefix.
 
     Raises DecodeError for malformed bytes. Raises UnsupportedRequest for an API or a version that this
-    release lacks. Its `header` has every field, except the client id if the API is unknown.
+    release lacks. The error's `header` has every field, except the client id if the API is unknown.
     """
     header, request, end = decode_request_header(frame)
     version = header.request_api_version
@@ -215,8 +215,8 @@ def body_version(
     The response has the version of the request, with one exception. A broker that does not know the version
     of an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511).
 
-    In every version of ApiVersions the error code is the first field. So it can be read before the version is
-    known.
+    In every version of ApiVersions the error code is the first field. So the error code can be read before
+    the version is known.
     """
     if response.__api_key__ == API_VERSIONS and frame[offset : offset + 2] == _UNSUPPORTED_VERSION:
         return 0

@@ -22,7 +22,8 @@ Kind = Literal["request", "response", "header", "data", "record"]
 # The version of Kafka whose messages are declared.
 KAFKA_RELEASE: Final = "4.4.0"
 
-# Maps the key of every API in this Kafka to its name. Kafka 4.0 removed the APIs with the keys 4 to 7.
+# Maps the key of every API of this Kafka release to the API's name. Kafka 4.0 removed the APIs with the keys
+# 4 to 7.
 API_NAMES: dict[int, str] = {
     0: "Produce",
     1: "Fetch",

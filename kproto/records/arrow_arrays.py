@@ -35,8 +35,7 @@ def gather(
     `places` are ascending positions in `data`. Each index i in `wanted` selects the bytes from `places[i]` to
     `places[i + 1]`. `null` says which of the selected values are null. A null value has no bytes.
 
-    The bytes are copied once. `places` become the offsets of an array of all values and the gaps between
-    them, from which `pc.take` selects.
+    The bytes are copied once, by `pc.take`.
     """
     size = len(wanted)
     nulls = 0 if null is None else int(np.count_nonzero(null))
