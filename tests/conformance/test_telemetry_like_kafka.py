@@ -166,12 +166,12 @@ def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: s
     def java_has_pushed() -> bool:
         return own.keys() <= judge.metrics(java_client).keys()
 
-    # Java's client omits the terminating push when another push is in flight as it closes.
+    # Java's client omits the terminating push when another push is in flight as it closes. On a busy computer
+    # its consumer may end before it has pushed all metrics.
     for attempt in range(3):
         java_client = f"java-{kind}-{attempt}"
         javas(kafka_jars, judge.bootstrap, java_client, java_has_pushed)
-        assert eventually(java_has_pushed, PATIENCE)
-        if judge.requests(java_client)[-1][1]:
+        if eventually(java_has_pushed, PATIENCE) and judge.requests(java_client)[-1][1]:
             break
     java = judge.metrics(java_client)
     assert own == {metric: java[metric] for metric in own}
