@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address
 from typing import Any
@@ -12,6 +13,8 @@ from .security.option_names import PROTOCOLS
 from .security.secret import mask_logins
 
 DEFAULT_PORT = 9092
+# The characters of a host, as in Java's Utils.HOST_PORT_PATTERN, and the letters of internationalized names.
+_HOST = re.compile(r"[\w.:%-]+")
 _ALLOWED = 'HOST:PORT, several with commas between them, or a list of such strings; for IPv6 "[::1]:9092"'
 _OPTIONS = '; options are given each by its name, with "_" for ".", as client_id="me"'
 
@@ -70,6 +73,6 @@ def _address(text: str, shown: object, protocol: str) -> tuple[str, int]:
     else:
         host, _, port = text.partition(":")
     digits = not port or (port.isascii() and port.isdigit() and len(port) < 10)
-    if not host or any(map(str.isspace, host)) or not digits or not 0 < int(port or DEFAULT_PORT) < 65536:
+    if not _HOST.fullmatch(host) or not digits or not 0 < int(port or DEFAULT_PORT) < 65536:
         raise ConfigError("bootstrap_servers", shown, _ALLOWED)
     return host, int(port or DEFAULT_PORT)

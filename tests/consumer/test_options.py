@@ -306,6 +306,13 @@ def test_addresses_that_contain_themselves_are_rejected() -> None:
         "[::g]:9",
         "[host]:9",
         "local host:1",
+        "host;9092",
+        "a:1;b:1",
+        "host/topic",
+        "host?x=1:9092",
+        "$HOST:9092",
+        "{host}:9092",
+        "'host':9092",
     ],
 )
 def test_invalid_addresses_are_rejected(text: Any) -> None:
