@@ -177,6 +177,17 @@ def test_a_preferred_replica_that_is_no_broker_gives_way_to_the_leader() -> None
     assert leader[0].id == 1
 
 
+@rule("M155")
+def test_an_offset_out_of_range_at_the_leader_ends_the_partition() -> None:
+    stage, child = fetching()
+    stage.answer(fetched(code=1))
+    assert len(stage.caller.errors) == 1
+    assert child.dying
+    assert ("channels_closed", None) in stage.signals
+    stage.wait(5_000)
+    assert (len(hosts_of(stage)), stage.client.children) == (1, {})
+
+
 @rule("M179")
 def test_an_offset_out_of_range_at_a_replica_returns_to_the_leader() -> None:
     stage, child = fetching()

@@ -231,6 +231,19 @@ def test_a_protocol_that_was_not_offered_is_reported() -> None:
     assert requests_of(a, "Sync") == []
 
 
+def test_a_response_without_an_assignment_is_a_session_without_claims() -> None:
+    stage, a = stage_with_client()
+
+    def remove_assignment(response: Any) -> None:
+        response.assignment = b""
+
+    change_responses(a, SyncGroupResponse, remove_assignment)
+    a.run_command("subscribe t")
+    stage.run(1_000)
+    assert [line for *_, line in a.printed[1:]] == ["assigned "]
+    assert (a.state.generation, a.state.group.session.claims) == (1, ())
+
+
 def test_an_unreadable_assignment_is_reported_and_the_member_joins_again() -> None:
     stage, a = stage_with_client()
 

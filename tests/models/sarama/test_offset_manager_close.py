@@ -90,6 +90,7 @@ def test_offsets_that_four_attempts_could_not_commit_are_dropped() -> None:
     assert len(stage.requests_of("OffsetCommit")) == 4
     assert offsets.partition_offsets == {}
     assert offsets.broker is None
+    assert stage.client.next_deadline() is None  # The ticker has stopped, too.
 
 
 def test_only_the_closed_partitions_are_flushed_and_dropped() -> None:
@@ -103,6 +104,7 @@ def test_only_the_closed_partitions_are_flushed_and_dropped() -> None:
     assert offsets.partition_offsets[TopicPartition("t", 1)].dirty
     assert not offsets.partition_offsets[TopicPartition("t", 1)].done
     assert offsets.broker is stage.client.metadata.brokers[1]
+    assert stage.client.next_deadline() == stage.client.now + 1_000  # The ticker continues.
 
 
 @pytest.mark.parametrize("extra", [{"Offsets.Retry.Max": -1}, {}])
