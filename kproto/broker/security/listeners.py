@@ -13,7 +13,9 @@ from ...addresses import address_text
 from ...errors import ConfigError
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_ALLOWED: Final = f"allowed: PROTOCOL://HOST:PORT with one of {', '.join(PROTOCOLS)}; port 0 is any free port"
+_ALLOWED: Final = (
+    f"allowed: HOST:PORT, or PROTOCOL://HOST:PORT with one of {', '.join(PROTOCOLS)}; port 0 is any free port"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from tests.broker.security.stage import PASSWORD
     ("text", "allowed"),
     [
         ("SASL_SSL://a", "PROTOCOL://HOST:PORT"),
+        ("a", "allowed: HOST:PORT, or PROTOCOL://HOST:PORT with one of PLAINTEXT, SSL"),
         ("TLS://a:1", "PROTOCOL://HOST:PORT"),
         ("SSL://:x", "PROTOCOL://HOST:PORT"),
         ("a:1,b:2", "PROTOCOL://HOST:PORT"),
