@@ -133,7 +133,7 @@ class Operator(NetworkExchange):
         log = self.log(partition_id)
         batch_count = len(log.all_batches())
         if not 0 <= batch < batch_count:
-            raise ConfigError("batch", batch, f"{partition_id} has {batch_count} batches; the first one is 0")
+            raise ConfigError("batch", batch, f"{partition_id} has {batch_count} batches, numbered from 0")
         self.disturbed.add(partition_id)
         log.corrupt(batch)
 

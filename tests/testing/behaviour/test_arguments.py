@@ -74,7 +74,7 @@ def test_a_wrong_argument_is_named_in_the_error() -> None:
 
 
 WORLD_CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
-    ("batch", "0 is the first", lambda bad: World({"t": 1}).corrupt_batch("t", 0, batch=bad), [-1, 0, 7]),
+    ("batch", "numbered from 0", lambda bad: World({"t": 1}).corrupt_batch("t", 0, batch=bad), [-1, 0, 7]),
     ("partition", "TopicPartition(", lambda bad: World({"t": 1}).log(bad), [None, "t", ("t",)]),
     ("partition", "TopicPartition(", lambda bad: World({"t": 1}).committed("g", bad), [None, "t"]),
     ("group", "a text", lambda bad: World({"t": 1}).committed(bad, NONE), [None, []]),
