@@ -19,7 +19,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -175,23 +174,6 @@ def fast_collections() -> None:
     """Make `gc.collect()` fast in the tests of a module: it ignores objects that exist before them."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Report from a worker of pytest-xdist only calls, and fixtures that fail, are skipped or print.
-
-    The reports of a test take more CPU than most tests. Its start, its end, and fixtures without a fault are
-    reported only if an option such as --durations or -v shows them.
-    """
-    options = item.config.option
-    is_worker = hasattr(item.config, "workerinput")
-    if not is_worker or options.verbose > 0 or options.durations is not None or options.xmlpath:
-        return None
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
-        if report.when == "call" or not report.passed or report.sections:
-            item.ihook.pytest_runtest_logreport(report=report)
-    return True
 
 
 @pytest.hookimpl(tryfirst=True)
