@@ -773,6 +773,27 @@ def test_results_of_threads_for_connections_that_were_shut_are_dropped() -> None
     asyncio.run(run())
 
 
+def test_a_connection_leaves_nothing_of_its_name_lookup_behind() -> None:
+    async def run() -> None:
+        engine = Engine()
+
+        def resolve(*arguments: object) -> None:
+            return None
+
+        engine.streams._resolver.resolve = resolve  # type: ignore[method-assign]
+        for key in (1, 2):
+            engine.streams.perform(Open(key, "kafka", 9092))
+        await turns()
+        engine.streams._resolving[1].set_result(Resolved(1, (), "the host name is unknown"))
+        engine.streams.perform(Shut(2))
+        await turns()
+        assert engine.events == [Broken(1, "the host name is unknown")]
+        assert engine.streams._resolving == {}
+        assert engine.streams._opening == {}
+
+    asyncio.run(run())
+
+
 def test_results_of_threads_after_the_end_of_the_event_loop_are_dropped() -> None:
     async def create() -> Engine:
         return Engine()
