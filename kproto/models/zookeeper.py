@@ -16,8 +16,9 @@ The model has a tree of nodes, watches, and the algorithm that every consumer ru
   the sorted consumer ids decides which range of partitions it takes.
 
 * The consumer tries to register as the owner of each of its partitions. If one of them still has an owner,
-  the consumer releases all its partitions and retries after rebalance.backoff.ms. It waits for the next
-  change after rebalance.max.retries retries.
+  the consumer releases all its partitions and retries after rebalance.backoff.ms.
+
+* After rebalance.max.retries retries, the consumer waits for the next change.
 
 * Consumers do not consult each other. Two consumers that read different trees decide differently. Only the
   owner nodes prevent double ownership.

@@ -3,9 +3,9 @@
 * onJoinPrepare commits before it calls the listener (M75). If the membership is lost, it calls
   onPartitionsLost (M76).
 
-* If the membership is not lost, onJoinPrepare of an EAGER member calls onPartitionsRevoked with all
-  partitions, even if there are none. A COOPERATIVE member calls it with the partitions of topics to which it
-  no longer subscribes (M77, M78).
+* If the membership is not lost, an EAGER member calls onPartitionsRevoked with all its partitions, even if it
+  has none. A COOPERATIVE member calls it with the partitions of topics to which it no longer subscribes (M77,
+  M78).
 
 * onJoinComplete checks the assignment, then calls the listener (M82, M91): first onPartitionsRevoked, then
   onPartitionsAssigned. onPartitionsAssigned is called even if no partition is new.

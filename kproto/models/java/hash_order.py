@@ -77,7 +77,7 @@ def _copy_capacity(count: int) -> int:
     """Return the number of buckets of `new HashSet<>(collection)`.
 
     Java reserves count / 0.75 + 1 buckets, at least 16, rounded up to a power of two. So a copied set of 12
-    elements has 32 buckets. A set to which 12 elements are added singly has 16.
+    elements has 32 buckets. A set that grew to 12 elements has 16.
     """
     return 1 << (max(_DEFAULT_CAPACITY, count * 4 // 3 + 1) - 1).bit_length()
 

@@ -2,9 +2,10 @@
 
 Follows ConsumerCoordinator.
 
-* M122: Auto commit runs inside poll, at every interval, even if no position changed. A commit with a
-  retriable error is retried after retry.backoff.ms. After any other error, the next commit is sent at the
-  next interval (doAutoCommitOffsetsAsync).
+* M122: Auto commit runs inside poll, at every interval, even if no position changed.
+
+* M122: An auto commit with a retriable error is retried after retry.backoff.ms. After any other error, the
+  next commit is sent at the next interval (doAutoCommitOffsetsAsync).
 
 * commitSync retries after retriable errors until its timeout. Without a generation it fails immediately.
 

@@ -5,8 +5,10 @@ kafka-go consists of goroutines that communicate over channels. The modules foll
 * `consumergroup` and `generation` follow consumergroup.go (ConsumerGroup.run, nextGeneration, Generation).
 
 * One generation runs at a time, with its own connection to the coordinator. A generation is a set of
-  goroutines: the heartbeat loop, one watcher per topic, the commit loop and the partition readers. When one
-  of them ends, the context of all is canceled. When the last has ended, the next generation begins.
+  goroutines: the heartbeat loop, one watcher per topic, the commit loop and the partition readers.
+
+* When one goroutine of a generation ends, the context of all is canceled. When the last has ended, the next
+  generation begins.
 
 * `reader` follows the type Reader of reader.go: the queue that the application reads, and the commit loops
   (commitLoopInterval, commitLoopImmediate, commitOffsetsWithRetry).

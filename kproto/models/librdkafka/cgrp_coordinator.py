@@ -3,8 +3,10 @@
 The module follows rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator and _serve.
 
 These are the requests that release 2.16 was observed to send. Metadata and FindCoordinator go to the
-bootstrap address. When the first connection to a broker with a known node id opens, both are sent again.
-While the connection to the coordinator is being opened, FindCoordinator is sent a third time.
+bootstrap address.
+
+Both requests are sent again when the first connection to a broker with a known node id opens. FindCoordinator
+is sent a third time while the connection to the coordinator is being opened.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@
 
 * A response is dropped if the group has left the state that waits for the response.
 
-* Heartbeats are sent in STEADY, and while a rebalance event waits for its answer. The main loop sends one at
-  its first run after the heartbeat interval. While JoinGroup or SyncGroup is in flight, no heartbeat is sent.
+* Heartbeats are sent in STEADY, and while a rebalance event waits for its answer, but not while JoinGroup or
+  SyncGroup is in flight. The main loop sends one at its first run after the heartbeat interval.
 """
 
 from __future__ import annotations

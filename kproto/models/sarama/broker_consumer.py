@@ -3,23 +3,28 @@
 All consumed partitions of the broker share the loop.
 
 * A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. After
-  the first one, it waits 100 ms for further partitions (M186). Before every request, the *fetcher*
-  (subscriptionConsumer) takes the collected partitions. No fetch starts while the manager collects.
+  the first one, it waits 100 ms for further partitions (M186).
 
-* Each Fetch requests all partitions that are not paused, without a fetch session. It has MinBytes and
-  MaxWaitTime, and an offset and a fetch size per partition (M165). If there is no partition to request, the
-  fetcher sleeps for 100 ms.
+* Before every request, the *fetcher* (subscriptionConsumer) takes the collected partitions. No fetch starts
+  while the manager collects.
 
-* Each partition has a feeder, a goroutine that passes messages to the application. The feeders get the
-  response, and the next request waits until they have finished. So the slowest partition delays its broker
-  (M187), for up to twice MaxProcessingTime. Then the fetcher no longer waits for it (M188).
+* Each Fetch requests all partitions that are not paused, without a fetch session (M165). If there is no
+  partition to request, the fetcher sleeps for 100 ms.
+
+* Each partition has a feeder, a goroutine that passes messages to the application. The next request waits
+  until the feeders of all requested partitions have finished.
+
+* The slowest partition therefore delays its broker (M187), for up to twice MaxProcessingTime. Then the
+  fetcher no longer waits for the partition (M188).
 
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
   dispatched again: the leader is looked up, and the partition is subscribed there (M178).
 
 * Errors of partitions are handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE from the
-  leader ends the partition consumer (M155). After any other error the partition is dispatched again. Errors
-  are reported, except OFFSET_OUT_OF_RANGE from a read replica and errors after a change of leader.
+  leader ends the partition consumer (M155). After any other error the partition is dispatched again.
+
+* Errors of partitions are reported, except OFFSET_OUT_OF_RANGE from a read replica and errors after a change
+  of leader.
 
 * A broker consumer ends when its last partition has been released.
 """

@@ -3,8 +3,9 @@
 The module follows consumer_group.go and consumer_group_cooperative.go.
 
 * The application calls Consume in a loop, as sarama requires. An error is reported, and the next call follows
-  after 300 ms. With the option "Once" the application calls Consume a single time, and its return is
-  reported.
+  after 300 ms.
+
+* With the option "Once" the application calls Consume a single time, and the return of Consume is reported.
 
 * Consume refreshes the metadata of its topics, joins, and fetches the offset of every claimed partition. Then
   it calls Setup, starts a ConsumeClaim for each claimed partition, and waits for the end of the session

@@ -16,7 +16,9 @@ default 4):
 
 * e, f: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait
   for Rebalance.Retry.Backoff (2 s), look the coordinator up, and join again with the same id (M35, M36, M37,
-  M41). The join uses one retry, and every failed lookup another. If no retry is left, return the error.
+  M41).
+
+* e, f: the join uses one retry, and every failed lookup another. If no retry is left, return the error.
 
 * g: FENCED_INSTANCE_ID and all other errors: return the error, and keep the id (M42, M43).
 

@@ -7,8 +7,7 @@
   transactions.
 
 * If the response has only an incomplete batch, the fetch size is doubled, or set to the size in the batch's
-  header, up to Fetch.Max. If it is already Fetch.Max, the message is reported as too large, and skipped
-  (M190).
+  header, up to Fetch.Max. At Fetch.Max, the message is reported as too large, and skipped (M190).
 
 * A batch that compaction has emptied advances the offset to its end, unless its end is above the high
   watermark (M191).

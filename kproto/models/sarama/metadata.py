@@ -106,8 +106,8 @@ class Metadata:
         The last item is the broker that gets the request.
 
         LeastLoadedBroker takes the locks of all registered brokers to count their requests, in the order of a
-        Go map. It locks the first broker twice. It also locks each broker twice that is less loaded than
-        those before it. Before a request to a bootstrap address, it locks none.
+        Go map. The first broker's lock is taken twice, and so is the lock of each broker that is less loaded
+        than those before it. A request to a bootstrap address needs no such locks.
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):

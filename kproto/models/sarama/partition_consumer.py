@@ -7,8 +7,9 @@
   (M188).
 
 * An error of the partition or its broker triggers the dispatcher. After a backoff (Consumer.Retry.Backoff, 2
-  s) the dispatcher refreshes the topic's metadata. Then it subscribes the partition at the leader, or at the
-  broker's preferred replica (M189). Triggers during the backoff have no effect.
+  s) the dispatcher refreshes the topic's metadata. Triggers during the backoff have no effect.
+
+* The dispatcher then subscribes the partition at the leader, or at the broker's preferred replica (M189).
 
 * Retry.Max consecutive failures end the partition consumer, if Retry.Max is above 0.
 

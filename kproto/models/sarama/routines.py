@@ -10,8 +10,10 @@ routines in one thread:
 * Goroutines that become ready together run in the order in which they became ready.
 
 * As in Go, a goroutine runs until it has to wait: a handler that need not wait calls the next handler
-  directly. Also as in Go, a routine that received from a channel runs before a routine that waits for a lock,
-  and before a new routine. These rules decide the order of the requests.
+  directly.
+
+* As in Go, a routine that received from a channel runs before a routine that waits for a lock, and before a
+  new routine. This scheduling decides the order of the requests.
 
 * A `select` is a handler that checks flags. Closing a channel sets its flag, and wakes the routine.
 
