@@ -1,8 +1,9 @@
 """OpenTelemetry's MetricsData (OTLP metrics v1): the payload of PushTelemetry (KIP-714).
 
-A payload has gauges and sums, the only kinds of metrics that KIP-714 allows. The module reads and writes the
-seven protobuf messages of a payload itself, because the package protobuf is an extra but clients push metrics
-by default.
+A payload has gauges and sums, the only kinds of metrics that KIP-714 allows.
+
+Clients push metrics by default, but the package protobuf is an extra. So this module reads and writes the
+seven protobuf messages of a payload itself.
 
 Rules:
 

@@ -88,8 +88,8 @@ def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
 def section(events: Sequence[GroupEvent], began: int | None = None, heading: str = "") -> str:
     """Draw a group's timeline as a section of a page. Raises ValueError if there are no events.
 
-    `began` is the time in ms that the page shows as 0. All sections of a page need the same value. If it is
-    None, that is the time of the first event. `heading` is the text above the section.
+    `began` is the time in ms that the page shows as 0; None stands for the time of the first event. All
+    sections of a page need the same value. `heading` is the text above the section.
     """
     if not events:
         raise ValueError("a timeline needs at least one event")
@@ -293,8 +293,8 @@ def table(events: Sequence[GroupEvent]) -> str:
         if event.kind in ("assigned", "generation") and event.generation >= 0
     }
     # Maps each row of the table to its standstills. A row is (generation, time, reason). The first row of a
-    # generation has time -1, and the generation's cause as its reason. Each further row is a replacement of a
-    # member without a rebalance.
+    # generation has time -1, and the generation's cause as its reason. Each further row is a replacement
+    # (`replacements`).
     causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
     } | replacements(events)

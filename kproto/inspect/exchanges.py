@@ -88,8 +88,10 @@ class Exchange:
     if they could not be decoded. A `response` that did not arrive is also None. `trouble` has the reason.
 
     `size` is the number of bytes of both frames. `names` maps topic ids to the topic names that this client
-    has received. `broker` is the name of the broker. `principal` is the user that SASL authenticated on this
-    connection, or empty.
+    has received.
+
+    `broker` is the name of the broker. `principal` is the user that SASL authenticated on this connection, or
+    empty.
     """
 
     connection: int

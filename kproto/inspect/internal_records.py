@@ -1,8 +1,10 @@
 """Decode the records of the topics that Kafka itself writes, such as `__consumer_offsets`.
 
-In a topic with keys, a key begins with the record type, and a value with its version, each as an int16. In a
-topic without keys, a value begins with three unsigned varints: the frame version (1), the record type and the
-version.
+In a topic with keys, a key begins with the record type as an int16. A value begins with its version as an
+int16.
+
+In a topic without keys, a value begins with three unsigned varints: the frame version (1), the record type
+and the version.
 
 `kproto.messages.index.RECORDS_OF` has the record types of each topic.
 """

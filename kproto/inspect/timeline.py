@@ -19,9 +19,10 @@ Rules:
 
   A partition that its member keeps during a cooperative rebalance does not stand still.
 
-4. A standstill belongs to the generation of the ownership that ended it. If the ownership before it has the
-  same generation but another member, one member replaced the other without a rebalance. A returning static
-  member does this. See `replacements`.
+4. A standstill belongs to the generation of the ownership that ended it.
+
+  If the ownership before the standstill has the same generation but another member, one member replaced the
+  other without a rebalance. A returning static member does this. See `replacements`.
 
 5. The reason of a `generation` event is the cause of the generation, reported by the coordinator or inferred
   by a proxy. Without such an event, the function `cause` infers the cause from the members' events.
@@ -37,9 +38,9 @@ from typing import Literal
 from ..group.subscription import TopicPartition
 
 UNEXPLAINED = "not seen: nothing that was observed explains it"
-# JoinGroup reasons that are consequences of a rebalance, not its cause. A member gives the first one when it
-# joins again with the member id that it received (KIP-394). It gives the second one after a heartbeat
-# response with REBALANCE_IN_PROGRESS.
+# JoinGroup reasons that are consequences of a rebalance, not its cause. The first one is that of a member
+# that rejoins with the member id it received (KIP-394). The second one follows a heartbeat response with
+# REBALANCE_IN_PROGRESS.
 CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
 
 Kind = Literal[

@@ -1,8 +1,10 @@
 """The records of control batches and snapshots: transaction markers, leader changes, voters.
 
-The key of a control record is an int16 version and a `ControlRecordTypeSchema`, whose type determines the
-message of the value. The value of a transaction marker starts with an int16 version. In other values, the
-version is the message's first field.
+The key of a control record is an int16 version and a `ControlRecordTypeSchema`. The type in the schema
+determines the message of the value.
+
+The value of a transaction marker starts with an int16 version. In other values, the version is the message's
+first field.
 """
 
 from __future__ import annotations

@@ -59,8 +59,7 @@ def views(
     """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
     `null` says which values are null. A value of more than 12 bytes stays in `data`. A smaller value is
-    stored inside its view. Because 12 bytes are always copied for it, `data` must have at least 12 bytes from
-    its start on.
+    copied into its view, always with 12 bytes. So `data` must have at least 12 bytes from each start on.
     """
     size = len(start)
     # The four numbers of a view: length, prefix (the first four bytes, for comparisons only), buffer index,
