@@ -41,7 +41,7 @@ from ...messages.fetch import FetchPartition, FetchRequest, FetchResponse, Fetch
 from . import errors
 from .broker import BrokerResponse, ClientNetwork, SaramaBroker
 from .errors import GoError
-from .routines import Routine, States, Table, ignore, row
+from .routines import Routine, States, Table, row
 
 NAP_MS = 100  # sarama's partitionConsumersBatchTimeout.
 
@@ -491,5 +491,5 @@ BrokerFetcher.TABLE = {
     "timer_elapsed": row(X, NAPPING=_await_batch),
     "response": row(X, FETCHING=_on_response),
     "all_acknowledged": row(X, FEEDING=_on_all_acknowledged),
-    "ended": row(X, RECEIVING=_end, ABORTED=_end, NAPPING=ignore),
+    "ended": row(X, RECEIVING=_end, ABORTED=_end),
 }

@@ -22,7 +22,7 @@ from .client import SaramaClient
 from .consume_partition import ConsumePartition
 from .errors import GoError
 from .partition_consumer import MessageReceiver, PartitionConsumer
-from .routines import States, Table, ignore, row
+from .routines import States, Table, row
 
 
 class DirectPartitionState(States):
@@ -91,6 +91,6 @@ def _on_closed(direct: DirectPartition, payload: object) -> None:
 
 DirectPartition.TABLE = {
     "partition_opened": row(S, OPENING=_on_opened),
-    "messages_available": row(S, OPENING=_on_messages, CONSUMING=_on_messages, ENDED=ignore),
+    "messages_available": row(S, OPENING=_on_messages, CONSUMING=_on_messages),
     "channels_closed": row(S, CONSUMING=_on_closed),
 }

@@ -54,7 +54,7 @@ from .consumer_group_state import Joined, S, SaramaGroup, SaramaGroupState
 from .errors import GoError
 from .initial_offset import InitialOffsetFetch
 from .offset_manager import PartitionOffset
-from .routines import ignore, row
+from .routines import row
 from .versions import RELEASES
 
 __all__ = ["SaramaGroup", "SaramaGroupState"]
@@ -202,7 +202,7 @@ SaramaGroup.TABLE = {
     "generation_locked": row(S, LOCKING=on_generation_locked),
     "commits_locked": row(S, LOCKING=on_commits_locked),
     "offsets_closed": row(S, CLOSING_OFFSETS=stop_heartbeat, COMMITTING_REVOKED=on_revoked_committed),
-    "stopped": row(S, STOPPING=on_heartbeat_stopped, CLOSED=ignore),
+    "stopped": row(S, STOPPING=on_heartbeat_stopped),
     "timer_elapsed": row(S, REVOKING=on_revoke_timeout, PAUSING=_consume),
     "coordinator_found": row(S, FINDING_COORDINATOR=leave_on_coordinator),
     "response": row(S, LEAVING=on_leave_response),

@@ -36,7 +36,7 @@ from .broker_consumer import BrokerConsumer, BrokerSubscription, Preference, Sub
 from .client import SaramaClient
 from .errors import GoError
 from .fetch_response import parse
-from .routines import Routine, States, Table, Ticker, ignore, row
+from .routines import Routine, States, Table, Ticker, row
 
 DEFAULT_REFRESH_MS = 600_000  # The time in ms for which a preferred replica is kept if RefreshFrequency is 0.
 
@@ -414,7 +414,7 @@ Feeder.TABLE = {
     "block_received": row(
         E, IDLE=_on_block, PUSHING=_keep_block, FINISHING=_keep_block, QUEUEING=_keep_block
     ),
-    "check": row(E, PUSHING=_push, FINISHING=_push_last, IDLE=ignore),
+    "check": row(E, PUSHING=_push, FINISHING=_push_last),
     "timer_elapsed": row(E, PUSHING=_on_tick),
     "subscription_queued": row(E, QUEUEING=_on_queued_again),
     "channels_closed": row(
