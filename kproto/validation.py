@@ -2,8 +2,10 @@
 
 Each check raises a ConfigError that says which value was given and which values are allowed.
 
-Every package may use the functions that check single values. `checked` is for functions of the broker and of
-the testing kit. It takes a `Rule` for each argument, and checks the arguments before it calls the function.
+Every package may use the functions that check single values.
+
+`checked` is for functions of the broker and of the testing kit. It takes a `Rule` for each argument, and
+checks the arguments before each call.
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER)
     def elect_leader(self, topic: str, partition: int) -> None: ...
@@ -35,8 +37,9 @@ class UnencodableText(ConfigError):
 
 
 def encodable_text(name: str, text: str) -> str:
-    """Return `text` as a plain str, even if it is an enum. Raises UnencodableText if a request cannot contain
-    it.
+    """Return `text` as a plain str, even if it is an enum.
+
+    Raises UnencodableText if a request cannot contain the text.
 
     A string that cannot be encoded would make the whole request unreadable.
     """
@@ -117,8 +120,7 @@ def secret(rule: Rule) -> Rule:
 def checked(**rules: Rule) -> Callable[[M], M]:
     """Decorate a function so that the arguments that `rules` names are checked before each call.
 
-    The rule of a `*args` parameter applies to each of its values. The default of a parameter is always
-    allowed.
+    The rule of a `*args` parameter applies to each of its values. A parameter's default is always allowed.
     """
 
     def decorate(function: M) -> M:

@@ -84,10 +84,11 @@ def encode_batch(
 ) -> bytes:
     """Encode one batch of magic 2 with these records, and keep their offsets and the gaps between them.
 
-    `base_offset` defaults to the offset of the first record, `last_offset` to that of the last record. The
-    range between them may be larger than that of the records, as in a compacted log. A batch without records
-    needs both arguments. `base_timestamp` defaults to the first record's timestamp, and `max_timestamp` to
-    the highest one. With LogAppendTime readers see only `max_timestamp`.
+    `base_offset` defaults to the offset of the first record, and `last_offset` to that of the last record. A
+    larger range makes a batch like those of a compacted log. A batch without records needs both arguments.
+
+    `base_timestamp` defaults to the first record's timestamp, and `max_timestamp` to the highest one. With
+    LogAppendTime, readers take `max_timestamp` as the timestamp of every record.
 
     Raises `EncodeError` for values that do not fit, `ConfigError` for an unknown codec and `MissingExtra` if
     the codec's package is missing.
@@ -194,9 +195,10 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
 class BatchBuilder:
     """Collects records for one batch of magic 2 with base offset 0, as a producer sends it.
 
-    Call `append`, then `build`; `clear` starts the next batch. `max_bytes` limits the size before
-    compression, as Kafka's batch.size does. A record that does not fit raises `BatchFull`, except the first
-    record, which may have any size.
+    Call `append` for each record, then `build`. `clear` starts the next batch.
+
+    `max_bytes` limits the size before compression, as Kafka's batch.size does. A record that does not fit
+    raises `BatchFull`. Only the first record may be larger than `max_bytes`.
     """
 
     __slots__ = (
@@ -257,8 +259,8 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp
         varints, deltas, length_of = self._varints, self._deltas, length_of_bytes
         pieces: Sequence[bytes]
-        # The following code repeats that of `record_parts`, because a producer calls `append` for every
-        # record, and a call of `record_parts` would take extra time.
+        # This code repeats that of `record_parts`, because calling a function for every record takes more
+        # time.
         try:
             delta = timestamp - self._base_timestamp
             if delta < 0:  # A negative index would read from the end of `deltas`.
@@ -289,8 +291,8 @@ class BatchBuilder:
             length = varints[size]
             size += len(length)
             pieces = (length, body)
-        # A value is not of type bytes, a number is not in the tables of varints, or a header key is not
-        # cached.
+        # One of these holds: a value is not of type bytes, a number is not in the tables of varints, or a
+        # header key is not cached.
         except _UNCOMMON:
             pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))
@@ -361,9 +363,11 @@ def assign_offsets(
 ) -> bytes:
     """Convert the batches of a produce request to batches of a log, with offsets from `base_offset` on.
 
-    The records are not changed. The CRC changes only with `log_append_time`, a time in ms for topics whose
-    message.timestamp.type is LogAppendTime. The next offset of the log is the last batch's `last_offset` + 1.
-    See Java's `LogValidator`.
+    The records are not changed. The next offset of the log is `last_offset` + 1 of the last batch. See Java's
+    `LogValidator`.
+
+    `log_append_time` is a time in ms for topics whose message.timestamp.type is LogAppendTime. Only this
+    argument changes the CRC.
 
     Raises `RecordError` if a batch is malformed, truncated, empty or not of magic 2, or if its offsets have
     gaps. Raises `EncodeError` for numbers that do not fit.
@@ -409,9 +413,11 @@ def renumber(
 ) -> bytes:
     """Return the batch with another producer id, epoch and base sequence, and its new CRC.
 
-    A producer sets these three numbers when it sends a batch, and changes them if the broker has lost the
-    producer's state. The result is transactional if the batch was, or if `is_transactional` is set. Raises
-    `RecordError` unless `data` is one whole batch of magic 2, and `EncodeError` for numbers that do not fit.
+    A producer sets these three numbers when it sends a batch. It changes them if the broker has lost the
+    producer's state. The result is transactional if the batch was, or if `is_transactional` is set.
+
+    Raises `RecordError` unless `data` is one whole batch of magic 2, and `EncodeError` for numbers that do
+    not fit.
     """
     if len(data) < HEADER_SIZE or data[16] != 2:
         raise RecordError("RecordBatch", 2, "size", 0, "the data is not exactly one batch of magic 2")
@@ -448,8 +454,8 @@ def lay_out(
 
     The result also contains the size (bytes) of the records before compression.
     """
-    # A batch without records is compressed too: Java decompresses before it checks the number of records, and
-    # empty data is not valid for gzip, snappy or lz4.
+    # An empty batch is compressed too. Java decompresses before it checks the number of records, and gzip,
+    # snappy and lz4 reject empty input.
     size = None
     if attributes & CODEC_BITS:
         whole = records[0] if len(records) == 1 else _join(records)

@@ -1,17 +1,27 @@
 """Find the records of many batches and decode their fields with numpy.
 
 * The decompressed batches lie in one arena, which is read through `windows`.
-* Only the search for record starts is sequential, because a record's length says where the next record
-  starts. In a sequence of records of one size (a "run"), the size determines all starts. The end of a run is
-  estimated, by a search for the last record of this size. The run is accepted if each of its records has this
-  size.
-* If runs are short, all batches are read in parallel: each step reads, with numpy, the length of one record
-  of each batch. Long batches are cut beforehand at guessed record starts. A position is a guessed start if a
-  record can begin there, and the record after it has the next offset. A guess is accepted only if the records
-  before it end exactly there; otherwise the batch is read record by record.
+
+* A record's length says where the next record starts, so the search for record starts is sequential.
+  Everything else is computed for many records at a time.
+
+* A "run" is a sequence of records of one size, so this size determines where its records start.
+
+* The end of a run is estimated by a search for the last record of the run's size. The run is accepted if all
+  of its records have this size.
+
+* If runs are short, all batches are read in parallel: each step reads the length of one record of each batch.
+
+* For reading in parallel, long batches are cut at guessed record starts. A guess is a position at which a
+  record can begin, and whose next record has the next offset.
+
+* A guess is verified: the records before it must end exactly there. Otherwise the batch is read record by
+  record.
+
 * Rows are processed in slices that fit into a cache.
-* Values are never guessed. If a record is irregular (a length that does not fit, a varint of more than 8
-  bytes), the result is None. The caller then reads row by row, which also finds the position of the error.
+
+* A record is irregular if a length does not fit, or if a varint has more than 8 bytes. If a record is
+  irregular, `read` returns None. The caller then reads row by row, which finds the position of the error.
 """
 
 from __future__ import annotations
@@ -28,18 +38,16 @@ from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 _SLICE = 16384
 # The least number of batches to read in parallel. With fewer batches, reading record by record is faster.
 _FEW_LANES = 40
-# The number of pieces of batches to read in parallel. A step of numpy takes 7 µs for few pieces, and little
-# more for this number.
+# The number of pieces of batches to read in parallel. A step of numpy takes 7 µs, and hardly more for this
+# number of pieces.
 _LANES = 256
-# The least number of records in a useful run. If most runs are shorter, reading batches in parallel is
-# faster.
+# The least number of records in a useful run. If most runs are shorter, batches are read in parallel.
 _SHORTEST_RUN = 4
 # The number of records that one search for runs has to cover to be worth its time.
 _WORTH_A_STEP = 500
 # After this number of searches for runs that each cover fewer records, batches are read in parallel.
 _PATIENCE = 4
-# The least number of records for which record starts are guessed. With fewer records, guessing takes longer
-# than it saves.
+# The least number of records for which record starts are guessed. For fewer records, guessing takes too long.
 _WORTH_GUESSES = 2000
 _SHORTEST_PIECE = 32
 # The largest numbers whose varints have one byte and two bytes.
@@ -53,9 +61,7 @@ _ONE = np.array(1)
 
 @dataclass(frozen=True, slots=True)
 class BatchArrays:
-    """The batches to read. Each array has one entry per batch, in the order in which the batches lie in the
-    arena.
-    """
+    """The batches to read. Each array has one entry per batch, in the order of the batches in the arena."""
 
     at: Int64s
     stop: Int64s
@@ -68,7 +74,7 @@ class BatchArrays:
 
 @dataclass(frozen=True, slots=True)
 class FieldArrays:
-    """The fields of all records. Keys and values are ranges of the arena; the range of a null is empty."""
+    """The fields of all records. Keys and values are ranges of the arena. The range of a null is empty."""
 
     offset: Int64s
     timestamp: Int64s
@@ -99,7 +105,7 @@ def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
 
 
 def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """Find the starts of all records by reading many batches in parallel, one record of each batch at a time.
+    """Find the starts of all records. Each step reads one record of each batch, in many batches in parallel.
 
     Returns None if a record is irregular.
     """
@@ -140,12 +146,12 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
 
 
 def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """Find the starts of all records, one run at a time. A run is a sequence of records of equal size.
+    """Find the starts of all records, one run at a time. The records of a run have equal sizes.
 
-    Returns None if runs are short, or if the estimated runs do not lead to the ends of the batches.
+    Returns None if runs are short, or if the estimated runs do not end where the batches end.
 
-    The end of a run is estimated: it is the last record found that has the length of the first record.
-    `_slice` checks the records in between.
+    The estimated end of a run is the last record found that has the length of the first record. `_slice`
+    checks the lengths of the records in between later.
     """
     count, stop = batches.count, batches.stop
     owner, position, remaining, patience = np.arange(len(count)), batches.at, count, _PATIENCE
@@ -170,7 +176,7 @@ def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
     owner, size, run = (np.concatenate(column) for column in zip(*runs, strict=True))
     order = np.argsort(owner, kind="stable")
     steps = np.repeat(size[order], run[order])
-    # The step from the last record of a batch to the next batch includes the gap between the two batches.
+    # The step from a batch's last record to the next batch includes the gap between the batches.
     steps[np.cumsum(count)[:-1] - 1] += batches.at[1:] - stop[:-1]
     steps[1:] = steps[:-1]
     steps[0] = batches.at[0]
@@ -194,8 +200,8 @@ def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number:
     run, beyond = look(_SHORTEST_RUN)
     if 2 * np.count_nonzero(run < np.minimum(most, _SHORTEST_RUN)) > len(run):
         return None
-    # Lengths usually change where the offset delta takes one more byte, so these positions are checked first.
-    # Bisection finds the remaining ends of runs.
+    # Most runs end where the offset delta takes one more byte, so these positions are checked first.
+    # Bisection finds the other ends.
     wider = np.where(number <= _ONE_BYTE, _ONE_BYTE + 1, _TWO_BYTES + 1) - number
     run, beyond = look(wider)
     run, beyond = look(wider + 1)
@@ -241,7 +247,7 @@ def _cut(
     """Cut long batches into pieces at guessed record starts.
 
     Returns five arrays with an entry for each piece: its start, its end, its number of records, the index of
-    its first record among all records, and the index of its batch.
+    its first record among the records of all batches, and the index of its batch.
     """
     at, stop, count = batches.at, batches.stop, batches.count
     every = np.arange(len(at))
@@ -269,8 +275,8 @@ def _guess(
 ) -> tuple[Int64s, Int64s, Int64s]:
     """Guess record starts in long batches.
 
-    Returns three arrays with an entry for each guess: its position, the index of the record in its batch, and
-    the index of the batch.
+    Each guess has an entry in each of the three arrays: the guessed position, the index of the record in its
+    batch, and the index of the batch.
     """
     _, sizes = tables()
     data = windows.bytes
@@ -285,8 +291,8 @@ def _guess(
     begin = np.repeat(at, many) + begin * np.repeat(apart, many)
     end = begin + np.repeat(width, many)
     looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
-    # Candidates for a record start are found by the attributes of the record, which are a zero byte. The byte
-    # before it is the last byte of the length, and is not zero.
+    # A candidate is found by the record's attributes, a zero byte. The byte before them is the last byte of
+    # the record's length, which is not zero.
     zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
     upto = np.cumsum(end - begin + 1)
     which = np.searchsorted(upto, zero, side="right")
@@ -313,8 +319,8 @@ def _guess(
         return _NO_GUESS
     which, pick = np.unique(which, return_index=True)
     place, number, owner = place[pick], number[pick], owner[which]
-    # Record numbers must be ascending within a batch, so a guess is dropped if its number is not above that
-    # of the guess before it. Reading the records verifies the remaining guesses.
+    # Record numbers ascend within a batch. So a guess is dropped if its number is not above that of the
+    # previous guess. Reading the records verifies the remaining guesses.
     rising = np.append(True, (number[1:] > number[:-1]) | (owner[1:] != owner[:-1]))
     return place[rising], number[rising], owner[rising]
 
@@ -376,8 +382,8 @@ def _slice(
 ) -> bool:
     """Decode the rows from `low` to `high` into `fields`. Returns False if a row is irregular.
 
-    `far` means that offset deltas may take three bytes. Then the first window of 8 bytes may end before the
-    key's length does.
+    `far` means that offset deltas may take three bytes. The first window of 8 bytes may then end before the
+    end of the key's length.
     """
     table, _ = tables()
     eights = windows.eights
@@ -454,9 +460,7 @@ def _slice(
 
 
 def _without_nulls(size: Int64s, null: Bools) -> bool:
-    """Mark the rows with size -1 as null in `null`, and set these sizes to 0. Return False if a size is below
-    -1.
-    """
+    """Mark the rows with size -1 as null, and set these sizes to 0; return False for a size below -1."""
     lowest = int(size.min())
     if lowest < 0:
         np.less(size, 0, out=null)

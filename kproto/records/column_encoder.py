@@ -1,13 +1,15 @@
 """Encode columns to record batches with numpy and Arrow, without an object per record.
 
-* `BatchBuilder` encodes the same rows to the same bytes, but its batches may end at other rows, because it
-  adds up the actual sizes of the records. Here the rows are divided into batches before they are encoded: a
-  batch ends where it would be full if all its varints had their *largest possible* sizes.
+* A batch of the same rows has the same bytes as with `BatchBuilder`, but the batches may end at other rows.
+
+* `BatchBuilder` adds up the actual sizes of records. This module ends a batch where it would be full if each
+  varint had its *largest possible* size.
+
 * The bytes before the values are computed for all records together, as a matrix of bytes and a mask of the
-  used bytes. Arrow then joins these bytes and the values of all records. A batch is a slice of the result
-  with a header in front.
-* If all values have one length, no record has a key or headers, and timestamps are ascending, the values form
-  a matrix. numpy copies this matrix into the batch, in a third of the time.
+  used bytes. Arrow joins these bytes with the values. A slice of the joined bytes becomes a batch.
+
+* The values form a matrix if they all have one length, no record has a key or headers, and timestamps ascend.
+  numpy copies this matrix into the batch in a third of the time.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -63,12 +65,15 @@ def encode_columns(
     """Encode rows into batches of magic 2 with base offset 0, as a producer sends them.
 
     `timestamp` is an array of int64 (ms). `key` and `value` are Arrow arrays of binary or string, lists of
-    bytes and None, or None for nulls only. `headers` has one tuple per row, as `Record.headers`. A batch has
-    at most `max_bytes` bytes before compression, or a single larger row. With a producer id, sequence numbers
-    continue from `base_sequence`.
+    bytes and None, or None for nulls only. `headers` has a tuple of (key, value) pairs for each row.
 
-    Raises `EncodeError` for columns of different lengths, and for keys and values that are neither bytes nor
-    strings nor null. Raises `ConfigError` for an unknown codec, and `MissingExtra` if its package is missing.
+    A batch has at most `max_bytes` bytes before compression, or one larger row. If `producer_id` is set, the
+    first row has the sequence number `base_sequence`.
+
+    Raises `EncodeError` for columns of different lengths, and for a key or value that is not bytes, a string
+    or null.
+
+    Raises `ConfigError` for an unknown codec, and `MissingExtra` if its package is missing.
     """
     encoded: list[bytes] = []
     for batch in unnumbered(
@@ -148,9 +153,8 @@ def _cut(
 ) -> tuple[list[int], list[int], list[int]]:
     """Cut the rows into batches of at most `max_bytes`.
 
-    Returns three lists. The first has the index of the first row of each batch, followed by the number of
-    rows. The second has an upper bound of the encoded bytes before each of these rows. The third has an upper
-    bound of the encoded bytes of the largest record of each batch.
+    Returns three lists: the index of each batch's first row, then the number of rows; an upper bound of the
+    encoded bytes before each of these rows; and an upper bound of each batch's largest record in bytes.
     """
     rows = len(moments)
     most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
@@ -217,8 +221,8 @@ def _encode(
     nothing = np.zeros(len(moments), np.int64)
     front = [(length, _width(length)), (nothing, np.ones(len(moments), np.int8))]
     front += list(zip((moment, place, key_zigzag), widths[:3], strict=True))
-    # Arrow joins the columns of `before_value` row by row, and fewer columns are joined faster. Without keys,
-    # one column has all bytes before the value.
+    # Arrow joins the columns of `before_value` row by row. Without keys, all bytes before the value are in
+    # one column, because fewer columns are joined faster.
     if keys.null_count == len(keys):
         before_value = [_varints([*front, (value_zigzag, widths[3])])]
     else:

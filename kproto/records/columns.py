@@ -1,15 +1,20 @@
 """Decode all records of a fetch together to columns, without an object per record.
 
 * `columns` returns the same records as `kproto.records.rows`, in the same order and with the same errors.
-  Records that `column_decoder` cannot read are read row by row. The only difference is that headers are
-  parsed, and malformed headers reported, when the caller reads the headers.
-* One call decodes the records of many partitions (`columns_of`). A call takes 0.2 ms, plus 0.2 µs per
-  record, so decode all partitions of a fetch together.
-* The arrays own their bytes and do not refer to the fetched data. The arena into which batches are
-  decompressed comes from a pool, so threads may decode at the same time.
-* Columns that are only converted to rows need no copy of the values in Arrow. With `columns(lent=True)` the
-  values are views into the arena, until `Columns.release` puts the arena back into the pool. For large values
-  the conversion to rows is then 1.2 times as fast.
+  Only headers differ: they are parsed when the caller reads them, so errors in headers are raised then.
+
+* Records that `column_decoder` cannot read are read row by row.
+
+* `columns_of` decodes the records of many partitions. A call takes 0.2 ms, plus 0.2 µs per record, so decode
+  all partitions of a fetch in one call.
+
+* The arrays own their bytes and do not refer to the fetched data. Each call decompresses batches into its own
+  arena, so threads may decode at the same time.
+
+* With `columns(lent=True)` the values are not copied: they are views into the arena, until `Columns.release`
+  returns the arena to its pool.
+
+* `lent` suits columns that are only converted to rows. With large values the conversion is 1.2 times as fast.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -66,13 +71,11 @@ from .record_stream import record_lists
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
-# The number of rows that are converted to objects at a time: small enough for their data to stay in the
-# cache.
+# The number of rows that are converted to objects at a time. Their data stays in the cache.
 _CHUNK = 1024
 # The least number of records to decode with numpy. With fewer records, reading row by row is faster.
 _FEW = 150
-# If the mean size of the values is at least this number of bytes, `_copy_chosen` makes views of them, and
-# copies from the views.
+# From this mean size of the values in bytes on, `_copy_chosen` copies the values from views of them.
 _LARGE = 200
 # The estimated size in bytes of one decoded header.
 _HEADER_BYTES = 100
@@ -87,8 +90,8 @@ class Columns:
 
     `part` returns the columns of one partition, and `rows` converts the rows to `Record` objects.
 
-    `key` and `value` are `pyarrow.BinaryArray`. `timestamp` is in ms since 1970. `timestamp_type` has Kafka's
-    numbers of the timestamp types (`TIMESTAMP_TYPES`).
+    `key` and `value` are `pyarrow.BinaryArray`. `timestamp` is in ms since 1970. `timestamp_type` has the
+    numbers that Kafka gives to the types in `TIMESTAMP_TYPES`.
     """
 
     offset: NDArray[np.int64]
@@ -179,8 +182,12 @@ class Columns:
         """Convert to a `pyarrow.Table`: offset, timestamp, timestamp_type, key, value, headers.
 
         `timestamp` is in ms since 1970, UTC, and null if the record has no timestamp (-1). Only this column
-        is copied. Columns that were decoded with `lent` must not be released while the table is used, because
-        the table's values refer to the arena. Headers are parsed, so `RecordError` may be raised.
+        is copied.
+
+        If the columns were decoded with `lent`, the table refers to the arena: do not release the columns
+        while the table is used.
+
+        Raises `RecordError` if headers are malformed, because headers are parsed here.
         """
         return pa.table(
             {
@@ -260,8 +267,8 @@ def columns(
 ) -> Columns:
     """Decode the records of a records field to columns. Arguments and errors are those of `rows`.
 
-    With `lent`, `value` may be a `pyarrow.BinaryViewArray` that refers to `data` or to memory of the pool. In
-    this case call `Columns.release` as soon as the columns have been used.
+    With `lent`, `value` may be a `pyarrow.BinaryViewArray`, which refers to `data` or to memory of the pool.
+    Call `Columns.release` as soon as such columns have been used.
     """
     check_data(data)
     part = FetchedPart(data, aborted, from_offset)
@@ -281,9 +288,10 @@ def columns_of(
 ) -> Columns:
     """Decode the records of many records fields, one after the other.
 
-    `Columns.counts` has the number of records of each part. For `lent` see `columns`. Raises `RecordError` at
-    the first malformed batch of any part, `MissingExtra` if a codec's package is missing, and `IllegalState`
-    if compressed records decompress to more than `most` bytes.
+    `Columns.counts` has the number of records of each part. For `lent` see `columns`.
+
+    Raises `RecordError` at the first malformed batch of any part. Raises `MissingExtra` if a codec's package
+    is missing, and `IllegalState` if compressed records decompress to more than `most` bytes.
     """
     table = None
     with suppress(RecordError):
@@ -362,8 +370,8 @@ def _read_columns(
         try:
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
-            # The decoder reads 8 bytes at a time, and the last record is too close to the end of the data. So
-            # the records are copied into an arena below, which is longer than the records.
+            # The decoder reads 8 bytes at a time, so it cannot read a last record close to the end of the
+            # data. The records are then copied into an arena, which is longer than the records.
             pass
     if len(parts) > 1 and not table[CODEC].any() and (columns := _in_place(parts, sources, table, lent)):
         return columns
@@ -374,8 +382,8 @@ def _read_columns(
     except IndexError:
         # A length points beyond the arena. The caller then reads row by row.
         columns = None
-    # If the records were not decoded, the arena is not put back into the pool but freed, because reading row
-    # by row needs the memory.
+    # If the records were not decoded, the arena is freed instead, because reading row by row needs the
+    # memory.
     if columns is not None and not lent:
         arena.release()
     return columns
@@ -477,8 +485,8 @@ def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any
 def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
     """Copy as `_gather_chosen` does, but copy large values by way of Arrow's views.
 
-    Before Arrow copies from views, it computes their total size, so it allocates the memory only once. For
-    large values this is 1.3 times as fast as `gather`.
+    Arrow computes the total size of the views first, so it allocates the memory only once. Large values are
+    copied 1.3 times as fast as with `gather`.
     """
     if int((places[1::2] - places[::2]).sum()) < _LARGE * len(null):
         return _gather_chosen(data, places, null, chosen)

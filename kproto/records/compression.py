@@ -1,20 +1,31 @@
 """The compression codecs of record batches, with limits on what they may allocate.
 
-* Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Each has a module in `codecs`. gzip
-  works without further packages; the other codecs need the extra ``compression`` (cramjam). isal and
-  zstandard make decompression faster if they are installed.
-* The output buffer grows step by step. A decompressed size that the input states is used only if its ratio to
-  the size of the input is plausible for the codec. Any output may grow to its `allowance`: 16 MiB, or 16
-  times the compressed size if that is more.
-* Beyond the allowance, decompression continues up to `MOST` only if the output starts as records do. `MOST`
-  is high, because Java's consumer has no limit, and repetitive logs compress to a thousandth of their size.
-  ``max_decompressed`` (bytes) replaces both limits. An lz4 frame whose blocks depend on each other has only
-  its allowance, because Java's consumer rejects such a frame.
+* Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Each of 1 to 4 has a module in
+  `codecs`.
+
+* snappy, lz4 and zstd need the extra ``compression`` (cramjam). The packages isal and zstandard are optional:
+  they make decompression of gzip and zstd faster.
+
+* The output buffer grows step by step. If the input states its decompressed size, this size is used only if
+  the codec can plausibly reach its ratio to the compressed size.
+
+* Any output may grow to its `allowance`: 16 MiB, or 16 times the compressed size if that is more.
+
+* An output that starts like records may grow beyond its allowance, up to `MOST`. `MOST` is high, because
+  Java's consumer has no limit, and repetitive logs compress to a thousandth of their size.
+
+* ``max_decompressed`` (bytes) replaces the allowance and `MOST`.
+
+* An lz4 frame whose blocks depend on each other never exceeds its allowance. Java's consumer rejects such a
+  frame.
+
 * `decompress`, `decompress_blocks` and `decompress_into` accept the same input and return the same output.
+
 * With these limits, compressed data that does not contain records is rejected within 100 ms and 50 MB of
-  memory (measured: 5 to 80 ms). A record of 10 MB of zeros is still read.
-* Malformed or oversized input raises `CodecError`. The readers convert it to a `RecordError` with the
-  position of the batch.
+  memory. A record of 10 MB of zeros is still read.
+
+* Malformed or oversized input raises `CodecError`. The readers of batches convert it to a `RecordError` with
+  the batch's position.
 
 See Kafka's `Compression`.
 """
@@ -29,12 +40,11 @@ from functools import partial
 from ..errors import ConfigError, MissingExtra
 from .codecs import CodecError, Full, gzip, lz4, snappy, zstd
 
-# The names of the codecs, as in Kafka's ``compression.type``. The index of a name is the codec's number in
-# batches.
+# The codecs' names in Kafka's ``compression.type``. The index of a name is the codec's number in batches.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 # The levels that each codec allows: those of Java's `CompressionType`, and level 0 if the codec's package has
-# it. snappy has no levels and ignores the argument.
+# it. snappy has no levels, so it accepts and ignores any number.
 _LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range(-(1 << 17), 23))
 
 # The size in bytes to which any batch may decompress: sixteen times Kafka's default of max.message.bytes.
@@ -43,15 +53,15 @@ ALWAYS_ALLOWED = 16 << 20
 # A batch may also grow to this multiple of its compressed size, if that is more than `ALWAYS_ALLOWED`.
 ALLOWED_RATIO = 16
 
-# The size in bytes to which a batch that starts like records may decompress: a thousand times Kafka's default
-# of max.message.bytes. gzip and zstd reach a ratio of 1000 on the most repetitive logs.
+# The size in bytes to which a batch may decompress if it starts like records: 1000 times Kafka's default of
+# max.message.bytes. gzip and zstd compress the most repetitive logs to a thousandth.
 MOST = 1 << 30
 
 # `begins` receives at most this number of bytes from the start of the output.
 LOOK = 64 << 10
 
-# A function that checks whether decompressed bytes start like records or messages. It receives at most the
-# first `LOOK` bytes.
+# Returns whether decompressed bytes start like records or messages. The argument is at most the first `LOOK`
+# bytes.
 Begins = Callable[[memoryview], bool]
 
 # The smallest estimate in bytes of a decompressed size that is unknown: four times Kafka's default of
@@ -88,8 +98,8 @@ def has_codec(codec: int) -> bool:
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
     """Compress `data` with the codec that has this number; `level` is on the codec's own scale.
 
-    Raises `MissingExtra` if the extra ``compression`` is missing (none and gzip always work), and
-    `ConfigError` for a level that the codec does not have.
+    Raises `MissingExtra` if the codec needs the extra ``compression`` and it is missing. Raises `ConfigError`
+    for a level that the codec does not have.
     """
     if codec == 0:
         return bytes(data)
@@ -107,11 +117,14 @@ def decompress(
     old_lz4: bool = False,
     begins: Begins | None = None,
 ) -> bytes:
-    """Decompress `data` with the codec that has this number. Raises `CodecError` for malformed or oversized
-    input, and `MissingExtra` if the codec's package is missing.
+    """Decompress `data` with the codec that has this number.
 
-    `old_lz4` accepts the header checksum of Kafka's lz4 in magic 0, which other readers of lz4 reject. Output
-    beyond its `allowance` is accepted only if `begins` returns True for its start.
+    Raises `CodecError` for malformed or oversized input, and `MissingExtra` if the codec's package is
+    missing.
+
+    `old_lz4` accepts the header checksum of Kafka's lz4 in magic 0, which other readers of lz4 reject.
+
+    An output larger than its `allowance` is accepted only if `begins` returns True for its start.
     """
     if codec == 0:
         return bytes(data)
@@ -149,10 +162,11 @@ def decompress_blocks(
 ) -> Iterator[bytes]:
     """Decompress block by block, as an iterator. Arguments and errors are those of `decompress`.
 
-    Blocks have at most 1 MiB with gzip and zstd, and 4 MiB with lz4. A block of snappy has at most 22 times
-    its compressed size. In three cases the whole output is one block: the data is not compressed, the codec
-    is zstd and the package zstandard is missing, or the blocks of an lz4 frame depend on each other. Java's
-    consumer rejects such an lz4 frame.
+    Blocks of gzip and zstd have at most 1 MiB, those of lz4 at most 4 MiB. A block of snappy has at most 22
+    times its compressed size.
+
+    In three cases the whole output is one block: the data is not compressed, the codec is zstd and the
+    package zstandard is missing, or the blocks of an lz4 frame depend on each other.
     """
     source = memoryview(data)
     blocks = _blocks(codec, source, old_lz4)
@@ -243,8 +257,10 @@ def _raised(
 ) -> int:
     """Return the limit for an output that has grown beyond `limit`: `most`, if it starts like records.
 
-    `start` is the first `LOOK` bytes of output, if the caller has them. Raises `CodecError` if the output
-    does not start like records, and for the lz4 frames that Java's consumer rejects.
+    `start` is the first `LOOK` bytes of output, or None if the caller does not have them.
+
+    Raises `CodecError` if the output has no higher limit, if it does not start like records, or if the input
+    is an lz4 frame whose blocks depend on each other.
     """
     if begins is None or limit == most or (codec == 3 and lz4.is_linked(data, old_lz4)):
         raise _too_large(limit)

@@ -1,19 +1,26 @@
 """Convert records fields between magics, as brokers before Kafka 4.0 do for old clients.
 
-* Conversion keeps offsets, gaps between them, timestamps, the timestamp type LogAppendTime and codecs. A
-  batch that already has the requested magic is returned unchanged.
+* Conversion keeps offsets and their gaps, timestamps, the timestamp type LogAppendTime, and codecs. A batch
+  that already has the requested magic is returned unchanged.
+
 * Down-conversion from magic 2 drops what the old formats lack: headers, control batches, leader epochs,
-  producer ids, epochs and sequences, delete horizons, and batches that compaction emptied. Magic 0 has no
-  timestamps either. zstd exists in magic 2 only, so down-conversion of a zstd batch raises `EncodeError`.
-  Brokers answer a fetch of such a batch with UNSUPPORTED_COMPRESSION_TYPE (KIP-110).
-* An uncompressed batch becomes one message per record; a compressed batch becomes a wrapper (KIP-31).
-* In up-conversion, records of magic 0 get the timestamp -1 with CreateTime. Consecutive uncompressed messages
-  become one batch of magic 2 if they have the same timestamp type (with LogAppendTime: the same time) and
-  take at most `MAX_BATCH_BYTES`. A wrapper becomes one batch.
+  producer ids, epochs and sequences, delete horizons, and batches that compaction emptied. Magic 0 also has
+  no timestamps.
+
+* zstd exists in magic 2 only, so down-conversion of a zstd batch raises `EncodeError`. Brokers answer a fetch
+  of such a batch with UNSUPPORTED_COMPRESSION_TYPE (KIP-110).
+
+* In down-conversion, an uncompressed batch becomes one message per record. A compressed batch becomes a
+  wrapper (KIP-31).
+
+* In up-conversion, a record of magic 0 gets the timestamp -1 with CreateTime. A wrapper becomes one batch.
+
+* In up-conversion, consecutive uncompressed messages become one batch if they take at most `MAX_BATCH_BYTES`
+  and have the same timestamp type. With LogAppendTime they also need the same timestamp.
 
 Kafka 3.9 is the last version that converts: in `RecordsUtil.downConvert` for fetches, and in `LogValidator`
-for old producers. `LogValidator` also assigns offsets; after `convert` the caller does this with
-`assign_offsets`.
+for old producers. `LogValidator` also assigns offsets. Here, the caller calls `assign_offsets` after
+`convert`.
 """
 
 from __future__ import annotations
@@ -45,13 +52,17 @@ def convert(
 ) -> bytes:
     """Convert the records of a records field to batches or messages of `magic` (0, 1 or 2).
 
-    Without `up`, batches of a lower magic are returned unchanged. A fetch response may contain them, because
-    a client that reads a magic also reads the lower magics. `from_offset` is the start of a fetch. Single
-    messages below it are dropped; wrappers and batches are kept whole. A truncated last batch is dropped.
+    Without `up`, batches of a lower magic are returned unchanged, because a client that reads a magic also
+    reads the lower ones.
 
-    Raises `RecordError` for malformed batches and for offsets that are not ascending, `EncodeError` for zstd
-    in down-conversion and for an unknown magic, and `MissingExtra` if a codec's package is missing. For
-    `max_decompressed` see `rows`.
+    `from_offset` is the start of a fetch. Single messages below it are dropped. Wrappers and batches are kept
+    whole, except that a truncated last batch is dropped.
+
+    For `max_decompressed` see `rows`.
+
+    Raises `RecordError` for malformed batches, and for offsets that are not ascending. Raises `EncodeError`
+    for an unknown magic, and for zstd in down-conversion. Raises `MissingExtra` if a codec's package is
+    missing.
     """
     if magic not in (0, 1, 2):
         raise EncodeError("RecordBatch", magic, "magic", "only 0, 1 and 2 exist")

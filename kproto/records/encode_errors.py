@@ -1,6 +1,6 @@
 """Determine why a record cannot be encoded.
 
-The encoders do not check values beforehand. For a value of a wrong type or out of range they raise one of
+The encoders do not check values beforehand. A value of a wrong type or out of range makes them raise one of
 `UNWRITABLE`. Then `explain_unwritable` finds the value and names its path, such as
 ``records[3].headers[0].value``.
 """

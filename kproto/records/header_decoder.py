@@ -1,11 +1,15 @@
 """Decode the headers of many records together.
 
-* The headers section of a record follows the record's value: the number of headers, then the key and value of
-  each. The sections of all rows are decoded together when headers are first read. Slices of columns share the
+* The headers section follows the record's value. It contains the number of headers, then the key and value of
+  each header.
+
+* The sections of all rows are decoded together when headers are first read. Slices of columns share the
   result.
-* One step of numpy reads the first header of every record, the next step the second header of every record,
-  and so on. A topic has few different keys, so each key is decoded once.
-* Irregular headers, and records with more than `_MOST_STEPS` headers, are read record by record, which also
+
+* Each step of numpy reads one header of every record: the first headers, then the second ones, and so on.
+  Each distinct key is decoded once, because a topic has few different keys.
+
+* Irregular headers, and records with more than `_MOST_STEPS` headers, are read record by record. This also
   finds the position of an error.
 
 Needs the extra ``columns`` (numpy, pyarrow).
@@ -148,8 +152,10 @@ def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
 def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
     """Return the index of each row's first header, the headers' positions, and a null mask.
 
-    A header has four positions: the start and end of its key, then the start and end of its value. The mask
-    is true for each header whose value is null. Returns None if a row's headers are irregular.
+    A header has four positions: the start and end of its key, and the start and end of its value. The mask is
+    true for each header whose value is null.
+
+    Returns None if a row's headers are irregular.
     """
     table, _ = tables()
     entry = table[windows.twos(at)]
@@ -179,7 +185,9 @@ def _slice(
     places: NDArray[np.int32],
     null: Bools,
 ) -> bool:
-    """Read the headers of a slice of rows into `places` and `null`. `at` has the start of each row's headers.
+    """Read the headers of a slice of rows into `places` and `null`.
+
+    `at` has the start of each row's headers.
 
     Returns False if a row's headers are irregular.
     """

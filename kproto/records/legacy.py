@@ -1,18 +1,28 @@
 """Message sets of magic 0 and 1: Kafka's formats before 0.11, which old topics still contain.
 
-* A message set has no batches, only messages. Each message that is not inside a wrapper is read as a `Batch`,
-  so `batches` and `rows` return the same types for every magic. A compressed message is a wrapper: its value
-  is a message set.
-* In a wrapper of magic 0 the inner offsets are absolute. In a wrapper of magic 1 the inner offsets are
-  relative, and the wrapper has the offset of the last inner message (KIP-31), or 0 if an old producer sent
-  it. Offsets wrap at 64 bits, as in Java.
-* Inner messages may have another magic than the wrapper: some producers sent wrappers with messages of
-  another magic, old brokers accepted these wrappers, and Java's consumer reads them. The wrapper's magic
-  decides whether the inner offsets are relative, and an inner message's magic whether this message has a
-  timestamp.
-* Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrides the inner
-  timestamps (KIP-32).
+* A message set consists of messages. A compressed message is a wrapper: its value is a message set.
+
+* Each message outside of a wrapper is read as a `Batch`, and so is each wrapper. So `batches` and `rows`
+  return the same types for every magic.
+
+* In a wrapper of magic 0, inner offsets are absolute.
+
+* In a wrapper of magic 1, inner offsets are relative. The wrapper has the offset of its last inner message
+  (KIP-31), or 0 if an old producer sent it.
+
+* Offsets wrap at 64 bits, as in Java.
+
+* An inner message may have another magic than its wrapper. Some producers sent such wrappers, old brokers
+  accepted them, and Java's consumer reads them.
+
+* The wrapper's magic decides whether inner offsets are relative. The inner message's magic decides whether
+  the inner message has a timestamp.
+
+* Records of magic 0 have no timestamp, which is read as -1. In magic 1, the timestamp of a wrapper with
+  LogAppendTime replaces the inner timestamps (KIP-32).
+
 * The CRC is zlib's CRC-32 of all bytes after the CRC field.
+
 * These formats do not have the codec zstd.
 
 See Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
@@ -68,8 +78,8 @@ def crc_ok(data: bytes, start: int, end: int) -> bool:
 def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompressed: int | None) -> Batch:
     """Read the outer message from `at` to `stop` as a batch.
 
-    A wrapper is decompressed once to find its first and last message, because the batch's offsets depend on
-    them. Its messages are decoded when they are read.
+    A wrapper is decompressed here to find its first and last message, which determine the offsets of the
+    batch. Its messages are decoded when they are read.
     """
     record, codec, attributes = _read(data, at, stop, check_crc, "offset")
     magic = data[at + 16]
@@ -156,8 +166,8 @@ def begins_messages(start: memoryview) -> bool:
 class Wrapper:
     """The messages of one wrapper, which are decompressed and decoded list by list.
 
-    A wrapper of a few hundred kilobytes may have millions of messages. `lists` needs the memory of one block
-    and one list.
+    A wrapper of a few hundred kilobytes may have millions of messages. `lists` keeps only one block and one
+    list in memory.
     """
 
     __slots__ = (
@@ -203,8 +213,8 @@ class Wrapper:
             (last_offset,) = _int64(part.data, part.last)
         if not total:
             raise RecordError(_MESSAGE, self._magic, "value", self._at, "a wrapper without messages")
-        # Old producers send a wrapper with offset 0, because the broker assigns the offset. The inner
-        # offsets of such a wrapper are returned as they are.
+        # Old producers send a wrapper with offset 0, because the broker assigns the offset. The inner offsets
+        # of such a wrapper are not shifted.
         if self._magic and self._record.offset:
             self._shift = self._record.offset - last_offset
         if self._shift < 0:
@@ -343,8 +353,10 @@ def encode_messages(
 ) -> bytes:
     """Encode a message set of magic 0 or 1: one message per record, or one wrapper if compressed.
 
-    Raises `EncodeError` for headers, and for codecs that the magic does not support. With LogAppendTime a
-    wrapper has the highest timestamp of its messages. `kproto.records.batches` reads the message set.
+    With LogAppendTime, a wrapper has the highest timestamp of its messages. `kproto.records.batches` reads
+    the message set.
+
+    Raises `EncodeError` for records with headers, and for a codec that the magic does not support.
     """
     if magic not in (0, 1):
         raise EncodeError(_MESSAGE, magic, "magic", "a message set has magic 0 or 1")

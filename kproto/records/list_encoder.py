@@ -1,12 +1,10 @@
 """Encode a whole batch from lists of its rows' fields, with loops in C (`map`, `join`).
 
-`BatchBuilder` encodes the same rows to the same bytes, but takes three times as long. A producer keeps the
-lists and encodes them when it sends. A batch with numbers that are not in the tables of small varints is
-encoded by `BatchBuilder`.
+`BatchBuilder` encodes the same rows to the same bytes, but takes three times as long. It encodes a batch here
+only if a number is not in the tables of small varints.
 
-The pieces of each record are joined first, because this is faster for small batches. Measured for batches of
-2,500, 600 and 100 records, it takes 0.28, 0.28 and 0.32 µs per record. Joining the pieces of all records in
-one call takes 0.28, 0.38 and 0.87 µs.
+The pieces of each record are joined first. This takes about 0.3 µs per record in batches of 100 to 2,500
+records. Joining the pieces of all records in one call takes 0.9 µs per record in a batch of 100 records.
 """
 
 from __future__ import annotations
@@ -47,8 +45,10 @@ def unnumbered(
     """Encode one batch of magic 2 with base offset 0, without producer id, epoch and sequence.
 
     `timestamps` are in ms. `headers` has the (key, value) pairs of each row, or is None if no row has
-    headers. Raises `EncodeError` for lists of different lengths and for values that no record can hold,
-    `ConfigError` for an unknown codec and `MissingExtra` if the codec's package is missing.
+    headers.
+
+    Raises `EncodeError` for lists of different lengths and for values that no record can hold. Raises
+    `ConfigError` for an unknown codec, and `MissingExtra` if the codec's package is missing.
     """
     count = len(timestamps)
     for name, column in (("keys", keys), ("values", values), ("headers", headers)):
@@ -151,8 +151,8 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes
 
     The result also contains the size (bytes) of the largest record.
 
-    The bytes before each value are constant, except for the offset delta. Slice assignments write the offset
-    deltas into all records at once.
+    The bytes before each value are constant, except for the offset delta. Each byte of the offset deltas is
+    written into all records by one slice assignment.
     """
     varints, deltas = small_varints()
     count, base, length = len(timestamps), timestamps[0], len(values[0])
@@ -192,7 +192,7 @@ _FAR = 1 << 41
 def _pieces() -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
     """Return four tables that map 14 bits to two bytes of a varint.
 
-    The tables are, in this order: the two bytes of a complete varint, and the first, the middle and the last
+    The first table has the two bytes of a complete varint. The others have the first, the middle and the last
     two bytes of a longer varint.
 
     The entries of the first two tables begin with the record's attributes byte.

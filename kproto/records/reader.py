@@ -1,9 +1,13 @@
 """Find the batches of a records field, and the batches that belong to aborted transactions.
 
 * A records field is a sequence of batches. The last batch may be truncated, because brokers cut responses at
-  a number of bytes. A truncated last batch is ignored; any other malformed batch raises `RecordError`.
-* Control batches hold the broker's transaction markers, not data. Records of aborted transactions remain in
-  the log; fetch responses list the aborted transactions.
+  a number of bytes.
+
+* A truncated last batch is ignored. Any other malformed batch raises `RecordError`.
+
+* Control batches contain the broker's transaction markers instead of data.
+
+* Records of aborted transactions remain in the log. Fetch responses list the aborted transactions.
 
 See Kafka's `MemoryRecords`, `ByteBufferLogInputStream` and KIP-98.
 """
@@ -31,13 +35,12 @@ from .compression import CODECS
 from .legacy import read_message
 from .record_stream import record_lists
 
-# From this number of records on, decoding to columns is faster than decoding row by row. Measured: 600 to
-# 1800, depending on the records.
+# From this number of records on, decoding to columns is faster than decoding row by row. Measured: from 600
+# or from 1800 records on, depending on the records.
 WORTH_COLUMNS = 1000
 
-# The largest number of records of a records field that are decoded together. A field with more records is
-# decoded in parts, unless it has at least seven bytes per record. Decoding a million records as columns takes
-# 120 MB.
+# A records field with more records than this number is decoded in parts, unless it has at least seven bytes
+# per record. Decoding a million records as columns takes 120 MB.
 TOO_MANY = 500_000
 
 _int32 = struct.Struct(">i").unpack_from
@@ -48,9 +51,10 @@ _SMALLEST = 14  # The smallest value of the size field, which an empty message o
 def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None = None) -> Iterator[Batch]:
     """Iterate over the batches of a records field, except a truncated last one.
 
-    The batches before a malformed batch are yielded, then `RecordError` is raised. In magic 0 and 1 each
-    message outside of a wrapper is one batch. Compressed messages of these magics are decompressed, limited
-    by `max_decompressed`.
+    If a batch is malformed, the batches before it are yielded, then `RecordError` is raised.
+
+    In magic 0 and 1, a wrapper is one batch, and so is each message outside of a wrapper. A wrapper is
+    decompressed to at most `max_decompressed` bytes.
     """
     check_data(data)
     return _batches(data, 0, check_crc, max_decompressed)
@@ -98,8 +102,8 @@ class BatchSpan(msgspec.Struct, frozen=True, gc=False):
 def spans(data: Data) -> Iterator[BatchSpan | Batch]:
     """Iterate over the positions of batches without checking CRCs, in a fifth of the time of `batches`.
 
-    Yields a `BatchSpan` for a batch of magic 2, and the batch itself for magic 0 and 1. The errors are those
-    of `batches`.
+    Yields a `BatchSpan` for each batch of magic 2 before the first batch of magic 0 or 1, and a `Batch` for
+    each later batch. The errors are those of `batches`.
     """
     check_data(data)
     at, end = 0, len(data)
@@ -117,8 +121,8 @@ def spans(data: Data) -> Iterator[BatchSpan | Batch]:
 def has_many_records(*fields: Data) -> bool:
     """Return whether the batch headers announce so many records that decoding to columns is faster.
 
-    Only batches of magic 2 count, because message sets are not decoded to columns. The record count of a
-    malformed header is limited to one record per byte of the batch.
+    Only batches of magic 2 count, because message sets are not decoded to columns. A malformed record count
+    counts at most one record per byte of the batch.
     """
     count = 0
     for data in fields:
@@ -135,8 +139,8 @@ def has_many_records(*fields: Data) -> bool:
 def has_too_many_records(data: Data) -> bool:
     """Return whether the batch headers announce so many records that they should be decoded in parts.
 
-    The result is true for more than `TOO_MANY` records if `data` has less than seven bytes per record. Since
-    the smallest record has seven bytes, this is only possible for compressed batches.
+    The result is true if `data` has more than `TOO_MANY` records and less than seven bytes per record. The
+    smallest record has seven bytes, so such batches are compressed.
     """
     count = at = 0
     end = len(data)
@@ -153,8 +157,9 @@ class AbortedTransactions:
     """Tracks which batches belong to aborted transactions, in the order of the log.
 
     `aborted` are the pairs (producer id, first offset) of one partition in a fetch response. Call `skips`
-    once for every batch, in order, because an abort marker ends its producer's transaction. A marker that
-    cannot be read raises `RecordError`. See KIP-98 and Java's `CompletedFetch`.
+    once for every batch, in order: an abort marker ends its producer's transaction.
+
+    `skips` raises `RecordError` for a marker that cannot be read. See KIP-98 and Java's `CompletedFetch`.
     """
 
     __slots__ = ("_open", "_waiting")

@@ -1,10 +1,13 @@
 """Encode and decode records of magic 2: varints, keys, values and headers.
 
-* Lengths and deltas are zigzag varints, cut to 32 bits (timestamp deltas to 64 bits) as in Java. A null has
-  length -1.
-* The fields must fill the record exactly; otherwise `MalformedRecord` is raised.
-* Readers may read beyond the end of a batch, but not beyond the data. So the caller compares the position at
-  which they ended with the batch's end.
+* Lengths and deltas are zigzag varints, cut to 32 bits as in Java. Timestamp deltas are cut to 64 bits. A
+  null has length -1.
+
+* If the fields do not fill the record exactly, `MalformedRecord` is raised.
+
+* Readers may read beyond the end of a batch, but not beyond the data. The caller compares the position at
+  which a reader ended with the end of the batch.
+
 * Header keys that are not UTF-8 are read as in Java, with U+FFFD for malformed bytes.
 
 See Kafka's `DefaultRecord` and `ByteUtils`.
@@ -22,11 +25,11 @@ from ..errors import brief
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# If a base or an encoded delta reaches this absolute value, the sum of the two may exceed int64, and is
-# wrapped as in Java.
+# From this absolute value of a base or of an encoded delta on, their sum may exceed int64. The sum is then
+# wrapped, as in Java.
 _FAR = 1 << 61
-# The maximum number of headers of one record. An empty header (empty key, no value) is encoded in two bytes,
-# but takes forty times as much memory when it is decoded. Java has no limit except its memory.
+# The maximum number of headers of one record. A decoded header takes up to forty times the memory of its
+# encoded bytes. Java has no limit.
 MAX_HEADERS = 100_000
 # The bytes of the smallest record after its length: attributes, two deltas, two nulls and a count of headers.
 _SHORTEST = 6
@@ -76,7 +79,7 @@ def parse_records(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from position `at` on; return them and their end. The caller checks the end.
 
-    The loop reads varints of one or two bytes inline and calls `_varint` for longer ones. So a small record
+    The loop reads varints of one or two bytes inline, and calls `_varint` for longer ones. So a small record
     takes 1 µs.
     """
     records: list[Record] = []
@@ -171,8 +174,8 @@ def parse_records(
 def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: int) -> tuple[int, int]:
     """Return the number of complete records from `at` on, at most `most`, and the end of the last one.
 
-    Each record starts within the first `most_bytes` bytes. Only the length of each record is read. A record
-    with a malformed length counts as complete and ends with the data, so that parsing it raises the error.
+    Each counted record starts within the first `most_bytes` bytes. Only its length is read. A record with a
+    malformed length counts as complete and ends with the data, so that parsing it raises the error.
     """
     end, beyond = len(data), at + most_bytes
     for number in range(most):
@@ -219,8 +222,8 @@ def begins_records(start: memoryview) -> bool:
 def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tuple[Headers, int]:
     """Parse the headers of a record that ends at `end`; return the headers and the position after them.
 
-    `at` is the position of the number of headers. `keys` caches decoded keys, because a topic has few
-    different keys.
+    `at` is the position of the number of headers. `keys` maps the bytes of a header key to the decoded key,
+    because a topic has few different keys.
     """
     count = data[at]
     if count < 128:
@@ -275,8 +278,8 @@ def decode_header_key(raw: bytes) -> str:
 def _replacement(error: UnicodeError) -> tuple[str, int]:
     """Replace malformed bytes as Java does.
 
-    Java replaces an encoded surrogate by one character, Python's handler "replace" by three. All other bytes
-    are replaced as "replace" does.
+    Java replaces an encoded surrogate by one character, Python's handler "replace" by three. Both replace all
+    other malformed bytes in the same way.
     """
     assert isinstance(error, UnicodeDecodeError)
     sequence = error.object[error.start : error.start + 3]
@@ -291,7 +294,7 @@ codecs.register_error(_JAVA, _replacement)
 
 
 def _varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int]:
-    """Read an unsigned varint of at most 5 bytes, cut to 32 bits as in Java; return it and its end."""
+    """Read an unsigned varint of at most 5 bytes, cut to 32 bits as in Java; return its value and end."""
     value = shift = 0
     for stop in range(at, at + 5):
         byte = data[stop]
@@ -303,7 +306,7 @@ def _varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int]:
 
 
 def _varlong(data: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 10 bytes, cut to 64 bits as in Java; return it and its end."""
+    """Read an unsigned varint of at most 10 bytes, cut to 64 bits as in Java; return its value and end."""
     value = shift = 0
     for stop in range(at, at + 10):
         byte = data[stop]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .columns import Columns
 
 
-# The maximum number of decompressed bytes that `row_lists` decodes to columns, or 16 times the size of the
-# records field if that is more.
+# The number of decompressed bytes up to which `row_lists` decodes to columns. 16 times the size of the
+# records field is also allowed.
 _MOST_BYTES = 32 << 20
 
 
@@ -45,13 +45,16 @@ def rows(
     Raises `RecordError` for a malformed batch, and `MissingExtra` if a codec's package is missing.
 
     A truncated last batch is ignored, because brokers cut responses at a number of bytes. Control records are
-    left out unless `control` is set. `aborted` are the pairs (producer id, first offset) of a fetch response.
-    The records of these transactions are left out (isolation level read_committed). Brokers send whole
-    batches, so the first batch may begin below the requested offset: records below `from_offset` are left
-    out.
+    returned only if `control` is set.
 
-    If numpy and pyarrow are installed and `data` has thousands of records, the records are decoded to columns
-    first, which is 2 to 4 times as fast.
+    `aborted` are the pairs (producer id, first offset) of a fetch response. The records of these transactions
+    are left out, as in isolation level read_committed.
+
+    Records below `from_offset` are left out. Brokers send whole batches, so the first batch may begin below
+    the requested offset.
+
+    If numpy and pyarrow are installed, thousands of records are decoded to columns first. This is 2 to 4
+    times as fast.
     """
     check_data(data)
     wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
@@ -79,12 +82,13 @@ def row_lists(
 ) -> Iterator[list[Record]]:
     """Decode as `rows` does, into lists of at most `size` records; the other arguments are those of `rows`.
 
-    Iterating over lists is twice as fast as decoding to one long list if the caller drops each list before it
-    requests the next. The records before a malformed batch are returned, then its `RecordError` is raised.
-    Raises `ConfigError` for a `size` below 1.
+    If the caller drops each list before it requests the next, this takes half the time of decoding to one
+    long list.
 
-    Compressed batches may have millions of records. If the records are very many or very large, they are
-    decompressed and decoded list by list.
+    If a batch is malformed, the records before it are returned, then `RecordError` is raised. Raises
+    `ConfigError` for a `size` below 1.
+
+    Very many or very large records of compressed batches are decompressed and decoded list by list.
     """
     if size < 1:
         raise ConfigError("size", size, "it must be at least 1")
@@ -109,11 +113,12 @@ def _as_columns(
 ) -> tuple[Columns | None, RecordError | None]:
     """Decode to columns if this is faster than row by row.
 
-    Returns (columns, None), or (None, error) if decoding failed, or (None, None) if decoding to columns is
-    not faster or if numpy or pyarrow is missing.
+    Returns (columns, None), or (None, error) if decoding failed. Returns (None, None) if decoding to columns
+    is not faster, or if numpy or pyarrow is missing.
 
-    After an error the caller reads row by row, which returns the records before the error. Raises
-    `IllegalState` if the records decompress to more than `most` bytes.
+    After an error, the caller reads row by row to return the records before the error.
+
+    Raises `IllegalState` if the records decompress to more than `most` bytes.
     """
     if (read := _columns(data)) is None:
         return None, None
@@ -128,9 +133,7 @@ def _as_columns(
 
 
 def _drop_traceback(error: RecordError) -> RecordError:
-    """Remove the traceback and the context of an error. The frames of a traceback would keep megabytes of
-    data alive.
-    """
+    """Remove the traceback and the context of an error, because their frames keep megabytes of data alive."""
     error.__context__ = None
     return error.with_traceback(None)
 
@@ -148,8 +151,8 @@ def _row_by_row(
 ) -> Iterator[list[Record]]:
     """Iterate over the records to return, batch by batch, or in lists of at most `size` records.
 
-    `known` is an error that column decoding has found. When the iteration reaches the batch of this error, it
-    raises the error, so that a decompression bomb is not decompressed twice.
+    `known` is the error of an earlier decoding to columns, or None. It is raised when the iteration reaches
+    its batch, so that a decompression bomb is not decompressed twice.
     """
     transactions = AbortedTransactions(aborted)
     for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):

@@ -1,9 +1,9 @@
 """Windows: views of an arena as integers that begin at any byte, and the decoding of varints in them.
 
 * Windows are unaligned numpy views. They should be indexed, because `take` would copy the whole view.
+
 * Varints of one and two bytes are looked up in a table of all 65536 windows of two bytes. Varints of three
-  and four bytes (timestamp deltas of a backfill) take a second look-up. Longer varints are rare and are
-  computed.
+  and four bytes need a second look-up. Longer varints are computed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# The number of bytes that an arena must have after the last batch, so that windows near its end can be read.
+# The number of bytes that an arena must have after its last batch, because windows near the batch's end
+# extend beyond it.
 SLACK = 64
 
 _EIGHT = np.array(8)
@@ -25,8 +26,8 @@ _EIGHT = np.array(8)
 class Windows:
     """The bytes of an arena as overlapping windows.
 
-    A window is a little-endian integer of 2 or 8 bytes. A window of each size begins at each byte of the
-    arena.
+    A window is a little-endian integer of 2 or 8 bytes. At each byte of the arena, one window of each size
+    begins.
     """
 
     __slots__ = ("_next", "bytes", "eights", "pairs")
@@ -52,12 +53,11 @@ class Windows:
 def tables() -> tuple[NDArray[np.int32], Int64s]:
     """Return two tables, both indexed by a window: two bytes, read as a little-endian number.
 
-    The first table has the varint with which the window begins. The second has the total size of a record
-    whose length is that varint.
+    An entry of the first table describes the varint at the start of the window: value << 2 | its width in
+    bytes. For a varint of more than two bytes, the entry is low 14 bits << 2 | 3.
 
-    An entry of the first table is (value << 2 | width of the varint in bytes), or (low 14 bits << 2 | 3) if
-    the varint is longer than two bytes. An entry of the second table is 0 for a longer varint and for a
-    negative length.
+    An entry of the second table is the total size of a record whose length is this varint. The entry is 0 if
+    the varint is longer than two bytes or negative.
     """
     window = np.arange(65536)
     low, high = window & 255, window >> 8
@@ -91,9 +91,10 @@ def varints(window: Int64s) -> tuple[Int64s, Int64s]:
 def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
     """Decode varints of up to four bytes at the start of windows; return values and widths.
 
-    The width is 0 if the varint is longer. A varint that continues after the end of its window also counts as
-    longer. The top bit of such a window is set, so the window is negative, and a shift to the right fills it
-    up with ones, which look like a varint that continues.
+    The width is 0 if the varint is longer than four bytes, or continues after the end of its window.
+
+    In a window whose varint continues, the top bit is set. A right shift fills such a window with ones, which
+    again look like a varint that continues.
     """
     table, _ = tables()
     entry = table[window & 0xFFFF]

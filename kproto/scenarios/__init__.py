@@ -6,11 +6,14 @@
     run = scenario.run(Parameters(client="sarama", rate=100))
     run.results["lost"], run.holds
 
-Each scenario module covers a part of one document. A scenario states what the document says, in our words,
-and plays it in a group whose outcome is recorded. The module `scenario` defines scenarios, `parameters` has
-the parameters of their runs, `report` renders a run as text, JSON or HTML, and `matrices` runs one situation
-for many clients and settings. The clients are the models of `kproto.models` and kproto's own consumer; the
-cluster is the embedded broker. A run computes all of its results; none of them is copied from the documents.
+A scenario states what the document says, in our words, and plays it in a group whose outcome is recorded.
+Each module of scenarios covers a part of one document.
+
+The module `scenario` defines scenarios, and `parameters` the parameters of their runs. `report` renders a run
+as text, JSON or HTML. `matrices` runs one situation for many clients and settings.
+
+The clients are the models of `kproto.models` and kproto's own consumer. The cluster is the embedded broker. A
+run computes all of its results: none is copied from a document.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ if TYPE_CHECKING:
     from .scenario import find as find
     from .scenario import scenarios as scenarios
 
-# The module `scenario` is imported at the first use of one of its names: the command `kproto` needs only
-# `parameters` on each start. `__getattr__` is hidden from type checkers, because they accept every attribute
-# of a module that has it.
+# `scenario` is imported at the first use of one of its names, because each start of the command `kproto`
+# needs only `parameters`. `__getattr__` is hidden from type checkers, which would otherwise accept any
+# attribute of this module.
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(
         __name__, dict.fromkeys(("Scenario", "ScenarioRun", "find", "scenarios"), ".scenario")

@@ -2,7 +2,7 @@
 
 `page(world)` draws the group of any world.
 
-In the picture a member reads six partitions. Two members join, one of them is killed, and the topic grows.
+In the picture, a member reads six partitions. Two members join, one of them is killed, and the topic grows.
 Time is virtual, so the picture is the same on every machine.
 """
 

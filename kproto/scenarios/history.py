@@ -139,8 +139,8 @@ def events(act: Act) -> list[GroupEvent]:
 def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
     """Yield the generations and removals that the coordinator reported, and the faults.
 
-    The times count from `started` (ms). A fault is `silent` if no bytes of the client reach a broker during
-    the fault.
+    Times are relative to `started`, in ms. A fault is `silent` if it prevents all bytes of the client from
+    reaching a broker.
     """
     names, closing = world.member_names, set[str]()
     stopped: dict[str, str] = {}  # Maps a client to the fault that keeps its requests from the brokers.
@@ -253,8 +253,8 @@ def _describe(
 ) -> str | None:
     """Describe an observation in words; None for a delivery that continues the previous delivery.
 
-    `reading` maps (member, partition) to the next offset of a contiguous read. `owned` has the partitions
-    that the member owned before the observation. Both arguments are updated.
+    A key of `reading` is (member, partition), and a value is the next offset of a contiguous read. `owned`
+    has the partitions that the member owned before the observation. This function updates both arguments.
     """
     partitions = ", ".join(map(str, sorted(observation.partitions))) or "nothing"
     match observation.kind:

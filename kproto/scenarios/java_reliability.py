@@ -1,8 +1,10 @@
 """Document 002: the options of Java's consumer (2.6.2), and the coordinators of Kafka 0.8 and of today.
 
-Java in these scenarios is the document's kafka-clients 2.6.2 (model java-2.6). Where 4.3.1 differs, the
-scenarios run both versions. A new application would use kproto's own consumer instead. `java_poll` covers
-poll; `java_rebalances`, `java_join_complete` and `java_assigned` cover rebalances.
+Java in these scenarios is the document's kafka-clients 2.6.2 (model java-2.6). A scenario in which 4.3.1
+behaves differently runs both versions.
+
+The module `java_poll` covers poll. `java_rebalances`, `java_join_complete` and `java_assigned` cover
+rebalances. A new application would use kproto's own consumer instead.
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ from .parameters import Parameters
 from .scenario import clients, join, lost_and_doubled, produce
 
 # Maps a client to the ways in which it can be run: "watched" detects that a topic grew, and "unwatched" does
-# not. All other clients always detect it.
+# not. Other clients always detect growth.
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 MOST_RECORDS = 500_000
 # The number of partitions by which the topic grows.
 NEW = 2
 # Defaults of the runs.
 REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500, 200
-# How long a broker holds a fetch without records, in ms. It is the same for all clients, so that their losses
-# are comparable: by default kafka-go waits for 10 s, and the others for 250 to 500 ms.
+# How long a broker holds a fetch without records, in ms. All clients use this value, so that their losses are
+# comparable. kafka-go's default is 10 s, and the defaults of the others are 250 to 500 ms.
 FETCH_WAIT_MS = 100
 
 
@@ -50,8 +50,8 @@ class Loss:
     def formula(self) -> int:
         """Predict the loss: rate x new partitions x the time until they were assigned.
 
-        The prediction is 0 for a client that starts new partitions at their beginning. If the partitions were
-        never assigned, it is the total number of records.
+        The prediction is 0 if the client reads new partitions from their beginning. If the new partitions
+        were never assigned, the prediction is all records that were written.
         """
         if self.discovered_after_ms is None:
             return self.written
@@ -84,11 +84,15 @@ def loss(
 ) -> Loss:
     """Run one client as the only member of a group whose topic grows by two partitions.
 
-    The topic grows `grow_at_ms` after the member's start. From then on `rate` records per second are written
-    into each new partition, for `after_ms` or for about two refresh intervals. Afterwards the member reads
-    for `settle_ms`. The run uses `world`, which has only the topic t, or a new world in which t has two
-    partitions. Raises ConfigError for more than `MOST_RECORDS` records, and if the topic would grow before
-    the member has its partitions.
+    The topic grows `grow_at_ms` after the member's start. From then on, `rate` records per second are written
+    into each new partition, for `after_ms` or for about two refresh intervals. The member then reads for
+    `settle_ms`.
+
+    The run uses `world`, which must have only the topic t. The default is a new world in which t has two
+    partitions.
+
+    Raises ConfigError for more than `MOST_RECORDS` records, or if the topic would grow before the member has
+    its partitions.
     """
     after_ms = after_ms or max(13_000, 2 * refresh_ms + 3_000)
     most = MOST_RECORDS * 1000 // (2 * after_ms)

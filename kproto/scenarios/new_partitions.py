@@ -1,7 +1,8 @@
 """Document 001: a topic gains partitions, and which clients detect them.
 
-The advertising logs of the document's author got new partitions under load. The Go service that read the
-logs, on sarama-cluster, did not detect them until it was restarted, and lost the records written until then.
+The author's topic of advertising logs got new partitions under load. The Go service that read the topic used
+sarama-cluster. It did not detect the partitions until it was restarted, and lost the records written before.
+
 The document tests sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can detect
 new partitions.
 """

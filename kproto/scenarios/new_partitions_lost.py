@@ -1,4 +1,4 @@
-"""Document 001: the records that are lost while no member knows that a topic grew, and how to lose none."""
+"""Document 001: which records are lost before the members notice that a topic grew, and how to lose none."""
 
 from __future__ import annotations
 

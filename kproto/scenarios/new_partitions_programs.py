@@ -376,7 +376,7 @@ def libraries(run: ScenarioRun) -> None:
 def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
     """Use each feature once, and return for each whether the client supports it.
 
-    A feature counts as missing if the client reports an error, or if its requests do not show the feature.
+    A client does not support a feature if it reports an error, or if its requests do not show the feature.
     """
     abilities: dict[str, bool] = {}
     world = run.world({"t": 1})

@@ -20,7 +20,7 @@ _WIDTH: Final = 820
 
 
 def timeline(world: World) -> str:
-    """Draw the timeline of the group in a world, and list below it how long no member read a partition."""
+    """Draw the timeline of the group in a world, and list how long each partition had no reader."""
     return _timeline(history.events(Act(world, START)))
 
 

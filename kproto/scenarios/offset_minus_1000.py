@@ -1,11 +1,12 @@
 """Document 000: an offset of -1000 in confluent-kafka-go, and the race behind it.
 
-A handler of HTTP requests assigns partition 0 at an offset, seeks to this offset, and polls. Depending on
-whether the program subscribes once at its start or in each request, messages start at this offset, or they
-start at the committed offset and the assignment has the offset -1000. The document ends before it explains
-why. The reason is that librdkafka's own thread joins the group, while the application's thread handles
-events. The group's assignment is an event that waits until the application polls. When the event is handled,
-its partitions, which have no offsets, replace the partitions that were assigned by hand.
+A handler of HTTP requests assigns partition 0 at an offset, seeks to this offset, and polls. The outcome
+depends on whether the program subscribes once at its start or in each request. Either messages start at the
+offset, or they start at the committed offset and the assignment has the offset -1000.
+
+The document does not explain why. librdkafka's own thread joins the group, and the group's assignment is an
+event that waits until the application polls. Handling the event replaces the partitions that were assigned by
+hand by the group's partitions, which have no offsets.
 """
 
 from __future__ import annotations
@@ -65,9 +66,11 @@ def _printed_assignment(offset: int | None) -> str:
 class PollingHandler:
     """The document's program: one application thread, which polls only while it handles an HTTP request.
 
-    The group's first join takes `join_ms`. Later joins take `rejoin_after_ms`, or no time if the parameter is
-    not set. On a broker the only member of a group rejoins immediately. On librdkafka's mock cluster the
-    member waits almost a whole session timeout.
+    The group's first join takes `join_ms`. Later joins take the parameter `rejoin_after_ms`, or no time if it
+    is None.
+
+    A broker lets the only member of a group rejoin immediately. On librdkafka's mock cluster, the member
+    waits almost a whole session timeout.
     """
 
     def __init__(self, run: ScenarioRun, *, join_ms: int, **options: Any) -> None:

@@ -1,9 +1,11 @@
 """The parameters of scenarios: their command-line options, their limits, and what each one changes.
 
-`PARAMETERS` is the only table of parameters. A scenario names the parameters that it takes, as in
-`takes=("client", "heartbeat_ms")`. Most parameters replace an option of each member that joins the scenario's
-group: `StoryWorld` applies them, so a scenario has no code for them. The number of members or partitions
-changes the world itself. The other parameters are read by the scenarios that take them.
+`PARAMETERS` is the only table of parameters. A scenario lists the parameters that it takes, as in
+`takes=("client", "heartbeat_ms")`.
+
+Most parameters replace an option of each member that joins the scenario's group, and two set the numbers of
+members and partitions. `StoryWorld` applies all of these. Any other parameter is read by the scenarios that
+take it.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ from ..errors import ConfigError
 class Parameter:
     """One row of `PARAMETERS`.
 
-    `kind` decides how a value is written on the command line. `limits` are the smallest and the largest
-    value; beyond most of these limits, a run would take minutes. `member_option` is the option of
-    `ModelConfig` that the parameter replaces. `taken_by` says which scenarios take the parameter. An error
-    shows this text if a scenario does not take the parameter.
+    `kind` decides how a value is written on the command line.
+
+    `limits` are the smallest and the largest value. Beyond most of these limits, a run would take minutes.
+
+    `member_option` is the option of `ModelConfig` that the parameter replaces, or "" if it replaces none.
+
+    `taken_by` says which scenarios take the parameter. The error of any other scenario shows this text.
     """
 
     option: str
@@ -158,8 +163,8 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     ),
 }
 
-# The parameters that replace options of the members and nothing else. A scenario about differences between
-# clients or assignors takes `TIMEOUTS`. Any other scenario with a group takes `GROUP`.
+# Parameters that only replace options of the members. A scenario about differences between clients or
+# assignors takes `TIMEOUTS`. Any other scenario with a group takes `GROUP`.
 TIMEOUTS: Final = ("session_timeout_ms", "heartbeat_ms")
 GROUP: Final = (*TIMEOUTS, "assignor", "static")
 
@@ -215,8 +220,8 @@ def _is_within(value: int, limits: tuple[int, int]) -> bool:
 def check_taken(story: str, parameters: Parameters, takes: Iterable[str], fixed: str = "") -> None:
     """Raise ConfigError if `parameters` has a parameter that is not among `takes`.
 
-    `story` is the scenario's id. The error lists the parameters that this scenario takes, and says which
-    scenarios take the parameter. `fixed` is the scenario's own reason for taking no parameter.
+    `story` is the scenario's id. The error lists the parameters that this scenario takes. It also contains
+    `fixed`, the scenario's reason for taking no parameter, or else says which scenarios take the parameter.
     """
     allowed = [name for name in PARAMETERS if name in set(takes)]
     for name, value in parameters.changed().items():

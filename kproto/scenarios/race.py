@@ -1,8 +1,9 @@
 """The race of document 000 as a table: one program with different timings, and the outcome of each.
 
-A program subscribes and waits. In each of its requests (`PollingHandler`) it assigns, seeks and polls. The
-outcome of the program's last request depends only on how far librdkafka's join of the group (JoinGroup,
-SyncGroup, and the event for the application) has progressed by that time.
+A program subscribes and waits. In each of its requests (`PollingHandler`) it assigns, seeks and polls.
+
+The outcome of the program's last request depends only on the progress of librdkafka's join at that time. The
+join consists of JoinGroup, SyncGroup, and the event for the application.
 """
 
 from __future__ import annotations

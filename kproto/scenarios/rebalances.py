@@ -1,7 +1,7 @@
 """Scenarios about rebalances: static members, zombies, timeouts, heartbeats and assignors.
 
-The scenarios of this module belong to none of the four documents. `says` states what Kafka's documentation or
-a KIP says.
+The scenarios of this module do not belong to a document. `says` states what Kafka's documentation or a KIP
+says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLIENT = "java"
 USUAL: Final = ("client", "session_timeout_ms", "heartbeat_ms", "assignor", "members", "partitions")
 # Client -> the name of its error for FENCED_INSTANCE_ID. All other clients raise Java's exception.
 _FENCED: Final = {"librdkafka": "_FATAL", "sarama": "KError(82)", "kproto": "Fenced"}
-# The time in ms that the network round trips and the requests of a join may take in addition to a timeout.
+# The time in ms that a join may take in addition to a timeout, for its requests and network round trips.
 _SLACK_MS = 500
 
 

@@ -23,8 +23,8 @@ NARROW = 20
 BAR = 60
 # The maximum number of moments in a table; a longer table omits the moments in the middle.
 MANY = 60
-# The maximum number of successive identical moments of a client; of a longer sequence, the middle ones are
-# only counted.
+# The maximum number of successive identical moments of a client. A longer sequence shows only its first and
+# its last moment, with the number of the omitted ones.
 AGAIN = 8
 # The maximum number of runs shown. If there are more runs, only `FEW_RUNS` of them are shown.
 MANY_RUNS = 12
@@ -50,7 +50,7 @@ def parameter_lines(width: int | None) -> list[str]:
 
 
 def _ranges(marked: Iterable[tuple[bool, str]]) -> str:
-    """Return the ids whose mark is true; three or more successive ids of one set are written as "A to B"."""
+    """Return the ids whose mark is true. Three or more successive ids of one document become "A to B"."""
     parts: list[str] = []
     for (is_marked, _), group in groupby(marked, lambda pair: (pair[0], pair[1].partition("-")[0])):
         ids = [id_ for _, id_ in group]
@@ -227,7 +227,7 @@ def requests(run: ScenarioRun) -> list[str]:
 
 
 def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
-    """Render a result as a table row, or with its value below its name if the row is too long."""
+    """Render a result as a table row. If the row is too long, its value stands below its name."""
     names = min(NAMES, max(34, *map(len, run.results))) if wide >= BAR else 0
     row = f"  {name:<{names}} {_value(value)}"
     if len(name) <= names and len(row) <= wide:

@@ -1,7 +1,7 @@
 """Document 003: sarama's newSession, branch by branch, with its reaction to each response.
 
 The letters in the titles name the branches of the document's newSession, which sarama calls joinSync today.
-The scenarios run sarama 1.61.1. A scenario says so where the document's older version behaves differently.
+The scenarios run sarama 1.61.1, and say where the document's older version behaves differently.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _assigned(world: World, since: int) -> int:
 
 
 def ids_of(world: World, member: ModelClient) -> list[str]:
-    """Return the member id of each JoinGroup of a client: "none", or "id 1", "id 2", ... by first use."""
+    """Return the member id of each JoinGroup: "none", or "id 1", "id 2", ... in the order of first use."""
     letters: dict[str, str] = {"": "none"}
     return [
         letters.setdefault(request.member_id, f"id {len(letters)}")

@@ -13,8 +13,10 @@ class RecordedVersions:
     """A wrapper of sarama's model for brokers that no longer support all of its request versions.
 
     `spoken` maps each request class to the version that the model chose last. `commits` lists the model's
-    OffsetCommit requests, each with its version. A request whose version current brokers no longer support is
-    sent with the lowest version that they support.
+    OffsetCommit requests, each with its version.
+
+    If current brokers no longer support the version of a request, it is sent with the lowest version that
+    they support.
     """
 
     VERSIONS = sarama.VERSIONS

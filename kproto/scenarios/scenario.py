@@ -10,10 +10,14 @@ A scenario is one decorated function in the module of its document:
 
 Rules:
 
-* A scenario claims outcomes that hold as it is written. The tests run all scenarios and check
+* A scenario's claims hold with the written parameters: the tests run all scenarios and check
   `ScenarioRun.holds`. A run with other parameters checks the same claims, and reports those that do not hold.
-* A scenario names its parameters in `takes`. Its worlds apply them, so it has no code for most of them.
+
+* A scenario lists its parameters in `takes`. Its worlds apply most of them, so the scenario has no code for
+  these.
+
 * Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
+
 * `says` restates, in our words, what the cited document says. `why` is our explanation of the result.
 """
 
@@ -46,7 +50,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One line of the report: what `who` did, and the time `at` in ms after the start of the world.
+    """One line of the report: what `who` did, `at` ms after the start of the world.
 
     `order` is the number of the world's observations up to this moment. It sorts moments of the same
     millisecond.
@@ -79,9 +83,10 @@ class Act:
 class ScenarioRun:
     """One run of a scenario: the scenario's function fills it, and `report` renders it.
 
-    With `drawn` the worlds keep their traces, so that their requests can be drawn. `moments` has the moments
-    before the first world; each `Act` has the moments of its world. `worlds` has all worlds of the run,
-    including those that the report does not show.
+    With `drawn`, the worlds keep the traces from which their requests are drawn.
+
+    `moments` has the moments before the first world. Each `Act` has the moments of its world. `worlds` has
+    all worlds of the run, including those that the report does not show.
     """
 
     parameters: Parameters
@@ -192,8 +197,8 @@ class ScenarioRun:
     def why(self, text: str, *, of_run: bool = False) -> None:
         """Add an explanation of the result. All claims must have been added before.
 
-        The text explains the scenario as written. If parameters changed the run and a claim does not hold,
-        the text is marked "(as written)". With `of_run` the text explains the run itself.
+        The text explains the scenario as written. The text is marked "(as written)" if parameters changed the
+        run and a claim does not hold. With `of_run`, the text explains the run itself and is never marked.
         """
         is_other = bool(self.changes) and not self.holds and not of_run
         self.because.append(f"(as written) {text}" if is_other else text)
@@ -219,8 +224,10 @@ class Scenario:
     def run(self, parameters: Parameters | None = None, *, drawn: bool = False) -> ScenarioRun:
         """Play the scenario and return its run.
 
-        With `drawn` the run keeps the traces that a diagram needs. Raises ConfigError for a parameter that
-        the scenario does not take, and for a value with which the scenario cannot be played to its end.
+        With `drawn`, the run keeps the traces that a diagram needs.
+
+        Raises ConfigError for a parameter that the scenario does not take. Raises it also for a value with
+        which the scenario does not reach its end.
         """
         parameters = parameters or Parameters()
         check_taken(self.id, parameters, self.takes, self.fixed)
@@ -305,8 +312,8 @@ def clients() -> tuple[str, ...]:
 def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), **config: Any) -> Any:
     """Start a member of group g in the world, and return it.
 
-    `config` uses the option names of the models (`CONSUMER_OPTIONS`). For kproto's own consumer they are
-    translated to its options. Raises ConfigError for an unknown client.
+    `config` uses the option names of the models. `CONSUMER_OPTIONS` translates them for kproto's own
+    consumer. Raises ConfigError for an unknown client.
     """
     if isinstance(world, StoryWorld):
         kind = world.kind(kind)

@@ -1,8 +1,7 @@
 """The world of a scenario: a `World` that applies the parameters of the scenario's run.
 
-When a member joins, the world replaces some of its options. It also adds members to the group, and changes
-the number of partitions. It records the replaced values, so that the report can show them beside the new
-ones.
+The world replaces options of each member that joins, adds members to the group, and changes the number of
+partitions. It records the replaced values for the report.
 """
 
 from __future__ import annotations
@@ -29,12 +28,11 @@ _ASSIGNORS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # Clients without static membership.
 NOT_STATIC: Final = ("kafka-go", "sarama-cluster")
-# How long a batch is processed in a run with the parameter `commit`, in ms, unless the scenario sets another
-# time. A member that is killed soon after a batch was delivered has not processed the batch.
+# How long a batch is processed, in ms, in a run with the parameter `commit`, unless the scenario sets another
+# time. A member that is killed soon after a delivery has not processed the batch.
 _PROCESSING_MS = 5_000
-# The session timeout and the heartbeat interval of a member whose options the scenario does not set. The
-# session timeout is the lowest default of all clients, which sarama and Java 2.6 have. The heartbeat interval
-# is Kafka's default.
+# The session timeout and the heartbeat interval of a member whose scenario does not set them. 10 s, the
+# default of sarama and Java 2.6, is the lowest default of all clients. 3 s is Kafka's default.
 _SESSION_MS, _HEARTBEAT_MS = 10_000, 3_000
 
 
@@ -47,9 +45,12 @@ class StoryWorld(World):
     """A world that applies `parameters`. The parameter `partitions` replaces the count of the first topic.
 
     `members` is the number of members that the scenario starts by name, or None if no other member may join.
-    If the parameter `members` is larger, the additional members join with the first member and have its
-    options. `replaced` maps each parameter that was applied to the written values that it replaced. Raises
-    ConfigError for fewer members than the scenario names, and in `join` for a value that the client rejects.
+    If the parameter `members` is larger, the missing members join with the first one, and have its options.
+
+    `replaced` maps each parameter that was applied to the written values that it replaced.
+
+    Raises ConfigError if the parameter `members` is smaller than the argument. `join` raises ConfigError for
+    a value that the client rejects.
     """
 
     def __init__(
@@ -125,8 +126,8 @@ class StoryWorld(World):
             options[own_name["auto_commit"]] = False
         refresh_ms = self.parameters.refresh_ms
         if refresh_ms is not None:
-            # sarama's leader detects growth at the first tick of its checker after a refresh. Refreshes and
-            # ticks have the same interval, so this takes up to two intervals.
+            # sarama's leader detects growth at its checker's first tick after a refresh. Refreshes and ticks
+            # have the same interval, so detection takes up to two intervals.
             self._wait_longer(2 * (refresh_ms - (written.get(own_name["metadata_ms"]) or refresh_ms)))
         if {"session_timeout_ms", "heartbeat_ms"} & set(values):
             self._fit_heartbeat(options, written, own_name["session_ms"], own_name["heartbeat_ms"])

@@ -9,8 +9,10 @@
 Rules of this package:
 
 * The package reads no random source: nonces and salts are arguments.
-* Secrets are compared in constant time. No repr and no error contains a secret: errors name the violated
-  rule, not the received value.
-* For malformed bytes from the peer, a client class raises `SaslFailed`, and a broker class returns
-  `Rejected`. Such bytes raise no other error.
+* Secrets are compared in constant time.
+
+* No repr and no error contains a secret. An error names the violated rule instead of the received value.
+
+* Malformed bytes from the peer make a client class raise `SaslFailed`, and a broker class return `Rejected`.
+  They raise no other error.
 """

@@ -5,12 +5,18 @@
 
 Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, which uses jose4j):
 
-* The key is the first one that matches: its "kid" is the token's (if the token has one), its type fits the
-  token's algorithm, and its "use" is "sig" or missing. The key's "alg" is compared only if several keys
-  match. Unsigned tokens are rejected, whatever their header says.
-* "exp" and "iat" are required, "nbf" is optional. "exp" and "nbf" are checked with the allowed clock skew. An
-  "iat" in the future is accepted.
+* The key is the first one whose "kid" is that of the token (if the token has one), whose type fits the
+  token's algorithm, and whose "use" is "sig" or missing.
+
+* A key's "alg" is compared with the token's algorithm only if several keys match.
+
+* Unsigned tokens are rejected, whatever their header says.
+
+* "exp" and "iat" are required, and "nbf" is optional. "exp" and "nbf" are checked with the allowed clock
+  skew. An "iat" in the future is accepted.
+
 * A token with "aud" is rejected if no audience is expected.
+
 * The principal is the value of one claim, without surrounding white space.
 
 PyJWT verifies the signatures. It is installed with the extra `security`.
@@ -52,8 +58,9 @@ def signed(
 ) -> Check:
     """Return a `Check` that accepts the tokens that a key in `jwks` has signed.
 
-    `jwks` is {"keys": [...]}, or its JSON text. `now_ms` returns the time in ms since 1970. Raises
-    ConfigError for an invalid `jwks`, MissingExtra without PyJWT.
+    `jwks` is {"keys": [...]}, or its JSON text. `now_ms` returns the time in ms since 1970.
+
+    Raises ConfigError for an invalid `jwks`, and MissingExtra if PyJWT is not installed.
     """
     try:
         library: Any = import_module("jwt")
@@ -104,8 +111,7 @@ def _believed(library: Any, token: str, keys: Sequence[dict[str, Any]]) -> dict[
         verify = library.PyJWS(options={"enforce_minimum_key_length": True})
         verify.decode_complete(token, library.PyJWK(key, algorithm), [algorithm])
     except library.PyJWTError as error:
-        # PyJWT's messages about a signature do not quote the token. Its messages about a key may quote the
-        # key, so they are left out.
+        # The message of PyJWT is left out, because a message about a key may quote the key.
         why = (
             "the signature is wrong"
             if type(error).__name__ == "InvalidSignatureError"

@@ -1,12 +1,15 @@
 r"""OAUTHBEARER (RFC 7628, KIP-255): authentication with a token that a third party has issued.
 
-* A broker that rejects a token sends JSON in a challenge. The client responds to it with \x01, after which
-  the exchange ends with an error.
-* Extensions are `name=value` pairs beside the token. Names are letters, values are printable, and "auth" is
-  reserved for the token.
-* A function of the application checks tokens: `jwks.signed` makes such a function. `unsecured`, for tests,
-  makes one that accepts tokens without signature, as Kafka's OAuthBearerUnsecuredValidatorCallbackHandler
-  does.
+* A broker that rejects a token sends JSON in a challenge. The client responds with \x01, and the exchange
+  ends with an error.
+
+* Extensions are `name=value` pairs beside the token. Names consist of letters, and values of printable
+  characters. The name "auth" is reserved for the token.
+
+* A function of the application checks tokens: `jwks.signed` makes such a function.
+
+* For tests, `unsecured` makes a function that accepts tokens without a signature, as Kafka's
+  OAuthBearerUnsecuredValidatorCallbackHandler does.
 """
 
 from __future__ import annotations
@@ -157,8 +160,9 @@ def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
 def claims_of(token_claims: Mapping[str, Any], now_ms: int, allowed_skew_ms: int = 0) -> Claims:
     """Return the principal and the expiration time of a token's claims after checking the claims.
 
-    Raises TokenRejected if "sub" or "exp" is missing, or if the token is not valid at `now_ms`. The token
-    becomes valid at the time in "nbf", or without "nbf" at the time in "iat".
+    A token is valid from the time in "nbf" on. Without "nbf", it is valid from the time in "iat" on.
+
+    Raises TokenRejected if "sub" or "exp" is missing, or if the token is not valid at `now_ms`.
     """
     until, since = token_claims.get("exp"), token_claims.get("nbf", token_claims.get("iat"))
     subject = token_claims.get("sub")

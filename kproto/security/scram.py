@@ -1,13 +1,18 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding as in Kafka.
 
-* The password is never sent: client and server both prove that they know it. A client accepts the server only
-  if the signature in the server's last message is valid.
-* A client does at least 4096 iterations, as RFC 7677 requires, and at most `MOST_ITERATIONS`, so that a
-  server cannot make it hash for minutes. Kafka's brokers store credentials with at most 16384.
-* In names a comma is written as =2C and an equals sign as =3D. Like Kafka, this module does not apply
-  SASLprep to names and passwords, so that both hash the same bytes.
-* Proofs are compared in constant time. A client cannot distinguish an unknown user from a wrong proof: both
-  are rejected in response to the client's last message, with the same text and after the same computation.
+* The password is never sent: client and server prove to each other that they know it. A client fails if the
+  signature in the server's last message is invalid.
+
+* A client accepts 4096 iterations, the minimum of RFC 7677, to `MOST_ITERATIONS`. A server with more
+  iterations could make the client hash for minutes. Kafka's brokers store credentials with at most 16384.
+
+* In names, a comma is written as =2C and an equals sign as =3D.
+
+* Like Kafka, this module does not apply SASLprep to names and passwords.
+* Proofs are compared in constant time.
+
+* A client cannot distinguish an unknown user from a wrong proof. Both are rejected in response to the
+  client's last message, with the same text and after the same computation.
 """
 
 from __future__ import annotations
@@ -88,9 +93,11 @@ def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: 
 class ScramClient:
     """The client side of SCRAM. `nonce` is random and printable, with at least 128 bits and without commas.
 
-    `salt_password(salt, iterations)` is called instead of the function `salted`, so that a caller can cache
-    the salted password. With `by_token`, `username` and `password` are the id and the HMAC, in base64, of a
-    delegation token (KIP-48).
+    `salt_password(salt, iterations)` replaces the function `salted`, so that a caller can cache the salted
+    password.
+
+    With `by_token`, the client authenticates with a delegation token (KIP-48): `username` is the token's id,
+    and `password` its HMAC in base64.
     """
 
     __slots__ = ("_bare", "_hash", "_nonce", "_salt", "_server_key", "_state", "_transcript", "mechanism")
@@ -166,10 +173,15 @@ class ScramClient:
 class ScramServer:
     """The broker side of SCRAM. `look_up` returns a user's credential, or None if the user does not exist.
 
-    `nonce` is the broker's part of the nonce, which must have the same properties as the client's. `decoy`
-    returns a credential for an unknown user, always the same for one name, so that responses do not reveal
-    which users exist. `renews` is true for a re-authentication (KIP-368). `look_up_token` returns a
-    delegation token by its id, for clients that send the extension tokenauth=true (KIP-48).
+    `nonce` is the broker's part of the nonce. It must have the same properties as the client's.
+
+    `decoy` returns a credential for an unknown user, so that responses do not reveal which users exist. It
+    must return the same credential each time for the same name.
+
+    `renews` is true for a re-authentication (KIP-368).
+
+    `look_up_token` returns a delegation token by its id, for clients that send the extension tokenauth=true
+    (KIP-48). It returns None for an unknown id.
     """
 
     __slots__ = (

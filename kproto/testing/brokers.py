@@ -6,8 +6,9 @@
     with named("localhost:9092") as bootstrap: ...      # a running broker, with TLS and SASL if needed
 
 Each context manager of this module yields HOST:PORT as soon as the broker responds. It raises `BrokerMissing`
-with the reason if the broker cannot be started or reached. The KafkaContainer of testcontainers supports only
-Confluent's image; this module runs Apache's.
+with the reason if the broker cannot be started or reached.
+
+In Docker this module runs Apache's image. The KafkaContainer of testcontainers supports only Confluent's.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ KAFKA: Final = "4.3.1"  # The Kafka version that is started by default.
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 
-# The code of a process that stops the broker and deletes its folder if the test process is killed. A killed
-# test process closes the stdin of this process without writing to it.
+# The code of a watching process. If the test process is killed, the watching process stops the broker and
+# deletes its folder. It notices by its stdin, which then ends without data.
 _WATCH: Final = """
 import os, shutil, sys, time
 if not sys.stdin.read():
@@ -118,7 +119,7 @@ def java() -> str:
 def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None) -> str:
     """Return a class path with these artifacts (group:artifact:version) and their dependencies.
 
-    Maven fetches the artifacts into the folder `name` of the user's cache, unless they are there already.
+    Unless the artifacts are there already, Maven fetches them into the folder `name` of the user's cache.
     Raises BrokerMissing if Maven fails.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", name)
@@ -144,8 +145,9 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Generator[None]:
-    """Lock a folder during the block, so that only one process at a time writes to it. The folder is created
-    if it does not exist.
+    """Lock a folder during the block, so that only one process at a time writes to it.
+
+    The folder is created if it does not exist.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as held:
@@ -158,8 +160,11 @@ def one_at_a_time(folder: Path) -> Generator[None]:
 def kafka_jars(version: str = KAFKA) -> str:
     """Return a class path with Kafka's broker, clients and tools.
 
-    The environment variable KPROTO_KAFKA_JARS may name a folder that contains the jars. Raises ConfigError if
-    `version` is not a version of Kafka, and BrokerMissing if the jars cannot be fetched.
+    For the default version, the environment variable KPROTO_KAFKA_JARS may name a folder that contains the
+    jars.
+
+    Raises ConfigError if `version` is not a version of Kafka, and BrokerMissing if the jars cannot be
+    fetched.
     """
     if not re.fullmatch(r"\d+(\.\d+){2}[\w.-]*", version):
         raise ConfigError("version", version, f"a version of Kafka, such as {KAFKA}")
@@ -221,9 +226,13 @@ def jars(
 
     The broker starts within about 3 s, and with ZooKeeper within 5 s.
 
-    `listeners` are additional listeners, name -> port. `format_options` are arguments of kafka-storage's
-    format, such as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]"). `java_options` are arguments
-    of the JVM, such as ("-Dname=value",). `plugins` are folders with compiled classes that `properties` name.
+    `listeners` maps the names of additional listeners to their ports.
+
+    `format_options` are arguments of kafka-storage's format, such as ("--add-scram",
+    "SCRAM-SHA-512=[name=alice,password=...]"). `java_options` are arguments of the JVM, such as
+    ("-Dname=value",).
+
+    `plugins` are folders with the compiled classes that `properties` refer to.
 
     Before Kafka 3.9 the broker gets a ZooKeeper of its own, and `format_options` must be empty.
     """
@@ -352,8 +361,8 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
 def free_port() -> int:
     """Return a free port on 127.0.0.1 that no earlier call has returned.
 
-    Ports of the system's ephemeral range are not returned, because an outgoing connection could take one
-    before the broker listens.
+    The port is below the ephemeral range. Otherwise an outgoing connection could take the port before the
+    broker listens on it.
     """
     for port in SystemRandom().sample(_PORTS, 1000):
         if port not in _given:

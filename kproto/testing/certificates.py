@@ -35,10 +35,11 @@ _PATH: Final = Rule(_is_path, "a pathlib.Path")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """The paths of PEM files with certificates. Each file except `ca` begins with the certificate's private
-    key.
+    """The paths of PEM files with certificates.
 
-    `expired` is an expired certificate of the server, and `elsewhere` a server certificate for another host.
+    Each file except `ca` begins with the certificate's private key.
+
+    `expired` is an expired certificate of the server. `elsewhere` is a server certificate for another host.
     `stranger` is a client certificate of another authority.
     """
 
@@ -53,8 +54,10 @@ class Certificates:
         """Return the TLS context of a broker.
 
         `client_auth` is "none", "requested" or "required", as in Kafka's ssl.client.auth. `server` is the
-        path of a server certificate to use in place of the default one. Raises ConfigError for any other
-        `client_auth`, and if `server` is not a PEM file with a certificate and its key.
+        path of the server certificate to use instead of the default one.
+
+        Raises ConfigError for any other `client_auth`. Raises it also if `server` is not a PEM file with a
+        certificate and its key.
         """
         if client_auth not in CLIENT_AUTH:
             raise ConfigError("client_auth", client_auth, f"allowed: {', '.join(CLIENT_AUTH)}")
@@ -70,8 +73,9 @@ class Certificates:
 def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = False) -> Certificates:
     """Create certificates in `folder`, which only this user should be able to read.
 
-    `hosts` are the names in the server's certificate. If `expired` is true, this certificate has expired.
-    Raises MissingExtra without trustme.
+    `hosts` are the names in the server's certificate. With `expired`, this certificate has expired.
+
+    Raises MissingExtra if trustme is not installed.
     """
     try:
         trustme: Any = import_module("trustme")

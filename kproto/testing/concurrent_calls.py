@@ -11,9 +11,8 @@ from ..errors import KprotoError
 def first_error(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
     """Return the first error message of `long` or `short`, which run concurrently.
 
-    The calling thread calls `short` repeatedly while another thread calls `long`. At the end the calling
-    thread calls `end`, which must make `long` return. The result is empty if all calls before `end`
-    succeeded.
+    The calling thread calls `short` repeatedly while another thread calls `long`. Then the calling thread
+    calls `end`, which must make `long` return. The result is empty if no call failed before `end`.
     """
     long_errors: list[str] = []
 

@@ -1,8 +1,9 @@
 """A group member on real sockets, a model or kproto's consumer. Its standard input controls it.
 
-The protocol is that of the drivers of the original clients (tests/conformance/members). So an original client
-and its model can execute the same commands. Each line of input is one command. The end of the input closes
-the member:
+The drivers of the original clients have the same protocol (tests/conformance/members). So an original client
+and its model can execute the same commands.
+
+Each line of input is one command. The end of the input closes the member:
 
     subscribe T..  pattern RE  unsubscribe  assign T:P:O..  seek T:P:O  poll on|off  sleep MS  commit
     commit-async  rebalance REASON  assignment  pause  resume  close [stay]
@@ -18,11 +19,13 @@ The output has lines "TIME WORD ARGUMENTS" with TIME in seconds since 1970:
 
 Rules:
 
-* The application is one loop, as in the drivers of the original clients. It executes a command if one is
-  waiting; otherwise, after `subscribe`, it polls for 50 ms. During `sleep` it does not poll, but the model's
-  timers run.
-* A callback prints its output line before anything else. A callback for revoked partitions then commits if
-  the configuration has `commit_in_revoke`, and sleeps `revoke_ms`.
+* The application is one loop, as in the drivers of the original clients. It executes the next command if
+  there is one. Otherwise, after `subscribe`, it polls for 50 ms.
+
+* During `sleep` the application does not poll, but the model's timers run.
+
+* A callback prints its output line first. A callback for revoked partitions then commits if the configuration
+  has `commit_in_revoke`, and sleeps `revoke_ms`.
 """
 
 from __future__ import annotations
@@ -60,11 +63,11 @@ from .model_connections import BOOTSTRAP, ModelConnections
 
 # The wait in ms before the next bootstrap address is tried.
 CONNECT_MS = 100
-# How long in ms a member looks for a broker before it reports that no broker responds. If it has read `close`
-# or the end of its input by then, it ends.
+# How long in ms a member searches for a broker before it reports that no broker responds. The member then
+# ends if its input has ended or contained `close`.
 REPORT_NO_BROKER_MS = 2_000
-# How long in ms a driver still polls after unsubscribe, so that the client can run the callback of
-# unsubscribe in poll.
+# How long in ms a driver still polls after unsubscribe, because the client calls the callback of unsubscribe
+# in poll.
 POLL_AFTER_UNSUBSCRIBE_MS = {"librdkafka": 1_500}
 
 NAMES = ("kproto", *model_names())  # The clients that can be driven.
@@ -74,7 +77,7 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
     """Run a member until it is closed.
 
     Raises ConfigError for an unknown client or option. Raises ConnectionFailed if a model finds no broker and
-    no commands are left.
+    no commands remain.
     """
     if name == "kproto":
         CommandDriver(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
@@ -86,8 +89,9 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
 
 
 def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.ModelConfig:
-    """Return a model's configuration from a driver's options. The attribute `extra` of the configuration gets
-    the options that only this model has.
+    """Return a model's configuration from a driver's options.
+
+    The configuration's `extra` has the options that only this model has.
 
     Raises ConfigError for an option that the model does not have.
     """
@@ -161,9 +165,7 @@ def handles_connection_loss(module: Model) -> bool:
 
 
 class ModelDriver:
-    """Drives a model. The commands and the model run on one thread, as in the application of an original
-    client.
-    """
+    """Drives a model. Commands run on the model's thread, as in the application of an original client."""
 
     def __init__(
         self,

@@ -9,9 +9,11 @@
         proxy.delay(0.05)                         # each chunk of bytes takes 50 ms longer; 0 ends the delay
         proxy.trouble(seed=7, seconds=20)         # all of these, at random times
 
-Clients connect to the address that a broker advertises, so let the broker advertise the proxy's address: with
-`Server.advertise`, or with `advertised.listeners` of a real Kafka and a fixed port of the proxy. The proxy
-runs in a separate thread. Its methods may be called from any thread.
+Clients connect to the address that a broker advertises, so the broker must advertise the proxy's address. For
+the embedded broker, call `Server.advertise`. For a real Kafka, set `advertised.listeners`, and use a fixed
+port of the proxy.
+
+The proxy runs in a separate thread. Its methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ MOVES = ("cut", "stall", "half_close", "delay")
 class Proxy:
     """A proxy that passes bytes between its own port and `target` (HOST:PORT).
 
-    With `port` 0 the proxy listens on a free port. The attribute `port` has the number of this port when the
-    proxy has started. Raises ConfigError if `target` is not HOST:PORT.
+    With `port` 0 the proxy listens on a free port. After the start, the attribute `port` has the number of
+    this port. Raises ConfigError if `target` is not HOST:PORT.
     """
 
     def __init__(self, target: str, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -111,8 +113,8 @@ class Proxy:
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
         """Cause random faults for this time in seconds. The seed determines the faults and their times.
 
-        `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the delay is
-        0, but the last stall may last up to `longest` seconds more.
+        `longest` is the maximum length of a stall in seconds. The call blocks until the time has passed. Then
+        the delay is 0, but a last stall may continue for up to `longest` seconds.
         """
         self._do(lambda: None)  # Raise IllegalState if the proxy is not running.
         random = Random(seed)

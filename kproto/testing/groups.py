@@ -12,33 +12,42 @@
     TestMine = Mine.TestCase                      # for pytest and unittest
 
 Members join, leave, crash, freeze, commit, pause and lose their partitions. Topics grow, brokers stop,
-coordinators and leaders move, and the network fails. All of it happens in virtual time. After each event that
-an application observes, the invariants `ALWAYS` are checked. At the end all faults are healed, all
-applications poll, and all invariants of `kproto.testing.invariants` are checked. Examples are: each partition
-has one owner, every record is delivered, and a record is delivered before it is committed. Hypothesis reports
-a failure as a short list of calls:
+coordinators and leaders move, and the network fails. Time is virtual.
+
+After each event that an application observes, the invariants `ALWAYS` are checked.
+
+At the end, all faults are healed and all applications poll. Then all invariants of
+`kproto.testing.invariants` are checked, for example that each partition has one owner and that every record
+is delivered.
+
+Hypothesis reports a failure as a short list of calls:
 
     state = Mine()
     state.begin(seed=0)
     ...
     state.teardown()
 
-To debug a failure, run the reported calls in a separate test. Then `state.world` is the failing world: use
-its `trace()`, `rewind()` and `save()`. When a world is replayed, `application` is called again, with the
-members of the new world. `save()` stores the names of your assignors, for `World.load(path,
-assignors=[my_assignor])`. It does not store your applications: the members of a loaded world only read.
+To debug a failure, run the reported calls in a separate test. Then use `trace()`, `rewind()` and `save()` of
+`state.world`, the failing world. In a replayed world, `application` is called again for each member.
+
+`save()` stores the names of your assignors, for `World.load(path, assignors=[my_assignor])`. It does not
+store your applications: the members of a loaded world only read.
 
 An application is an object that you define. Each of these methods is optional:
 
-* `assigned(partitions)`, `revoked(partitions)`, `lost(partitions)`, as in `consumer.RebalanceListener`. They
-  may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`). The consumer's
-  methods return immediately, because a world has no thread that could wait.
-* `records(records)`: processes the records of each poll before the next poll.
+* `assigned(partitions)`, `revoked(partitions)` and `lost(partitions)` are those of
+  `consumer.RebalanceListener`.
+
+* The methods may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`). The
+  consumer's methods return immediately, because a world has no thread that could wait.
+
+* `records(records)` processes the records of each poll before the next poll.
 
 Your own invariants are `@invariant()` methods, or functions in `final_invariants` that raise
-`InvariantBroken`. The methods are checked after each step and at the end, the functions only at the end. They
-can use `world` and `applications`. `applications` maps the name of each consumer that was not killed to its
-application.
+`InvariantBroken`. The methods are checked after each step and at the end, and the functions only at the end.
+
+Invariants can use `world` and `applications`. A key of `applications` is the name of a consumer that was not
+killed, and a value is its application.
 """
 
 from __future__ import annotations
@@ -63,11 +72,11 @@ from .world.user_code import reject_awaitable
 
 _MS = st.sampled_from((1, 5, 50, 500, 3_000))
 _ANY = st.integers(0, 99)
-# Why a member loses its partitions in `Group.lose`: an administrator removes it, its process is frozen for
-# longer than the session timeout, or its application does not poll for longer than max.poll.interval.ms.
+# Why a member loses its partitions in `Group.lose`. An administrator removes the member, its process is
+# frozen beyond the session timeout, or its application does not poll within max.poll.interval.ms.
 _CAUSES_OF_LOSS = st.sampled_from(("removal", "session timeout", "poll interval"))
-# The limits in ms of two waits in `Group.lose`: until a member owns partitions, and until it has called
-# `lost`.
+# The limit in ms of each wait in `Group.lose`: until the member owns partitions, and until its `lost`
+# callback has returned.
 _LOSS_MS = 10_000
 
 
@@ -76,7 +85,7 @@ class Group(RuleBasedStateMachine):
 
     topics: ClassVar[Mapping[str, int]] = {"t": 4}  # Maps a topic to its number of partitions at the start.
 
-    # Options of `consumer.Consumer`. If there are several entries, each new member gets one of them, as in a
+    # Options of `consumer.Consumer`. If there are several entries, each new member has one of them, as in a
     # rolling upgrade.
     options: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
@@ -145,8 +154,8 @@ class Group(RuleBasedStateMachine):
     def lose(self, member: int, cause: str) -> None:
         """Let a member lose its partitions after it has read records from them.
 
-        Time passes until the member owns partitions, and then until its `lost` callback has returned. Each of
-        these waits has a limit, because network faults may prevent the event.
+        Time passes until the member owns partitions, and later until its `lost` callback has returned. Both
+        waits have a limit, because network faults may prevent the event.
         """
         consumer = self._member(member)
         if not self.world.run(_LOSS_MS, until=lambda: bool(consumer.owned)):

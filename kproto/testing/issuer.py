@@ -33,9 +33,10 @@ AUDIENCE: Final = "kafka"
 class Issuer:
     """An issuer of signed tokens.
 
-    `name` is the claim "iss". `clients` maps the ids of clients that may request tokens to their secrets.
-    `seconds` is the lifetime of tokens. `requested_forms` has the form parameters of each request to the
-    token endpoint.
+    `name` is the claim "iss". `seconds` is the lifetime of tokens.
+
+    A key of `clients` is the id of a client that may request tokens, and a value is its secret.
+    `requested_forms` has the form parameters of each request to the token endpoint.
     """
 
     @checked(name=TEXT, audience=or_none(TEXT), clients=NAMES_TO_TEXTS, seconds=NUMBER)

@@ -1,4 +1,4 @@
-"""The broker of a test: an address for the code under test, and calls to prepare and inspect the broker.
+"""The broker of a test, with an address for the code under test, and calls to prepare and inspect it.
 
     def test_the_service_counts(kafka):                   # the fixture of kproto.testing.plugin
         kafka.create_topic("flights", 3)
@@ -86,7 +86,7 @@ class Kafka:
     def server(self) -> Server:
         """The embedded broker itself, to inject errors: `kafka.server.fail("Produce", ...)`.
 
-        With a real broker, a test that reads this property is skipped. Without the pytest fixture, the
+        With a real broker, pytest skips a test that reads this property. Outside of the pytest fixture, the
         property raises IllegalState instead.
         """
         if self._server is None:
@@ -150,7 +150,9 @@ class Kafka:
     ) -> list[ConsumerRecord]:
         """Return all committed records in the topic, ordered by partition and offset.
 
-        With `isolation_level="read_uncommitted"`, records of open and aborted transactions are included.
+        With `isolation_level="read_uncommitted"`, the result includes records of open and aborted
+        transactions.
+
         Raises RequestTimedOut with the offsets reached if no record arrives for `timeout` seconds.
         """
         end = _deadline(time.monotonic(), timeout)
@@ -203,9 +205,10 @@ class Kafka:
     ) -> None:
         """Return when `condition()` is true. Raises AssertionError after `timeout` seconds.
 
-        The error names `what`, and the last value or error of the condition. A condition that raises
-        AssertionError or UnknownTopic is called again. A condition that consists of assertions must end with
-        `return True`.
+        The error contains `what`, and the last value or error of the condition. A condition that raises
+        AssertionError or UnknownTopic is called again.
+
+        A condition that consists of assertions must end with `return True`.
         """
         end = _deadline(time.monotonic(), timeout)
         while True:

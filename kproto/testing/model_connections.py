@@ -3,10 +3,13 @@
 The module performs the model's action `SendRequest`, and returns the events `ResponseReceived` and
 `RequestFailed`.
 
-A connection is identified by an address and a lane: a name by which a model distinguishes its connections to
-one broker. The first request of the model opens the connection. ApiVersions is sent before this request, as
-clients do, and responses arrive in the order of the requests. If the connection breaks, all its requests
-fail. If a request times out, the connection is closed.
+An address and a lane identify a connection. A lane is a name by which a model distinguishes its connections
+to one broker.
+
+The model's first request opens the connection. ApiVersions is sent before it, as clients do. Responses arrive
+in the order of the requests.
+
+If a connection breaks, all its requests fail. If a request times out, its connection is closed.
 """
 
 from __future__ import annotations

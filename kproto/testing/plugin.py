@@ -11,15 +11,18 @@
 | `async_kafka`, `async_kafka_session` | the same with coroutines |
 | `kafka_secured` | creates brokers with TLS, SASL and ACLs: see `kproto.testing.secured` |
 
-`pytest --kafka=docker` (testcontainers with apache/kafka), `--kafka=jars` (Java and Maven) and
-`--kafka=HOST:PORT` run the same tests on a real broker. All tests of the session share it, and the topics
-that a test created by `create_topic` are deleted after the test. If the broker cannot be started, the tests
-fail; they are not skipped. A test that uses `kafka.server`, the embedded broker, is skipped on a real one.
-`--kafka-command-config=FILE`, Java's client.properties, describes the security of a HOST:PORT broker;
+The same tests run on a real broker with `pytest --kafka=docker` (testcontainers with apache/kafka),
+`--kafka=jars` (Java and Maven) or `--kafka=HOST:PORT`. If the broker cannot be started, the tests fail; they
+are not skipped.
+
+All tests of the session share the real broker. After each test, the topics that it created by `create_topic`
+are deleted. A test that uses `kafka.server`, the embedded broker, is skipped.
+
+`--kafka-command-config=FILE`, Java's client.properties, describes the security of a HOST:PORT broker.
 `kafka.options()` returns the same options for the code under test.
 
-The workers of pytest-xdist share a HOST:PORT broker. Their tests with these fixtures run one at a time, as
-they may use the same names of topics and groups.
+The workers of pytest-xdist share a HOST:PORT broker. Their tests with these fixtures run one at a time,
+because they may use the same names of topics and groups.
 
 If a test fails with a KprotoError, the traceback ends at the line of the test that made the call.
 `--full-trace` shows the whole traceback.
@@ -90,8 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Warm up if a module with Hypothesis tests uses kproto.
 
-    Without the warm-up, compilation and imports may exceed the tests' deadline. A Hypothesis profile without
-    a deadline needs no warm-up.
+    Without the warm-up, compilation and imports may exceed the tests' deadline. Without a deadline, no
+    warm-up is needed.
     """
     if session.config.getoption("collectonly", False):
         return

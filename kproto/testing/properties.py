@@ -7,10 +7,12 @@
     def test_my_decoder_takes_any_bytes(data):
         a_decoder_takes_any_bytes(my_decoder, data)
 
-Each check raises `InvariantBroken` with the reason. Slow code is stopped after a number of executed Python
-lines, not after a time, so the result is the same on every machine. The limit cannot stop a loop that
-executes no Python line (`max(itertools.count())`) or that catches `InvariantBroken`. The numbers (I6, ...)
-are those of `kproto.testing.invariants`.
+Each check raises `InvariantBroken` with the reason. The numbers (I6, ...) are those of
+`kproto.testing.invariants`.
+
+Slow code is stopped after a number of executed Python lines, so that the result is the same on every machine.
+This limit cannot stop a loop that executes no Python line (`max(itertools.count())`) or that catches
+`InvariantBroken`.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ from ..wire.codecs import Compiled
 from .invariants import InvariantBroken
 from .world.user_code import reject_awaitable
 
-# The most Python lines that an assignor may execute. An assignment of 1,000 partitions to 100 members needs a
-# tenth of this number.
+# The maximum number of Python lines that an assignor may execute. An assignment of 1,000 partitions to 100
+# members needs a tenth of it.
 MOST_LINES: Final = 2_000_000
 
 # The limits of a decoder for each byte of its input: executed Python lines, and bytes of memory.
@@ -129,10 +131,10 @@ def a_batch_ends_where_its_rows_end(
     end: Mapping[TopicPartition, int],
     rows: Sequence[tuple[TopicPartition, int]],
 ) -> None:
-    """I20: check that the rows of a Spark batch lie between its start and end offsets, and are not missing.
+    """I20: check that a Spark batch has rows, and that they lie between its start and end offsets.
 
     `start` and `end` map a partition to its start and end offset in the batch. `rows` are pairs (partition,
-    offset). A partition whose end offset differs from its start offset must have a row. Gaps between rows are
+    offset). If the two offsets of a partition differ, the partition must have a row. Gaps between rows are
     allowed.
     """
     for partition in dict.fromkeys([*end, *(row_partition for row_partition, _ in rows)]):
@@ -200,8 +202,7 @@ def _at_most(lines: int) -> Generator[None]:
 def _stands_still(code: CodeType) -> bool:
     """Return whether the bytecode has an instruction that jumps to itself, as in `while True: pass`.
 
-    An instruction that jumps to itself escapes the limit of executed lines, because Python 3.11 traces its
-    line only once.
+    A jump to itself escapes the limit of executed lines, because Python 3.11 traces its line only once.
     """
     return any(
         instruction.argval == instruction.offset

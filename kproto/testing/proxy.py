@@ -3,10 +3,11 @@
     async with WatchProxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
         ...                                    # clients use proxy.bootstrap
 
-`tell` is called with each complete `Exchange`. When the client or the broker ends a connection,
-`on_disconnected` is called with the number of the connection and the time (`now_ms`). The proxy opens a
-listener for every broker in a response, and replaces the broker's address in the response by the listener's
-address. So all traffic goes through the proxy. No other bytes are changed.
+`tell` is called with each complete `Exchange`. `on_disconnected` is called when the client or the broker ends
+a connection, with the number of the connection and the time (`now_ms`).
+
+All traffic goes through the proxy. It opens a listener for every broker in a response, and replaces the
+broker's address in the response by the listener's. No other bytes are changed.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _LARGEST: Final = 1 << 31
 _LARGEST_REQUEST: Final = 100 << 20
 # The number of bytes of a frame that are written at a time.
 _PIECE: Final = 1 << 20
-# The first two bytes of a TLS alert: its content type and the first byte of its version. The proxy receives
-# them where a frame begins with its size, if the broker answers in TLS.
+# The first two bytes of a TLS alert: its content type and the first byte of its version. A broker that speaks
+# TLS sends them where the proxy expects the size of a frame.
 _ALERT: Final = 0x1503
 # The first two bytes of a client's TLS handshake.
 _HELLO: Final = 0x1603
-# The type of `frames`, a function that is called for each frame. Its arguments are the addresses (IP, port)
-# of client and broker, whether the client has sent the frame, and the frame without size and credentials. The
-# frame is None at the end of the connection.
+# The type of `frames`, which is called for each frame. Arguments: the address (IP, port) of the client, that
+# of the broker, whether the client sent the frame, and the frame without size and credentials. The frame is
+# None at the end of the connection.
 Frames = Callable[[Address, Address, bool, bytes | None], object]
 
 
@@ -54,8 +55,10 @@ class WatchProxy:
     """A proxy that listens on `listen` for the broker at `bootstrap` (HOST:PORT).
 
     With port 0 in `listen`, the proxy uses any free port. The listeners of other brokers use free ports of
-    the same address. `advertise` replaces the address `listen` in responses to Metadata requests. `tls` is
-    the context for connections to the cluster.
+    the same address.
+
+    `advertise` replaces the address `listen` in responses to Metadata requests. `tls` is the context for
+    connections to the cluster.
     """
 
     def __init__(
@@ -232,8 +235,8 @@ class WatchProxy:
     async def _here(self, broker: Address) -> Address:
         """Return the address of the proxy's listener for this broker.
 
-        All clients share one listener for each broker. Its creation continues even if the client that first
-        needed the listener disconnects.
+        All clients share the listener. Its creation continues even if the client that first needed it
+        disconnects.
         """
         if broker not in self._ports:
             task = self._wanted.get(broker)
@@ -276,7 +279,7 @@ async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes
 
 
 async def _send(writer: asyncio.StreamWriter, frame: bytes) -> None:
-    """Send a frame in pieces, so that the buffer of the connection does not hold a copy of a large frame."""
+    """Send a frame in pieces, so that the connection does not buffer a copy of a large frame."""
     prefix = len(frame).to_bytes(4, "big")
     writer.write(prefix + frame if len(frame) <= _PIECE else prefix)
     for start in range(0, len(frame) if len(frame) > _PIECE else 0, _PIECE):

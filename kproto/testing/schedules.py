@@ -7,9 +7,11 @@
     check(world)
 
 A schedule is determined by its seed: `play(4711)` is identical in every process and on every machine.
+
 `Schedule` runs the same schedule step by step. Set its `options` to test your own assignors or policies,
-watch your own invariants, or remove `moves` that your application never makes. With `models`, models of other
-clients join, work and leave as well. Their names are those of `kproto.models.index`.
+watch your own invariants, or remove `moves` that your application never makes.
+
+With `models`, models of other clients take part. Their names are those of `kproto.models.index`.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ QUICK: Final[dict[str, Any]] = {
 }
 
 # The assignors of members. A schedule uses one line, and each member one entry of this line. Any two entries
-# of a line have an assignor in common. The last two lines are the two halves of a rolling upgrade.
+# of a line have an assignor in common. The last two lines are the halves of a rolling upgrade.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
@@ -56,8 +58,7 @@ MIXED_GROUP_STRATEGIES: Final = (("range",), ("cooperative-sticky", "range"))
 
 PAUSES_MS: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
 SETTLE_MS: Final = 30_000
-# The time in ms to settle with models. It is longer than `SETTLE_MS`, because librdkafka detects a silent
-# connection only after one minute.
+# The time in ms to settle with models. librdkafka detects a silent connection only after one minute.
 SETTLE_WITH_MODELS_MS: Final = 150_000
 
 
@@ -83,7 +84,9 @@ def play(
     """Run a random schedule of `steps` moves, then let the world settle. Return the world.
 
     `watch` are invariants for `World.watch`. `models` are names of other clients' models that take part.
-    `options` are options of the consumers. Raises InvariantBroken if a watched invariant does not hold.
+    `options` are options of the consumers.
+
+    Raises InvariantBroken if a watched invariant does not hold.
     """
     schedule = Schedule(seed, trace=trace, models=models, **options)
     schedule.world.watch(*watch)
@@ -98,11 +101,13 @@ def play(
 def settle(world: World, ms: int = SETTLE_MS) -> None:
     """Let a world settle: heal all faults, start all brokers, and let all applications poll.
 
-    Settling takes at most `ms` of virtual time, in two halves. Between them, a record is written to every
-    partition. A half ends early if the invariants `AT_REST` hold and no application has observed an event for
-    some time. This time is longer than the consumers' session.timeout.ms and max.poll.interval.ms in the
-    first half, and longer than their metadata.max.age.ms in the second. Afterwards only heartbeats and
-    fetches can follow.
+    Settling takes at most `ms` of virtual time, in two halves. Between the halves, a record is written to
+    every partition. A half ends early if the invariants `AT_REST` hold and no application has observed an
+    event for some time.
+
+    In the first half, the time without events is longer than the consumers' session.timeout.ms and
+    max.poll.interval.ms. In the second half, it is longer than their metadata.max.age.ms. Afterwards only
+    heartbeats and fetches can follow.
     """
     world.heal()
     for node in world.nodes:

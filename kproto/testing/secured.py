@@ -6,8 +6,10 @@ A test can change the broker's passwords, certificates and ACLs.
         kafka = kafka_secured("SASL_SSL", users={"alice": "secret"}, acls=allow("alice", "READ", topic="t"))
         service = start_service(kafka.bootstrap, ca=kafka.certificates.ca, user="alice", password="secret")
 
-The broker is always the embedded one, because faults cannot be injected into other brokers. Calls of the test
-(`create_topic`, `records`, ...) use a listener without security, on which all operations are allowed.
+The broker is always the embedded one, because faults cannot be injected into other brokers.
+
+Calls of the test (`create_topic`, `records`, ...) use a listener without security, on which all operations
+are allowed.
 """
 
 from __future__ import annotations
@@ -113,8 +115,8 @@ class SecuredKafka(Kafka):
     def set_password(self, user: str, password: str) -> None:
         """Change the password of `user`.
 
-        Open sessions continue, as on a real broker, until they have to re-authenticate
-        (connections.max.reauth.ms) or their connection breaks. Raises ConfigError for an unknown user.
+        As on a real broker, an open session continues until it has to re-authenticate
+        (connections.max.reauth.ms) or its connection breaks. Raises ConfigError for an unknown user.
         """
         self.server.users.set(self._known(user), password)
 
@@ -211,10 +213,14 @@ def secured(
     """Run a broker with one secured listener.
 
     `users` maps names to passwords, for PLAIN and SCRAM. Every user may also authenticate by an OAUTHBEARER
-    token (see `token`). With `issuer` (see `kproto.testing.issuer`) the issuer must have signed the token.
-    With `acls`, even if they are empty, an operation needs a rule that allows it. Without `acls` all
-    operations are allowed. `settings` are broker settings. `client_auth` determines whether clients need a
-    certificate. Raises ConfigError for invalid arguments.
+    token (see `token`). With `issuer`, the issuer must have signed the token.
+
+    With `acls`, even if they are empty, an operation needs a rule that allows it. If `acls` is None, all
+    operations are allowed.
+
+    `settings` are broker settings. `client_auth` determines whether clients need a certificate.
+
+    Raises ConfigError for invalid arguments.
     """
     if security not in PROTOCOLS:
         raise ConfigError("security", security, f"allowed: {', '.join(PROTOCOLS)}")
@@ -265,8 +271,9 @@ _NAMES: Final[Mapping[Literal["topic", "group", "transactional_id"], Resource]] 
 def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
     """Return rules that allow `user` these operations, which are given by Kafka's names such as READ.
 
-    `user` is a name, or a principal such as User:alice. "*" means every user or every resource name. Raises
-    ConfigError for invalid arguments.
+    `user` is a name, or a principal such as User:alice. As a user or as a name of a resource, "*" means all.
+
+    Raises ConfigError for invalid arguments.
     """
     return _rules(Permission.ALLOW, user, operations, on)
 

@@ -17,11 +17,13 @@
     def test_my_consumer_reads_any_batch(batch):
         assert my_consumer.read(batch.data) == batch.records
 
-Drawn values are always valid: `message.encode(version)` does not raise, and decoding returns an equal
-message. Kafka can read every drawn record batch, and finds its `records`. Every field that exists in the
-version takes any value of its type; other fields keep their defaults. Examples shrink towards zeros, empty
-strings and lists, and missing tagged fields. Batches shrink towards one empty record at offset 0, without
-compression, producer id and offset gaps.
+Drawn messages are always valid: `message.encode(version)` does not raise, and decoding returns an equal
+message. A field that exists in the version takes any value of its type. Other fields keep their defaults.
+
+Kafka can read every drawn record batch, and finds its `records`.
+
+Examples shrink towards zeros, empty strings and lists, and missing tagged fields. Batches shrink towards one
+empty record at offset 0, without compression, producer id and offset gaps.
 """
 
 from __future__ import annotations
@@ -93,8 +95,10 @@ def from_message(
 ) -> st.SearchStrategy[M]:
     """Draw messages of `cls` that `version` can encode. The default is the newest version.
 
-    With `unknown_tags`, structs at every depth may also have undeclared tagged fields if the version is
-    flexible. Raises UnsupportedVersion for a version that `cls` does not have.
+    With `unknown_tags`, structs at every depth may also have undeclared tagged fields, if the version is
+    flexible.
+
+    Raises UnsupportedVersion for a version that `cls` does not have.
     """
     if not _is_message(cls):
         raise ConfigError("cls", cls, "a message class such as FetchRequest; `requests` takes names")
@@ -259,7 +263,8 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
 
 NOW = 1_700_000_000_000  # A time in ms since 1970, near which most timestamps are drawn.
 
-# Keys and values: null, at most 12 bytes, or a number of bytes near which the varint of a length grows.
+# Keys and values: null, at most 12 bytes, or a number of bytes near which the varint of the length takes one
+# more byte.
 contents = (
     st.none()
     | st.binary(max_size=12)
@@ -355,11 +360,14 @@ def record_batches(
 ) -> RecordBatch:
     """Draw record batches of one magic, with up to `max_records` records, compressed by one of `codecs`.
 
-    `compacted` allows offset gaps, batches without records, and delete horizons, which exist only in logs and
-    not in requests of producers. `control` allows transaction markers. Batches of magic 0 and 1 may have
-    offset gaps, but no other property of compacted batches, and no headers, producer ids or zstd. The first
-    draw raises ConfigError for an unknown magic, for an unknown codec, if the magic supports none of
-    `codecs`, and for `max_records` below 1.
+    `compacted` allows offset gaps, batches without records, and delete horizons. These exist only in logs,
+    not in requests of producers. `control` allows transaction markers.
+
+    Batches of magic 0 and 1 may have offset gaps, but no other property of compacted batches. They have no
+    headers, producer ids or zstd.
+
+    The first draw raises ConfigError for an unknown magic or codec, if the magic supports none of `codecs`,
+    and for `max_records` below 1.
     """
     if magic not in (0, 1, 2):
         raise ConfigError("magic", magic, "only 0, 1 and 2 exist")

@@ -5,7 +5,7 @@
     warm_up()          # before the first @given test; with pytest, kproto's plugin makes this call
 
 The first decoding of a message, the first `World` and the first broker of a process compile codecs and import
-modules. On a loaded machine this may take longer than 200 ms, Hypothesis's deadline for an example.
+modules. On a loaded machine, this may exceed Hypothesis's deadline of 200 ms for an example.
 """
 
 from __future__ import annotations

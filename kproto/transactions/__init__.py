@@ -1,8 +1,10 @@
 """The transaction coordinator: which producer owns a transactional id, and how its transactions end.
 
-The function `step` in the module `table` runs the coordinator. The docstring of `table` explains the states
-and the rules. The coordinator writes no log: the action `WriteMarkers` requests the markers that end a
-transaction, and the event `MarkersWritten` reports that they have been written.
+The function `step` of the module `table` runs the coordinator. The docstring of `table` has the states and
+the rules.
+
+The coordinator writes no log. The action `WriteMarkers` requests the markers that end a transaction. The
+event `MarkersWritten` reports that they have been written.
 """
 
 from __future__ import annotations

@@ -1,18 +1,24 @@
 """The end of a transaction: by EndTxn, by its timeout, or by the next producer.
 
-* X2: a transaction is committed or aborted only once, and the request is answered immediately. After that,
-  the markers are written to every partition of the transaction.
-* X4: from EndTxn v5 on, each EndTxn starts a new epoch (KIP-890). Late requests of the old transaction are
-  fenced. A producer that did not receive the response retries with the old epoch, and receives the same
-  response. A new epoch also starts if the coordinator aborts a transaction.
-* Up to EndTxn v4 the epoch does not change. The coordinator cannot tell a retry from a new request, so it
-  treats a second EndTxn with the same decision as a retry.
-* From v5 on, a producer without an open transaction may abort, but not commit.
+* X2: a transaction is committed or aborted only once, and the request is answered immediately. Then the
+  markers are written to every partition of the transaction.
+
+* X4: from EndTxn v5 on, each EndTxn starts a new epoch (KIP-890), which fences late requests of the old
+  transaction. A new epoch also starts if the coordinator aborts a transaction.
+
+* X4: a producer that did not receive the response to EndTxn v5 retries with the old epoch, and receives the
+  same response.
+
+* Up to EndTxn v4 the epoch does not change. A second EndTxn with the same decision counts as a retry, because
+  the coordinator cannot distinguish it from a new request.
+
+* From EndTxn v5 on, a producer without an open transaction may abort, but not commit.
+
 * If the epochs of a producer id are exhausted, the transactional id gets a new producer id when the markers
   have been written.
 
 The module follows TransactionCoordinator.endTransaction, endTransactionWithTV1 and abortTimedOutTransactions
-of Kafka 4.3. Kafka checks the timeouts every 10 seconds; kproto aborts each transaction at its own deadline.
+of Kafka 4.3. Kafka checks the timeouts every 10 seconds. kproto aborts each transaction at its own deadline.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """DescribeTransactions and ListTransactions (KIP-664).
 
 The module follows TransactionCoordinator.handleDescribeTransactions and
-TransactionStateManager.listTransactionStates of Kafka 4.3. ListTransactions may filter by a pattern
-(KIP-1152), for which Kafka uses RE2 and kproto Python's `re`.
+TransactionStateManager.listTransactionStates of Kafka 4.3. A pattern of ListTransactions (KIP-1152) is in the
+syntax of Python's `re`, whereas Kafka uses RE2.
 """
 
 from __future__ import annotations

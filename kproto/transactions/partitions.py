@@ -2,11 +2,15 @@
 
 * X1: only the current owner of the transactional id, in its newest epoch, adds partitions. The first
   partition starts the transaction and its timeout.
-* X6: older clients add a partition to the transaction before they write to it. Newer clients only write
-  (KIP-890): the broker that receives the write adds the partition. For an older client, the broker verifies
-  that the client has added it.
-* Either all partitions of a request are added, or none. If one partition does not exist, the other partitions
-  have the error OPERATION_NOT_ATTEMPTED.
+
+* X6: an older client adds a partition to the transaction before it writes to the partition. The broker
+  verifies this.
+
+* X6: a newer client only writes. The broker that receives the write adds the partition (KIP-890).
+
+* All partitions of a request are added, or none. If one partition does not exist, the others have the error
+  OPERATION_NOT_ATTEMPTED.
+
 * X3: while a transaction is being completed, no partition is added to the next transaction.
 
 The module follows TransactionCoordinator.handleAddPartitionsToTransaction and

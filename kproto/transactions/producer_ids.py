@@ -2,12 +2,17 @@
 
 * X1, X4: each producer that takes a transactional id receives the next epoch, so the former producer is
   fenced. The request need not contain a producer id or an epoch.
-* A request with a producer id and epoch lets the producer continue after an error (KIP-360). The producer
-  must be the current owner. If it sends its previous epoch, because it did not receive the response with the
-  newest one, that response is repeated. Any other producer is fenced.
+
+* A producer that continues after an error sends its producer id and epoch (KIP-360). It must be the current
+  owner. Any other producer is fenced.
+
+* The owner may send its previous epoch, because it did not receive the response with the newest one. This
+  response is then repeated.
+
 * When the epochs of a producer id are exhausted, the producer receives another producer id with epoch 0.
-* X3: a transactional id cannot be taken while its transaction is being completed. If it has an open
-  transaction, this transaction is aborted. In both cases the producer must retry.
+
+* X3: a transactional id cannot be taken while its transaction is being completed. If its transaction is open,
+  it is aborted. In both cases the producer must retry.
 
 The module follows TransactionCoordinator.handleInitProducerId of Kafka 4.3.
 """
@@ -75,8 +80,8 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
         if identity.epoch != txn.last_epoch:
             send_error(context, call, ErrorCode.PRODUCER_FENCED)
             return
-        # The request is the retry of a request that succeeded, so the response is repeated. If that request
-        # took the last epoch, Kafka fails instead (prepareIncrementProducerEpoch: IllegalStateException).
+        # The request is the retry of a request that succeeded, so the response is repeated. If the first
+        # request took the last epoch, Kafka fails (prepareIncrementProducerEpoch: IllegalStateException).
     else:
         txn.last_epoch = NO_EPOCH if identity is None else txn.epoch
         if txn.is_epoch_exhausted:
@@ -116,9 +121,8 @@ def wait_for_completion(
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
     """Return whether a producer may take the transactional id.
 
-    A producer may take the transactional id if its request has no producer id, or the current producer id.
-    The previous producer id is also accepted, but only with its last epoch: then the producer did not receive
-    the response with the current producer id.
+    The request must have no producer id, or the current one. The previous producer id is accepted only with
+    its last epoch: the producer then did not receive the response with the current producer id.
     """
     return (
         identity is None

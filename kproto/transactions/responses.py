@@ -1,8 +1,9 @@
 """Build error responses of the transaction coordinator, and the results of partitions in any response.
 
 * Clients that do not know PRODUCER_FENCED receive INVALID_PRODUCER_EPOCH instead (KIP-588).
-* Up to v3 of AddPartitionsToTxn, a response has no error code for the whole request. So an error of the whole
-  request is set for every partition.
+
+* Up to v3 of AddPartitionsToTxn, a response has no error code for the whole request. An error of the whole
+  request is then set for every partition.
 """
 
 from __future__ import annotations

@@ -1,15 +1,19 @@
 """State of the transaction coordinator: transactional ids, their transactions, and deadlines.
 
-* Only `move` assigns the state of a transaction, along EDGES. Dead is the state of a transactional id that
-  does not exist: `TransactionCoordinator.find` returns a Dead transaction for an unknown id. A move from Dead
-  to Empty creates the transactional id, and a move to Dead deletes it.
+* Only `move` assigns the state of a transaction, along EDGES.
+
+* Dead is the state of a transactional id that does not exist. `TransactionCoordinator.find` returns a Dead
+  transaction for an unknown id. A move from Dead to Empty creates the transactional id, and a move to Dead
+  deletes it.
+
 * PrepareCommit and PrepareAbort last from the decision until the markers are in all logs. `WriteMarkers`
   requests the markers, and `MarkersWritten` reports that they have been written.
-* The deadline of a transaction follows from its state, and is set by `move`. It is `NEVER` in states without
-  a deadline. The coordinator keeps all deadlines in order.
+
+* `move` sets the deadline of a transaction, which follows from its state. It is `NEVER` in states without a
+  deadline. The coordinator keeps all deadlines in order.
 
 The module follows TransactionMetadata and TransactionState of Kafka 4.3. Kafka's state PrepareEpochFence
-lasts only while Kafka writes to its log. kproto writes no log, so it does not need this state.
+lasts only while Kafka writes to its log. kproto writes no log, so it does not have this state.
 """
 
 from __future__ import annotations
@@ -28,8 +32,8 @@ from .settings import TransactionSettings
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
-# The highest epoch that a producer receives. The next epoch, 32767, is only used to fence that producer
-# (Kafka's TransactionMetadata.isEpochExhausted).
+# The highest epoch that a producer receives. The next epoch, 32767, only fences that producer (Kafka's
+# TransactionMetadata.isEpochExhausted).
 LAST_EPOCH: Final = 2**15 - 2
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -85,8 +89,8 @@ TransactionEvent: TypeAlias = "RequestReceived[Message] | MarkersWritten | Tick"
 class WriteMarkers(msgspec.Struct, frozen=True):
     """Write a commit or abort marker to each partition's log, then step with `MarkersWritten`.
 
-    In a partition of `__consumer_offsets`, the marker completes or drops the offset commits of the
-    transaction. Partitions that have been deleted are skipped. `reason` is a phrase for logs.
+    A marker in a partition of `__consumer_offsets` completes or drops the offset commits of the transaction.
+    Partitions that have been deleted are skipped. `reason` is a phrase for logs.
     """
 
     transactional_id: str
@@ -117,8 +121,8 @@ class TransactionMetadata:
     state: TransactionState = S.DEAD
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
-    # The previous epoch and producer id. A producer that did not receive its newest epoch or producer id
-    # retries with the previous values (KIP-360, KIP-890).
+    # The previous epoch and producer id. A producer that did not receive the newest ones retries with these
+    # (KIP-360, KIP-890).
     last_epoch: int = NO_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
     # The producer id that replaces the current one, whose epochs are exhausted, when the markers have been

@@ -3,41 +3,51 @@
     coordinator = TransactionCoordinator(TransactionSettings(), topics)
     actions = step(coordinator, RequestReceived(token, request, version), now)
 
-`step` applies one event and returns the actions to perform. `next_deadline` returns the time at which the
-caller must send a `Tick`. Every request of REQUESTS gets its `SendResponse` in the same step.
+`step` applies one event and returns the actions to perform. Every request of REQUESTS gets its `SendResponse`
+in the same step. `next_deadline` returns the time at which the caller must send a `Tick`.
 
 States and transitions:
 
 * Dead -> Empty: a producer takes the transactional id with InitProducerId, and receives a producer id with
   epoch 0.
+
 * Empty, CompleteCommit, CompleteAbort -> Ongoing: the first partition is added. The transaction stays open
   until EndTxn, until its timeout, or until another producer takes the transactional id.
+
 * Ongoing -> PrepareCommit, PrepareAbort: the coordinator decides to commit or abort, and the markers are
   being written.
+
 * PrepareCommit -> CompleteCommit, PrepareAbort -> CompleteAbort: the markers are in all logs. The next
   transaction may begin.
+
 * Empty, CompleteCommit, CompleteAbort -> Empty: a producer takes the transactional id again, in a new epoch.
+
 * Empty, CompleteCommit, CompleteAbort -> PrepareAbort: a producer aborts without an open transaction
   (KIP-890).
+
 * Empty, CompleteCommit, CompleteAbort -> Dead: the id was not used for `transactional.id.expiration.ms`.
 
 Rules:
 
-* X1: at any time one producer owns a transactional id: the producer with the newest producer id and epoch
-  that the coordinator has returned for it. All other producers are fenced with PRODUCER_FENCED or
-  INVALID_PRODUCER_ID_MAPPING.
+* X1: at any time one producer owns a transactional id: the one with the newest producer id and epoch that the
+  coordinator has returned for it. Others are fenced with PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING.
+
 * X2: a decision to commit or abort is never revoked, and every open transaction is decided within its
   timeout.
+
 * X3: while markers are being written, every other request for the transactional id is answered with
   CONCURRENT_TRANSACTIONS.
+
 * X4: a new epoch starts with each producer, with each transaction that the coordinator aborts, and from
   EndTxn v5 on with each EndTxn (KIP-890).
+
 * Deadlines that are due at `now` fire before the event is applied.
 
 The state machine follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (a producer continues after an
-error), KIP-588 (PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890. Transactional ids are kept in
-memory only, as long as the `TransactionCoordinator` exists. Two-phase commit (KIP-939) is missing, because
-Kafka 4.3 does not advertise it.
+error), KIP-588 (PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890.
+
+Transactional ids are kept in memory only, as long as the `TransactionCoordinator` exists. Two-phase commit
+(KIP-939) is missing, because Kafka 4.3 does not advertise it.
 """
 
 from __future__ import annotations
@@ -100,8 +110,10 @@ EVENTS: Final = (RequestReceived, MarkersWritten, Tick)
 def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int) -> list[TransactionAction]:
     """Apply `event` at the time `now` and return the actions to perform, in order.
 
-    `now` is in ms and never decreases. Raises TypeError if the type of `event` is not in EVENTS, if the type
-    of a request is not in REQUESTS, or if `now` is not an int.
+    `now` is in ms and never decreases.
+
+    Raises TypeError if the type of `event` is not in EVENTS, if the type of a request is not in REQUESTS, or
+    if `now` is not an int.
     """
     if type(event) not in EVENTS:
         names = ", ".join(event_type.__name__ for event_type in EVENTS)
@@ -129,8 +141,8 @@ def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int)
 def next_deadline(coordinator: TransactionCoordinator) -> int | None:
     """Return the time in ms by which `step` must receive the next `Tick`, or None.
 
-    The returned time may be earlier than the next deadline, but never later. After a Tick without an expired
-    deadline, call this function again.
+    The returned time may be earlier than the next deadline, but never later. If no deadline has expired at a
+    Tick, call this function again.
     """
     return coordinator.deadlines.earliest()
 
@@ -142,8 +154,7 @@ def _dispatch(
     TABLE[kind, txn.state].act(context, txn, event)
 
 
-# The handlers of requests. They validate the fields that do not depend on the state, and dispatch to the
-# table.
+# The handlers of requests. They validate the fields that do not depend on the state, and call the table.
 
 
 def _on_init_producer_id(context: TransactionContext, call: RequestReceived[InitProducerIdRequest]) -> None:

@@ -1,8 +1,10 @@
 """Declare, encode and decode Kafka's messages. `kproto.messages` has the declarations of the messages.
 
-The modules `message` and `types` define how messages are declared. `interpreter` and `compiler` are two
-codecs that read the declarations: the interpreter is simple and reports errors, the compiler is fast. This
-package registers the codecs in `codecs`, so that `message` need not import them.
+The modules `message` and `types` define how messages are declared.
+
+`interpreter` and `compiler` are two codecs that read the declarations. The interpreter is simple and reports
+errors, and the compiler is fast. This package registers them in `codecs`, so that `message` need not import
+them.
 """
 
 from __future__ import annotations

@@ -22,11 +22,14 @@ A generated decoder looks like this (FetchRequest v12, shortened):
 What makes it fast:
 
 * One `unpack` reads a sequence of fixed-size fields and the length that follows it.
-* Values stay in local variables until the object is complete. One call in C then makes the object, from
-  values in declared order.
+
+* Values stay in local variables until the object is complete. One call in C then makes the object from values
+  in declared order.
+
 * Varint lengths of one byte are read without a call. The buffer is always `bytes`.
-* Arrays of fixed-size elements, and arrays whose elements are laid out alike (`layouts.py`), are read by one
-  call.
+
+* One call reads an array of fixed-size elements, or an array whose elements are laid out alike
+  (`layouts.py`).
 
 Encoders mirror the decoders. One `pack` writes a run, which is a sequence of fixed-size fields. The encoded
 pieces are appended to a list and joined at the end. An empty tag section is written as a pad byte at the end
@@ -34,14 +37,18 @@ of the run before it.
 
 What keeps it correct:
 
-* `buf[p:q]` does not raise if q is beyond the end of the buffer. Truncated messages are detected
-  nevertheless: p only grows, a later read of a fixed-size value beyond the end raises, and the last line
-  compares p with the end.
+* `buf[p:q]` does not raise if q is beyond the end of the buffer. The end of a truncated message is still
+  detected. p only grows, so a later read of a fixed-size value raises, or the last line finds p beyond the
+  end.
+
 * Every count is checked against the remaining bytes before a list of that size is made.
-* On any error the functions raise without details. `Message.decode` and `encode` then run the interpreter
-  over the same input, which reports the field and the offset.
-* Tag sections that are not empty are rare. Functions that read or write them are compiled separately, at
-  their first use.
+
+* On any error, a compiled function raises without details. `Message.decode` and `encode` then run the
+  interpreter over the same input, which reports the field and the offset.
+
+* Functions that read or write nonempty tag sections are compiled separately, at their first use, because such
+  sections are rare.
+
 * No generated function is a closure: reading a closed-over variable is slower than reading a local one.
 
 The tests compare the compiled functions with the interpreter for every message and version.
@@ -81,7 +88,7 @@ def encoder(message: type[Message], version: int) -> Encoder:
     """Compile `encode(message) -> bytes` for `version`.
 
     `encode` may raise any Exception for values that do not fit. `encoder` raises UnsupportedVersion if the
-    message has no such version.
+    message does not have this version.
     """
     check_version(message, version)
     encode: Encoder = EncoderSource(message, version).message_encoder()

@@ -164,8 +164,8 @@ class DecoderSource(FunctionSource):
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
         """Generate code that reads a length into `n`. If `compact`, `n` holds the length plus one.
 
-        The generated code stores None for null. The body of the caller's `with` generates the code that reads
-        any other value.
+        The generated code stores None for null. The body of the caller's `with` generates the code for other
+        values.
         """
         long = "long_string" if code == "h" else "long_length"
         self.run("B" if compact else code, "n")
@@ -275,8 +275,7 @@ class DecoderSource(FunctionSource):
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
         """Return the `LayoutPart`s of an element and the `struct` codes after the last part, or None.
 
-        The result is None if the elements of this class cannot be read with one call for many elements (see
-        `layouts`).
+        The result is None if one call cannot read many elements of this class (see `layouts`).
         """
         parts: list[LayoutPart] = []
         fixed = ""
@@ -295,8 +294,8 @@ class DecoderSource(FunctionSource):
                 return None
             if code in ("", "16s"):
                 code = ""
-                # A list of structs or UUIDs can be read by layout only if it is null or empty. In practice
-                # that is so only for nullable lists.
+                # A list of structs or UUIDs is read by layout only if it is null or empty. In practice, only
+                # nullable lists are.
                 if not nullable:
                     return None
             parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))

@@ -82,7 +82,7 @@ class EncoderSource(FunctionSource):
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         lists = [f for f in plain if isinstance(f.kind, Array) and _is_number(f.kind.element)]
         for f in plain:
-            # If a struct has only one list of numbers, a separate `pack` for the list is faster. If it has
+            # If a struct has one list of numbers, a separate `pack` for the list is faster. If it has
             # several, one `pack` for the lists and the fields around them is faster.
             self.field(f, f"{variable}.{f.name}", in_run=len(lists) > 1 and f in lists)
         if self.flexible:

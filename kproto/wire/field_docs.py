@@ -4,7 +4,8 @@
     describe(JoinGroupRequest)                           # what help() shows
 
 * The comment of a field is beside it or directly above it. Other comments are ignored.
-* Without the source, as in a frozen application, only types, versions and defaults are shown.
+
+* If the source is missing, as in a frozen application, only types, versions and defaults are shown.
 """
 
 from __future__ import annotations

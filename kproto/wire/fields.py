@@ -86,8 +86,10 @@ def field(
     The docstring of `kproto.wire.message` has examples.
 
     `versions`, `nullable` and `tagged` are ranges of versions, such as "5+". `map_key` marks the key fields
-    of Kafka's collections and does not change the encoding. `flexible="none"` keeps the int16 or int32 length
-    in flexible versions; only RequestHeader.client_id needs this.
+    of Kafka's collections, and does not change the encoding.
+
+    `flexible="none"` keeps the int16 or int32 length in flexible versions. Only RequestHeader.client_id needs
+    this.
     """
     return FieldOptions(versions, default, nullable, tag, tagged, ignorable, map_key, flexible)
 

@@ -5,8 +5,10 @@
         for index, error_code, high_watermark, *_, records in partitions:
             ...
 
-A struct becomes the tuple of all its fields in declared order, in every version: a field that the version
-lacks has its default. Unknown tagged fields are dropped. The values are:
+A struct becomes the tuple of all its fields in declared order, in every version. A field that the version
+lacks has its default. Unknown tagged fields are dropped.
+
+The values are:
 
     strings, bytes, records               bytes; strings are not checked to be UTF-8
     UUIDs                                 their 16 bytes
@@ -14,9 +16,9 @@ lacks has its default. Unknown tagged fields are dropped. The values are:
     other arrays                          lists
     null                                  None
 
-`flatten` makes the same tuples from a message. `_TupleSource` changes the decoders of `decoder_source.py` so
-that they make such tuples. `_TupleLayouts` adds two faster ways to read array elements whose lengths are
-equal (see `layouts.py`).
+`flatten` makes the same tuples from a message. `_TupleSource` changes the decoders of `decoder_source.py` to
+make such tuples. `_TupleLayouts` adds two faster ways to read array elements of equal lengths (see
+`layouts.py`).
 """
 
 from __future__ import annotations
@@ -40,8 +42,7 @@ Flat = tuple[Any, ...]
 Rows = Callable[[bytes], Iterator[Flat]]
 FromRows = Callable[[Iterator[Flat]], Iterable[Flat]]
 
-# From this number of elements on, it is faster to compare the lengths of all elements together than one by
-# one.
+# From this number of elements on, comparing the lengths of all elements together is faster.
 MIN_SLICED = 24
 
 
@@ -189,12 +190,13 @@ def _read_tags(
 class _TupleLayouts(Layouts):
     """Layouts that avoid or shorten the loop over elements where it would take most of the time.
 
-    * Many elements without lists of numbers: the bytes that encode lengths are compared with strided slices,
-      each of which takes one byte of every element. The unpacked rows then contain no lengths, and usually
-      are the resulting tuples.
+    * Many elements without lists of numbers: the bytes that encode lengths are compared by strided slices,
+      each with one byte of every element. The unpacked rows then contain no lengths, and usually are the
+      resulting tuples.
+
     * Elements that end in lists of numbers: the lists are cached by their bytes, because many partitions have
-      the same replicas. A cached list saves allocation and garbage collection, which would take half of the
-      time. Caching ends when the cache is full.
+      the same replicas. Allocation and garbage collection of new lists would take half of the time. When the
+      cache is full, caching ends.
     """
 
     def __init__(

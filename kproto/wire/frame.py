@@ -1,9 +1,11 @@
 """Split a byte stream into size-prefixed frames, and prefix a frame with its size.
 
-Kafka puts an int32 in front of every request and response: the number of bytes that follow. `Frames` divides
-a stream into frames, in whatever chunks the stream arrives. A size is checked as soon as its four bytes have
-arrived. So at most one frame of the allowed size and the last chunk of data are buffered. `ReceiveBuffer`
-does the same for sockets that receive with `recv_into`, and does not copy large frames.
+Kafka puts an int32 in front of every request and response: the number of bytes that follow.
+
+`Frames` divides a stream into frames, in whatever chunks the stream arrives. It checks a size as soon as its
+four bytes have arrived. So it buffers at most one frame of the allowed size and the last chunk.
+
+`ReceiveBuffer` does the same for sockets that receive with `recv_into`, and does not copy large frames.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ _MAX_INT32 = 2**31 - 1
 _SIZE = struct.Struct(">i")
 
 _LISTED = [bytearray()]
-# What `getrefcount` returns for an object to which only one list refers. A view of the object's memory
-# increases this count.
+# The result of `getrefcount` for an object to which only one list refers. A view of the object's memory
+# increases it.
 _OURS_ALONE = getrefcount(_LISTED[0])
 
 
@@ -55,8 +57,8 @@ class Frames:
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Add the next bytes of the stream. Return the bodies of the frames that these bytes complete.
 
-        Raises FrameError for a size that is negative or above `max_size`. The frames before that size are
-        yielded first. Every later call raises the same error, because the start of the next frame is unknown.
+        Yields the frames before an invalid size, then raises FrameError for a size that is negative or above
+        `max_size`. Every later call raises the same error, because the start of the next frame is unknown.
         The caller should close the connection.
         """
         if self._broken is not None:
@@ -107,15 +109,17 @@ class ReceiveBuffer:
         size = sock.recv_into(receive_buffer.writable())
         for body in receive_buffer.received(size): ...
 
-    The body of a large frame is the `bytearray` into which the socket wrote. The size prefix alone does not
-    determine the size of a frame's buffer. The buffer is at most as large as the largest of these: twice the
-    bytes of the frame that have arrived, the largest frame of this connection so far, and `MIN_SIZE`.
+    The body of a large frame is the `bytearray` into which the socket wrote.
 
-    `max_size` is the largest size of a frame in bytes. The first frame may have at most `MAX_FRAME_SIZE`,
-    because a peer that announces more speaks another protocol.
+    A large size prefix alone does not make the buffer large. The buffer is at most as large as the largest of
+    these: twice the bytes of the frame that have arrived, the largest frame of this connection so far, and
+    `MIN_SIZE`.
 
-    The buffers of the last large bodies are reused when nothing else refers to them or to a view of them,
-    because allocating memory takes longer than receiving. A small frame frees these buffers, so an idle
+    `max_size` is the largest size of a frame in bytes. The first frame may have at most `MAX_FRAME_SIZE`
+    bytes, because a peer that announces more does not speak Kafka's protocol.
+
+    The buffers of the last large bodies are reused when nothing else refers to them or to a view of them.
+    Allocating memory would take longer than receiving. A small frame frees these buffers, so an idle
     connection keeps none.
     """
 
@@ -127,8 +131,7 @@ class ReceiveBuffer:
 
     def __init__(self, max_size: int = _MAX_INT32) -> None:
         self.max_size = max_size
-        # The buffer for small frames and for the start of a large frame. Its first byte is the first byte of
-        # a frame.
+        # The buffer for small frames and for the start of a large frame. Its first byte begins a frame.
         self._first: bytearray | None = None
         # The number of bytes in `_first` that belong to an incomplete frame.
         self._held = 0

@@ -1,8 +1,9 @@
 """The interpreting codec, which encodes and decodes messages field by field, as their declaration says.
 
-The compiler is tested against this codec. This codec also reports errors: a compiled function only detects
-that its input is malformed. The interpreter then processes the same input again and reports the field, the
-offset and the reason.
+The compiler is tested against this codec.
+
+The interpreter also reports errors. A compiled function only detects that its input is malformed. The
+interpreter then processes the same input again, and reports the field, the offset and the reason.
 
 The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated readers):
 
@@ -15,13 +16,15 @@ The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated 
     end of a struct   nothing                           varint count, then (varint tag, varint size, value)*
 
 * Any negative length means null. Null in a field that is not nullable is an error.
-* Tags are read in any order, and the last of two equal tags counts, because Kafka's reader checks neither
-  order nor repetition. Tags are written in ascending order. The size of a known tag must be the size of its
-  value.
+
+* Tags are read in any order, and the last of two equal tags counts, as in Kafka's reader. Tags are written in
+  ascending order. The size of a known tag must be the size of its value.
+
 * A varint has at most 5 bytes and is below 2**31. A string has at most 32767 bytes, even in flexible
   versions.
+
 * An array cannot have more elements than the remaining bytes can hold. So the memory that decoding allocates
-  is at most a fixed multiple of the size of the input.
+  is at most a fixed multiple of the input.
 """
 
 from __future__ import annotations
@@ -39,8 +42,7 @@ M = TypeVar("M", bound=Message)
 # The largest length, count or tag, because Java reads each of them as an int.
 VARINT_MAX = 0x7FFF_FFFF
 
-# The largest size of a string in bytes, the maximum of an int16. Kafka keeps this limit even where the length
-# is encoded as a varint.
+# The largest size of a string in bytes: the maximum of an int16, even where a varint encodes the length.
 STRING_MAX = 0x7FFF
 
 

@@ -1,23 +1,26 @@
 """Read array elements with one call if they share a layout, which means that their lengths are equal.
 
 The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths of
-the values. So the reader assumes that the next elements have the lengths of the previous element:
+the values. So the reader assumes that the next elements have the lengths of the previous element.
 
 * One `iter_unpack` reads all elements, lengths included. A loop that is generated for the pattern of the
   lengths compares the lengths and stores the values.
+
 * The loop stops at the first element with other lengths. If this element and the following ones share another
-  layout, the reader continues with that layout. Otherwise all remaining elements are left to the code that
-  reads elements one by one.
-* Malformed input is also left to the code that reads elements one by one.
+  layout, the reader continues with that layout.
+
+* All other elements, and malformed input, are read one by one by other code.
 
 The following limits keep the reader correct and bounded:
 
-* An element is made only after each of its lengths was compared with the layout, and only if its tag section
-  is empty.
+* An element is made only if each of its lengths equals the layout's, and if its tag section is empty.
+
 * The end of the elements is checked against the end of the buffer before they are read.
-* If the lengths differ, at most `MAX_BYTES` bytes were copied in vain. A layout is stored when `MIN_RUN`
-  elements share it. The numbers of layouts and of compiled loops are bounded: at the limit, layouts are
-  dropped, and no more loops are compiled.
+
+* If the lengths differ, at most `MAX_BYTES` bytes were copied for nothing.
+
+* A layout is stored when `MIN_RUN` elements share it. The numbers of layouts and of compiled loops are
+  bounded: at the limit, layouts are dropped, and no more loops are compiled.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ import msgspec
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256
-# The maximum numbers of elements and of bytes that one call reads. These limits bound the cost if the lengths
-# differ.
+# One call reads at most `MAX_ELEMENTS` elements and this number of bytes. The limits bound the cost if the
+# lengths differ.
 MAX_BYTES = 65_536
 
 # The maximum number of layouts, and of compiled loops, that are kept for one array of a declaration.
@@ -42,20 +45,21 @@ MAX_LAYOUTS = 64
 # The maximum length of a list of numbers in an element that is read by layout.
 MAX_NUMBERS = 16
 
-# The pattern of an element's lengths. A length counts as -1 for null, 0 for an empty value, the count for a
-# list of numbers, and 1 for other bytes.
+# The pattern of an element's lengths. In it, null is -1, an empty value is 0, a list of numbers is its count,
+# and other bytes are 1.
 Pattern = tuple[int, ...]
 
-# `fill(items, rows, lengths)` appends the elements of `rows` to `items`. The function stops at the first
-# element of another layout and returns how many elements it has not appended.
+# `fill(items, rows, lengths)` appends the elements of `rows` to `items`. It stops at the first element of
+# another layout, and returns the number of elements that it has not appended.
 Fill = Callable[[list[Any], Any, Any], int]
 
 
 class LayoutPart(msgspec.Struct, frozen=True):
     """A part of an element: fields of fixed size, a length, and as many values as the length says.
 
-    `prefix` is the size of the length in bytes; 0 stands for a varint that holds the length plus one. `code`
-    is the `struct` code of the values: "s" for bytes, and "" for values that can only be read by layout if
+    `prefix` is the size of the length in bytes. 0 stands for a varint that holds the length plus one.
+
+    `code` is the `struct` code of the values: "s" for bytes. For "", the values can be read by layout only if
     they are null or empty.
     """
 
@@ -65,8 +69,8 @@ class LayoutPart(msgspec.Struct, frozen=True):
     nullable: bool
 
 
-# A layout: the size of an element in bytes, a function that unpacks elements, the expected lengths, and the
-# loop that makes the elements.
+# A layout consists of the size of an element in bytes, a function that unpacks elements, the expected
+# lengths, and the loop that makes the elements.
 Layout = tuple[int, Callable[[bytes], Any], Any, Fill]
 
 
@@ -164,7 +168,8 @@ _LENGTH = {2: "h", 4: "i"}
 def _length(buf: bytes, at: int, part: LayoutPart) -> tuple[bytes, int]:
     """Return the encoded length at `at`, and its value.
 
-    The value is -1 for null, and -2 if the length is missing, not allowed, or not in its shortest form.
+    The value is -1 for null. The value is -2 if the length is missing, not allowed, or not in its shortest
+    form.
     """
     prefix = bytes(buf[at : at + (part.prefix or 1)])
     if part.prefix:

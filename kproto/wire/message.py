@@ -13,24 +13,33 @@ Rules of a declaration:
 
 * Fields are declared in wire order. A field without a range exists in every version. A field without a
   default is required.
-* A field whose range begins or ends within the message's versions has a default. In versions that lack the
-  field, `decode` sets the default, and `encode` raises if the field has any other value, unless it is
-  `ignorable`.
-* `X | None` is nullable in all versions of the field; `nullable="7+"` limits the versions.
-* `tag=3` declares a tagged field, which is not written if it equals its default. `tagged="12+"` is needed
-  only if the field is older than its tag.
-* The default `[]` gives every object its own new list. The default `FRESH` is a new struct, with every field
-  at its default, or at Kafka's zero (0, "", b"", [], ...) if it has none.
-* Structs and messages are keyword-only, slotted, mutable and comparable. They do not know their version.
-* Structs and messages are `msgspec.Struct`s, because these are created fast. Decoders create them from
-  positional values in declared order. In other code type checkers reject positional values. The garbage
-  collector does not track structs and messages (`gc=False`): no declaration contains itself, so they cannot
-  form cycles.
-* Annotations are strings, resolved at first use. So a struct may be declared below the struct that uses it,
-  and importing a message is cheap.
 
-The declarations have the same content as the message JSON that Kafka's `MessageGenerator` reads. See KIP-482
-for flexible versions and tags.
+* A field that some of the message's versions lack has a default. For such a version, `decode` sets the
+  default. `encode` raises if the field has any other value, unless the field is `ignorable`.
+
+* `X | None` is nullable in all versions of the field. `nullable="7+"` limits the versions.
+
+* `tag=3` declares a tagged field, which is not written if it equals its default. A field that is older than
+  its tag also needs `tagged="12+"`.
+
+* The default `[]` gives every object its own new list.
+
+* The default `FRESH` is a new struct. Each of its fields has its default, or without a default Kafka's zero
+  (0, "", b"", [], ...).
+
+* Structs and messages are keyword-only, slotted, mutable and comparable. They do not know their version.
+
+* Structs and messages are `msgspec.Struct`s, because these are created fast. Decoders create them from
+  positional values in declared order. In other code, type checkers reject positional values.
+
+* The garbage collector does not track structs and messages (`gc=False`). They cannot form cycles, because no
+  declaration contains itself.
+
+* Annotations are strings that are resolved at first use. So a struct may be declared below the struct that
+  uses it, and importing a message is cheap.
+
+The declarations have the content of the message JSON that Kafka's `MessageGenerator` reads. KIP-482 describes
+flexible versions and tags.
 """
 
 from __future__ import annotations
@@ -133,8 +142,8 @@ class _ResolvedFields:
 class _LazyDocstring(str):
     """The docstring of a declaration, with its fields and their comments, built when it is read.
 
-    The object is a descriptor, which builds the text when `__doc__` is read through the class. It is also a
-    str, because pydoc takes it from the class's dict and calls `expandtabs` on it.
+    The object is a descriptor: reading `__doc__` of the class builds the text. The object is also a str,
+    because pydoc takes it from the class's dict and calls `expandtabs` on it.
     """
 
     owner: type[Struct]
@@ -168,11 +177,12 @@ class _MessageMeta(msgspec.StructMeta):
 class _DeclarationMeta(msgspec.StructMeta):
     """The metaclass of `Struct` and `Message`: turns declarations into `msgspec.Struct`s.
 
-    The classes that this metaclass makes are not instances of it, and their bases are plain copies of
-    `Struct` and `Message`. The reason is speed: decoding mostly calls classes, and in Python 3.11 the call of
-    a class takes 1.5 times as long if its metaclass is written in Python. `isinstance` and `issubclass` work
-    as usual. Only messages have a metaclass in Python, `_MessageMeta`: decoding a response creates just one
-    message.
+    The classes that this metaclass makes are not instances of it. Their bases are plain copies of `Struct`
+    and `Message`. `isinstance` and `issubclass` work as usual.
+
+    Without this, decoding would be slower: in Python 3.11, a call of a class takes 1.5 times as long if its
+    metaclass is written in Python. Only messages have such a metaclass, `_MessageMeta`, because decoding a
+    response creates just one message.
     """
 
     __plain__: Any
@@ -234,8 +244,8 @@ def _lazy_struct(name: str) -> property:
 
     The struct is created when the field is first read.
 
-    Most structs in such fields are never read, and a fetch response has three of them per partition. Until
-    the first read the slot holds LAZY.
+    Most structs in such fields are never read, and a fetch response has three of them per partition. The slot
+    holds LAZY until the first read.
     """
     slot = f"_{name}"
 
@@ -339,8 +349,8 @@ class Message(Struct):
     def encode(self, version: int) -> bytes:
         """Encode this message in `version`, without a header.
 
-        Raises EncodeError, with the path of the field, if a value does not fit the field or the version;
-        UnsupportedVersion if the message has no such version.
+        Raises EncodeError, with the path of the field, if a value does not fit the field or the version.
+        Raises UnsupportedVersion if the message does not have this version.
         """
         try:
             return type(self).__encoders__[version](self)
@@ -352,8 +362,8 @@ class Message(Struct):
     def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self:
         """Read a message from the start of `data`. Bytes after the message are ignored, as in Kafka.
 
-        Raises DecodeError, with the path of the field and the offset, on anything that is not this message;
-        UnsupportedVersion if the message has no such version.
+        Raises DecodeError, with the path of the field and the offset, if the bytes are not this message.
+        Raises UnsupportedVersion if the message does not have this version.
         """
         buffer = data if type(data) is bytes else bytes(memoryview(data))
         try:
@@ -400,8 +410,8 @@ def decode_from(
 def decode_views(message: type[M], data: bytes | bytearray, offset: int, version: int) -> tuple[M, int]:
     """Read a message as `decode_from` does, but return records as memoryviews of `data` instead of copies.
 
-    `data` must not change while these views are used. Only large fields of type `Records` are views. For type
-    checkers they are `bytes`.
+    `data` must not change while these views are used. Only large fields of type `Records` are views. Type
+    checkers see them as `bytes`.
     """
     try:
         return message.__view_decoders__[version](data, offset)
@@ -423,16 +433,17 @@ def check_version(message: type[Message], version: int) -> None:
     """Raise UnsupportedVersion unless `message` has `version`."""
     if version not in message.__versions__:
         allowed = str(message.__versions__)
-        # The text of UnsupportedVersion omits version -1, which usually stands for a message that a broker
-        # does not know. So `allowed` names the version.
+        # UnsupportedVersion omits version -1, which usually stands for a message that a broker does not know.
+        # So `allowed` contains the version.
         if version == -1:
             allowed = f"version -1 is not supported; allowed: {allowed}"
         raise UnsupportedVersion(message.__name__, version, allowed)
 
 
 def fresh(struct: type[Struct]) -> Any:
-    """Return a new struct. Every field has its default, or if it has none, the zero value that Kafka uses for
-    its type.
+    """Return a new struct with the default of every field.
+
+    A field without a default has the zero value that Kafka uses for its type.
     """
     return struct(**{f.name: f.initial() for f in struct.__fields__})
 

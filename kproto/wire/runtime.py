@@ -32,7 +32,7 @@ SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 # value.
 BOOL_BYTE = {False: 0, True: 1}
 
-# The maximum number of entries of each cache in this module: of UUIDs, of a `Packers` and of an `Unpackers`.
+# The maximum number of entries of each cache in this module: the UUIDs, each `Packers` and each `Unpackers`.
 CACHE_LIMIT = 4096
 
 
@@ -158,7 +158,7 @@ def check_bytes(value: Any) -> bytes:
 
 
 def check_sequence(value: Any) -> Sequence[Any]:
-    """Return `value` if it is a list or a tuple. Raises TypeError for any other type, such as a str."""
+    """Return `value` if it is a list or a tuple. Raises TypeError for other types, such as a str."""
     if not isinstance(value, list | tuple):
         raise TypeError
     return cast("list[Any]", value)
@@ -173,7 +173,7 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
     def __missing__(self, n: int) -> Callable[[bytes, int], tuple[Any, ...]]:
         code = _repeat(self.code, n)
         unpack = struct.Struct(">" + code).unpack_from
-        # Long formats are not cached: `struct` has no repeat count for the code of a UUID, so the format for
+        # Long formats are not cached. The code of a UUID cannot be repeated by a count, so the format for
         # many UUIDs would take more memory than their message.
         if n < CACHE_LIMIT and len(code) < 100:
             self[n] = unpack
@@ -183,8 +183,8 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
 class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
     """Maps the lengths of the lists in a sequence of fields to a function that writes the sequence.
 
-    The codes are those of `struct`, plus two: "*i" stands for a list of "i", and "v" for the varint count
-    before a list. The count is passed as bytes.
+    The codes are those of `struct`, plus two. "*i" stands for a list of "i". "v" stands for the varint count
+    before a list, and is passed as bytes.
     """
 
     def __init__(self, codes: tuple[str, ...]) -> None:

@@ -1,10 +1,11 @@
 """Divide a large message into messages with fewer elements, without decoding it.
 
-`divide` only finds where values end, and yields after every `STRIDE` elements. So its caller can divide a
+`divide` only finds where values end, and yields after every `STRIDE` elements. So the caller can divide a
 message of any size in short steps. The memory needed is a small multiple of the message's size.
 
-An element is an entry of an array at any depth, or a tagged field. This module does not check the contents of
-strings. Invalid UTF-8 is found only when an element is decoded.
+An element is an entry of an array at any depth, or a tagged field.
+
+The contents of strings are not checked: invalid UTF-8 is found only when an element is decoded.
 """
 
 from __future__ import annotations
@@ -47,13 +48,16 @@ def divide(
 ) -> Generator[None, None, Division]:
     """Divide the message at `start` of `data` into encoded messages with at most `most` elements each.
 
-    The largest array of the message is divided, and the other fields are the same in every piece. An element
-    that contains more than `most` elements is alone in its piece. An element that contains more than
-    `most_of_one` elements is divided in the same way into several pieces. With `unique`, an element of the
-    divided array that is equal to an earlier one is omitted.
+    The largest array of the message is divided. The other fields are the same in every piece.
 
-    Yields None after every `STRIDE` elements, so that the caller can do other work between the steps. Raises
-    DecodeError if the message ends too early.
+    An element that contains more than `most` elements is alone in its piece. An element that contains more
+    than `most_of_one` elements is divided into several pieces.
+
+    With `unique`, elements of the divided array that equal an earlier one are omitted.
+
+    Yields None after every `STRIDE` elements, so that the caller can do other work.
+
+    Raises DecodeError if the message ends too early.
     """
     skimmer = _Skimmer(message, data, start, version)
     try:

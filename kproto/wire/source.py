@@ -19,8 +19,8 @@ from .message import Field, Message, Struct
 def build(source: str, filename: str, names: Mapping[str, object]) -> dict[str, Any]:
     """Run `source` with `names` as its globals and return these globals.
 
-    The source is stored in `linecache` under `filename`, which must be unique and in angle brackets, as
-    `attrs` does. A traceback through generated code then shows the failing line.
+    The source is stored in `linecache` under `filename`, so that a traceback through generated code shows the
+    failing line. `filename` must be unique and in angle brackets, as in `attrs`.
     """
     namespace: dict[str, Any] = dict(names)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
@@ -76,8 +76,9 @@ class FunctionSource:
         self.values.append(value)
 
     def name(self, wanted: str, value: object) -> str:
-        """Make `value` a global of the generated function. Return the global's name, which is `wanted` unless
-        that name is in use.
+        """Make `value` a global of the generated function, and return the global's name.
+
+        The name is `wanted`, unless that name is in use for another value.
         """
         name, number = wanted, 1
         while name in self.variables or self.names.setdefault(name, value) is not value:

@@ -1,7 +1,7 @@
 """The primitive types of Kafka's message definitions, and ranges of versions.
 
-Fields are annotated with the types of this module. A type checker sees the plain Python type. The `Primitive`
-in the annotation describes the encoding:
+Fields are annotated with the types of this module. A type checker sees the plain Python type. `Primitive`
+describes the encoding:
 
     Bool Int8 Int16 UInt16 Int32 UInt32 Int64 Float64    big-endian, fixed size
     Uuid                                                 16 bytes, as `uuid.UUID`
@@ -27,8 +27,10 @@ HIGHEST_VERSION = 0x7FFF
 class Primitive(msgspec.Struct, frozen=True):
     """One of Kafka's primitive types.
 
-    `name` is the type's name in Kafka's message JSON, and `code` its `struct` code. `code` is empty and
-    `size` is 0 for types of variable size. `zero` is Kafka's default of a field that declares none.
+    `name` is the type's name in Kafka's message JSON. `code` is its `struct` code, and `size` its size in
+    bytes. For types of variable size, `code` is empty and `size` is 0.
+
+    `zero` is Kafka's default of a field that declares none.
     """
 
     name: str

@@ -1,9 +1,10 @@
-"""The codecs of record batches, with a module for each codec. A module reads every format of its codec that
-topics contain.
+"""The codecs of record batches. Each codec has a module, which reads every format of the codec that topics
+contain.
 
-Each codec has `compress(data, level)` and `decompress_into(data, out)`. `decompress_into` fills the start of
-`out` and returns the number of bytes, or raises `Full` if `out` is too small. `kproto.records.compression`
-limits the size of `out`.
+Each module has `compress(data, level)` and `decompress_into(data, out)`. `decompress_into` writes to the
+start of `out` and returns the number of bytes. It raises `Full` if `out` is too small.
+
+`kproto.records.compression` limits the size of `out`.
 """
 
 from __future__ import annotations

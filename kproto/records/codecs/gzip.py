@@ -11,7 +11,7 @@ from typing import Any
 from . import CodecError, Full
 
 _STEP = 1 << 20
-# The size in bytes of the first piece of input that a member's decompressor gets, from the second member on.
+# The size in bytes of the first piece of input that is read of each member after the first.
 _AHEAD = 1 << 10
 # The size in bytes of the smallest member, which has only a header and a trailer.
 _LEAST = 18
@@ -39,9 +39,11 @@ def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
 
     Bytes behind the last member are ignored, as in Java's GZIPInputStream.
 
-    The decompressor gets the input in pieces. After each step and at the end of a member it copies the input
-    that it has not used, so a small piece costs less. From the second member on, the first piece of a member
-    is small, because one megabyte may hold 50,000 empty members.
+    The decompressor gets the input in pieces, because it copies the unused rest of its input after each step
+    and each member. A small piece makes these copies cheap.
+
+    After the first member, the first piece of each member has only 1 KiB, because one megabyte may contain
+    50,000 empty members.
     """
     view = memoryview(data)
     package = _inflating()

@@ -71,8 +71,8 @@ def with_old_header(frame: bytes) -> bytes:
 def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
     """Parse the frame header; return the properties of the frame's blocks.
 
-    The four values are: the offset of the first block, the size of the largest block, the number of checksum
-    bytes after each block, and whether blocks depend on earlier blocks.
+    Returns the offset of the first block, the size of the largest block, the number of checksum bytes after
+    each block, and whether blocks depend on earlier blocks.
     """
     if len(head) < 7 or not head.startswith(_MAGIC):
         raise CodecError("no lz4 frame")
@@ -88,8 +88,8 @@ def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
 def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int:
     """Decompress one frame into `out` and return the number of bytes.
 
-    Frames of independent blocks, or of one block, are decompressed block by block. This is up to twice as
-    fast as cramjam's reader of frames, which reads all other frames.
+    A frame of independent blocks, or of one block, is decompressed block by block. This is up to twice as
+    fast as cramjam's reader of frames, which reads any other frame.
 
     Checksums of blocks and content are not checked, because the batch's CRC covers the same bytes.
     """

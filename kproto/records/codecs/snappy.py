@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from . import CodecError, Full, cramjam
 
-# The largest ratio of output to input. A copy of 64 bytes takes 3 bytes of input, so a valid block grows at
-# most 21.4 times.
+# The largest ratio of output to input. A copy instruction of 3 bytes writes 64 bytes, so a valid block grows
+# at most 21.4 times.
 _RATIO = 22
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)

@@ -1,7 +1,9 @@
-"""The codec zstd. If zstandard is installed, it decompresses frames whose header has the decompressed size.
-cramjam decompresses other frames.
+"""The codec zstd, with the package zstandard if it is installed, or else cramjam.
 
-Decompression contexts of zstandard are reused, which is up to 1.6 times as fast as a new context for each
+zstandard decompresses only frames whose header has the decompressed size. cramjam decompresses all other
+frames.
+
+Decompression contexts of zstandard are reused. This is up to 1.6 times as fast as a new context for each
 batch.
 """
 
@@ -24,8 +26,9 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def header_of(data: memoryview) -> tuple[int, int] | None:
-    """Return the position of the first frame's blocks, and the frame's decompressed size. Returns None if the
-    frame's header has no size.
+    """Return where the first frame's blocks start, and the decompressed size of the frame.
+
+    Returns None if the frame's header has no size.
     """
     if len(data) < 6 or data[:4].tobytes() != _MAGIC:
         return None
@@ -39,8 +42,8 @@ def header_of(data: memoryview) -> tuple[int, int] | None:
 def _read_header(data: memoryview, at: int) -> tuple[int, int]:
     """Parse the header of the frame at `at`.
 
-    Returns the position of the frame's blocks, and the width in bytes of the decompressed size in the header
-    (0 if the header has no size).
+    Returns the position of the frame's blocks, and how many bytes of the header contain the decompressed
+    size. This number is 0 if the header has no size.
     """
     flags = data[at + 4]
     single = flags >> 5 & 1
@@ -63,7 +66,8 @@ def _is_complete(data: memoryview) -> bool:
 
 
 def _end_of_frame(data: memoryview, at: int, flags: int) -> int:
-    """Return the end of the frame whose blocks start at `at`. The end of a cut frame is beyond the data."""
+    """Return the end of the frame whose blocks start at `at`, or a position beyond the data if the frame is
+    cut."""
     end, last = len(data), 0
     while not last:
         if at + 3 > end:

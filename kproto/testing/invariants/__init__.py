@@ -4,17 +4,21 @@
     ... world.run(...) ...
     check(world)              # check the whole run, after `settle`
 
-Each invariant takes a `World` and raises `InvariantBroken`, which names the client, the reason and the time.
-Invariants describe kproto's consumers. A model of another client is checked only where it affects kproto's
-consumers, for example if a partition has two owners. It is then checked by the rules of the original client.
+Each invariant takes a `World`. It raises `InvariantBroken`, which names the client, the reason and the time.
 
-`kproto.testing.properties` has checks of one assignor, decoder or reader of batches, without a world. The
-numbers I1 to I20 refer to `docs/rules/invariants.md`, which lists the bugs of other clients behind these
-invariants.
+Invariants describe kproto's consumers. A model of another client is checked only where it affects kproto's
+consumers, for example if a partition has two owners, and by the rules of the original client.
+
+`docs/rules/invariants.md` explains the numbers I1 to I20, and lists the bugs of other clients behind these
+invariants. `kproto.testing.properties` has checks of one assignor, decoder or reader of batches, without a
+world.
 
 * `always`: invariants of every moment
+
 * `history`: invariants of the whole run so far
+
 * `at_rest`: invariants of a settled world
+
 * `single_change`: invariants of one rebalance or one commit
 """
 
@@ -118,7 +122,7 @@ def check(world: World, *invariants: Invariant) -> None:
     """Check these invariants, by default all invariants that hold in a settled world (see `settle`).
 
     Raises `InvariantBroken` for the first invariant that does not hold. The message contains the last error
-    of each client, because this error may be the cause.
+    of each client as a possible cause.
     """
     try:
         for invariant in invariants or (*ALWAYS, *HISTORY, *AT_REST):

@@ -11,9 +11,13 @@ from .queries import violation
 def no_partition_has_two_owners(world: World) -> None:
     """I4: among the members of a group's generation, at most one works on a partition.
 
-    Three kinds of clients are not counted: a member that the coordinator has removed, which works on its
-    partitions until a response reports the removal; a static member for which a rebalance did not wait; and a
-    model that joined without revoking its partitions.
+    Three kinds of owners are not counted:
+
+    * a member that the coordinator has removed, until a response reports the removal
+
+    * a static member for which a rebalance did not wait
+
+    * a model that joined without revoking its partitions
     """
     owners: dict[tuple[str, TopicPartition], str] = {}
     groups: dict[str, GroupDescription | None] = {}
@@ -40,8 +44,8 @@ def no_partition_has_two_owners(world: World) -> None:
 def _is_unassigned_to_model(group: GroupDescription, client: Client, partition: TopicPartition) -> bool:
     """Return whether a model owns a partition that its generation did not assign to it.
 
-    In librdkafka this happens if topics grow while the application is receiving an assignment: librdkafka
-    then joins again without a REVOKE event (rd_kafka_cgrp_revoke_all_rejoin), so the application keeps its
+    The cause is in librdkafka: if topics grow while the application is receiving an assignment, librdkafka
+    joins again without a REVOKE event (rd_kafka_cgrp_revoke_all_rejoin). So the application keeps its
     partitions.
     """
     member = group.member(client.member_id)

@@ -36,9 +36,11 @@ def what_is_owned_is_read(world: World) -> None:
 def every_record_was_delivered(world: World) -> None:
     """I10, I14: each record of a group's subscribed topics was delivered to a member.
 
-    The records of new partitions must be delivered too, except if the leader is a model that does not notice
-    new partitions (sarama-cluster). Groups whose reset policy is not "earliest" are exempt. Partitions
-    are also exempt if an application called seek for them, or if their log lost records.
+    Records of new partitions are exempt if the leader is a model that does not notice new partitions
+    (sarama-cluster).
+
+    Groups whose reset policy is not "earliest" are exempt. Partitions are exempt if an application called
+    seek for them, or if their log lost records.
     """
     for group in {consumer.group for consumer in consumers(world) if consumer.group is not None}:
         members = [consumer for consumer in consumers(world) if consumer.group == group]

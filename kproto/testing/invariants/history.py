@@ -58,9 +58,9 @@ def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
 def a_partition_starts_where_the_group_committed(world: World) -> None:
     """I13: the first record after an assignment is at the group's committed offset.
 
-    In a group with models the first record may be an earlier one. The reason is that sarama commits offsets
-    with the leader epoch at which it began to read. If that epoch ends before the committed offset, a client
-    that checks epochs (KIP-320) has to return to the end of the epoch.
+    In a group with models, the first record may be before the committed offset. sarama commits with the
+    leader epoch at which it began to read. If this epoch ended before the committed offset, a client that
+    checks epochs (KIP-320) returns to the end of the epoch.
     """
     mixed = any(isinstance(client, ModelClient) for client in world.clients.values())
     for consumer in consumers(world):
@@ -92,10 +92,9 @@ def a_partition_starts_where_the_group_committed(world: World) -> None:
 
 
 def the_last_seek_wins(world: World) -> None:
-    """I8: after a seek, the next record is the one at the sought offset, even if fetches were in flight.
+    """I8: the next record after a seek is the one at the sought offset, even if fetches were in flight.
 
-    If the log ends before that offset, the next record is at the offset to which the client's reset policy
-    leads.
+    If the log ends before the sought offset, the client's reset policy determines the next record.
     """
     for name, history in histories(world):
         sought: dict[TopicPartition, int] = {}
@@ -146,7 +145,7 @@ def nothing_paused_is_delivered(world: World) -> None:
 def what_is_committed_was_delivered(world: World) -> None:
     """I14: every record before a committed offset was delivered to a member of the group.
 
-    Records that a reset policy such as "latest" has skipped are exempt, unless the partition was added to the
+    Records that a reset policy such as "latest" skipped are exempt, unless their partition was added to the
     topic later.
     """
     groups = {name: client.group for name, client in world.clients.items()}
@@ -251,8 +250,8 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
 
     The invariant holds in a world without faults, for consumers with auto commit.
 
-    If a callback takes longer than the timeout of close or of the rebalance, its partitions are exempt,
-    because they are reassigned before the callback ends.
+    Partitions are exempt if their callback takes longer than the timeout of close or of the rebalance. They
+    are reassigned before such a callback ends.
     """
     if not world.is_fault_free:
         return

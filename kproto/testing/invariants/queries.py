@@ -36,8 +36,9 @@ def violation(
 
 
 def last_errors_of(world: World) -> str:
-    """Return the last error of each client, and how many errors the client raised. The result is empty if no
-    client raised an error.
+    """Return the last error of each client, and how many errors the client raised.
+
+    The result is empty if no client raised an error.
     """
     times = Counter(observation.source for observation in world.observations if observation.kind == "raised")
     last = {

@@ -40,8 +40,8 @@ def a_cooperative_rebalance_moves_no_more_than_it_must(
 def a_commit_blocks_no_fetch(world: World, consumer: Consumer) -> None:
     """I2: while a commit is in flight, a consumer that polls receives the records of its partitions.
 
-    Before the call, inject a fault into the connection to the coordinator only, start a commit, and let some
-    time pass.
+    Call this function while a commit is in flight: inject a fault into the connection to the coordinator
+    only, start a commit, and let some time pass.
     """
     waiting = [token for token in consumer.requested_commits if token not in consumer.done]
     if not waiting:

@@ -1,10 +1,10 @@
 """A world: a cluster, its network and its clients in virtual time.
 
-Two worlds with the same arguments and the same calls run identically. An hour of an idle group of three
-consumers takes about 5 s of CPU time (Python 3.11 on a busy Xeon): each member fetches twice and polls once
-per second, and the brokers and clients encode and decode each message. With `fetch_max_wait_ms=10_000`, and
-`poll_timeout_ms = 10_000` at each client, the hour takes 1 s. `benchmarks/world.py` measures
-both hours.
+Two worlds with the same arguments and the same calls run identically.
+
+An hour of an idle group of three consumers takes about 5 s of CPU time. Each member fetches twice and polls
+once per second. With `fetch_max_wait_ms=10_000`, and `poll_timeout_ms = 10_000` at each client, the hour
+takes 1 s. `benchmarks/world.py` measures both hours.
 
     from kproto.testing.world import World, tp
 
@@ -20,19 +20,26 @@ both hours.
     assert a.owned == set(world.partitions())
 
 Clients: `join` starts kproto's consumer, or a model of another client (`kproto.models`). `producer` starts
-kproto's producer. Methods of a client are calls of its application (`subscribe`, `seek`, `commit`, `close`)
-or signals to its process (`freeze`). Attributes of a client configure its application (`works_ms`,
-`callback_ms`, `listener`). Use `configure` for an application that calls its own client, so that a replayed
-world creates its own application.
+kproto's producer.
 
-Cluster and network: methods of the world, such as `grow`, `elect`, `truncate`, `move_coordinator`,
+Methods of a client are calls of its application (`subscribe`, `seek`, `commit`, `close`) or signals to its
+process (`freeze`). Attributes of a client configure its application (`works_ms`, `callback_ms`, `listener`).
+
+An application that calls its own client is set up by `configure`, so that a replayed world creates an
+application for the new client.
+
+Cluster and network: use the methods of the world, such as `grow`, `elect`, `truncate`, `move_coordinator`,
 `stop_broker` and `fault`, and the attribute `tamper`.
 
-Results: `client.records`, `client.owned`, `world.observations`, and `world.trace()`, which returns every
-event and action as JSON lines. A turn is one event of a run: one scheduled call.
-`world.rewind()` returns a new world in the state of one turn ago, `world.replay(1234)` in that of turn 1234.
-`world.save(path)` stores a run, and `World.load(path)` repeats it. `kproto.testing.invariants` has
-invariants, which are functions of a world:
+Results are in `client.records`, `client.owned` and `world.observations`. `world.trace()` returns every event
+and action as JSON lines.
+
+A turn is one event of a run: one scheduled call. `world.rewind()` returns a new world in the state of one
+turn ago, and `world.replay(1234)` in the state of turn 1234.
+
+`world.save(path)` stores a run, and `World.load(path)` repeats it.
+
+`kproto.testing.invariants` has invariants, which are functions of a world:
 
     from kproto.testing.invariants import check, no_partition_has_two_owners
 

@@ -38,9 +38,7 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Wire:
-    """One connection. `conn` is the broker's id of the connection, and `key` the client's id of the
-    connection.
-    """
+    """One connection. `conn` is the broker's id of it, and `key` the client's id of it."""
 
     client: Client
     key: Any
@@ -106,8 +104,8 @@ class Client:
 
     The base class of clients. A subclass passes events to an engine and performs the engine's actions.
 
-    `name` is unique in its world. `owned` are the partitions that the application works on: from the start
-    of the "assigned" callback to the return of "revoked" or "lost".
+    `name` is unique in the world. `owned` has the partitions that the application works on: from the start of
+    the "assigned" callback to the return of "revoked" or "lost".
     """
 
     # The duration of each callback in ms. Brokers and heartbeats continue during a callback.
@@ -227,8 +225,9 @@ class Client:
     @checked(ms=ZERO_OR_MORE)
     @journaled
     def freeze(self, ms: int) -> None:
-        """Stop the process for `ms` (SIGSTOP). The process reads nothing and none of its timers fires, while
-        the world continues.
+        """Stop the process for `ms` (SIGSTOP).
+
+        The process reads nothing and none of its timers fires, while the world continues.
         """
         self.world.had_fault = True
         self.slept_ms += ms
@@ -251,8 +250,8 @@ class Client:
     def configure(self, how: Callable[[Any], object]) -> None:
         """Call `how(self)`, which sets up the application (`listener`, `worker`, ...).
 
-        When the world is replayed, `how` is called with the client of the replayed world, so that the
-        application calls that client.
+        In a replay, `how` is called with the client of the replayed world, so the application calls that
+        client.
         """
         reject_awaitable("how", how, how(self))
 

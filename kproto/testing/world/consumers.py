@@ -1,8 +1,9 @@
 """kproto's consumer in a world: its engine, and an application that polls, works and runs callbacks.
 
 The application passes the same events to the engine as the public consumer classes: either `Poll`, or
-`PollBegan`, one `Take` for each `Wake` action of the engine, and `PollEnded`. Since it sends no `Take`
-without a `Wake`, a test fails if the engine omits a `Wake`.
+`PollBegan`, one `Take` for each `Wake` action of the engine, and `PollEnded`.
+
+The application sends no `Take` without a `Wake`. So a test fails if the engine omits a `Wake`.
 """
 
 from __future__ import annotations
@@ -38,9 +39,13 @@ class Consumer(EngineClient):
     """A kproto consumer. Its options are those of `consumer.Consumer`.
 
     Attributes configure the application: `listener(kind, partitions)` is called with "assigned", "revoked" or
-    "lost", and `worker(records)` with the records of each poll. Results so far: `records`, `changes` (the
-    reported group changes), `calls` (callbacks), `errors` (raised by poll). `done` maps the token of a
-    `commit`, `close`, `unsubscribe` or `run` to its (value, error).
+    "lost", and `worker(records)` with the records of each poll.
+
+    Results so far: `records`, `changes` (the reported group changes), `calls` (callbacks), `errors` (raised
+    by poll).
+
+    A key of `done` is the token of a `commit`, `close`, `unsubscribe` or `run`. A value is the pair (result,
+    error) of the call.
     """
 
     limit = knob(500)
@@ -140,8 +145,8 @@ class Consumer(EngineClient):
     def _try(self, event: ev.Event) -> bool:
         """Pass an event to the engine as `do` does. Return False if the engine rejects it with IllegalState.
 
-        The engine rejects the event if the application has unsubscribed or closed since the event was
-        scheduled. Exceptions of the application's own code are raised.
+        The engine rejects the event if the application unsubscribed or closed after the event was scheduled.
+        Exceptions of the application's own code are raised.
         """
         if self.alive:
             try:
@@ -324,7 +329,7 @@ class Consumer(EngineClient):
     def error_backoff(self, error: Exception) -> int:
         """Return how long (ms) the application waits after an error.
 
-        The wait is 1 ms for a new error, and doubles with each repetition of the same error, up to 1 s.
+        The wait is 1 ms for a new error. It doubles with each repetition of the same error, up to 1 s.
         """
         text = repr(error)
         self._pause_ms = min(2 * self._pause_ms, 1_000) if text == self._last_error else 1
@@ -459,8 +464,10 @@ class Consumer(EngineClient):
     ) -> object:
         """Commit these offsets, or the positions of all owned partitions.
 
-        Returns the token that `done` will contain. The commit must be done within `timeout_ms`. Raises
-        IllegalState on a closed consumer.
+        Returns a token, which is a key of `done` when the commit is done. The commit must be done within
+        `timeout_ms`.
+
+        Raises IllegalState on a closed consumer.
         """
         limit = self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
         token = self.world.next_token()

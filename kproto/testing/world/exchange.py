@@ -125,9 +125,8 @@ class NetworkExchange(WorldState):
     def _observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
         """Record that the client receives an error that fences it.
 
-        The error is not recorded if its request had a former member id or generation. ILLEGAL_GENERATION is
-        also ignored while a JoinGroup is in flight, because the response to JoinGroup contains the next
-        generation.
+        An error is ignored if its request had a former member id or generation. ILLEGAL_GENERATION is also
+        ignored while a JoinGroup is in flight, whose response contains the next generation.
         """
         client = wire.client
         is_outdated = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining

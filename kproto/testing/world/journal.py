@@ -1,16 +1,24 @@
 """The journal of a world: the data that is needed to replay the world.
 
 Rules:
-* A world is determined by its arguments and by the calls on it and its clients, with their times. The journal
-  keeps each call that is made between two runs, together with the number of turns before it. For each `run`
-  the journal keeps how many turns it took.
+
+* A world is determined by its arguments, and by the calls on it and its clients, with their times.
+
+* The journal keeps each call between two runs, with the number of turns before the call. For each `run` it
+  keeps the number of turns that the run took.
+
 * Calls during a run (by a listener, or by a function of `call_later`) are not kept, because the same code
-  makes them again in the replay. `until` runs between two turns, so its calls are kept.
+  repeats them in the replay. `until` runs between two turns, so its calls are kept.
+
 * A journal whose arguments contain a function, such as that of `call_later`, can be replayed, but not saved.
-  There are two exceptions. An assignor is saved by its name, and `World.load` needs the assignor as an
-  argument. A saved journal omits the code of applications (`listener`, `worker`, `configure`), so a loaded
-  world runs without it.
+  Assignors and the code of applications are exceptions.
+
+* An assignor is saved by its name. `World.load` needs the assignor as an argument.
+
+* The code of applications (`listener`, `worker`, `configure`) is not saved. A loaded world runs without it.
+
 * A call that raised an exception is kept as well. The replay repeats the call and expects the same exception.
+
 * A journal from a file can only call the methods and set the attributes that a journal keeps.
 """
 

@@ -54,8 +54,8 @@ class _ModelConnection:
 class ModelClient(Client):
     """A model of another client. `options` are those of `kproto.models.contract.ModelConfig`.
 
-    Results so far: `records`, `calls` (callbacks), `reports`, `errors` (raised by poll). `committed` maps the
-    token of a commit to its error, or None if it succeeded.
+    Results so far: `records`, `calls` (callbacks), `reports`, `errors` (raised by poll). A key of `committed`
+    is the token of a commit, and a value is its error, or None if it succeeded.
     """
 
     works_ms = knob(0)
@@ -83,8 +83,8 @@ class ModelClient(Client):
         self._connections_by_key: dict[int, _ModelConnection] = {}
         self._last_number = 0
         self._started = False
-        # The member id and generation of the last successful JoinGroup. They are kept here, because each
-        # model stores them in its own way.
+        # The member id and generation of the last successful JoinGroup. Each model stores its own in a
+        # different way.
         self._membership = ("", -1)
 
     @property

@@ -1,11 +1,16 @@
 """The connections between clients and brokers: latency, order and faults.
 
 Rules:
+
   * A connection has two lanes, one per direction. Each lane keeps the order of its bytes, as TCP does.
-  * After dropped bytes all later bytes on the same lane are lost as well, so a stream has no gaps. Only a
-    timeout reveals the loss. Stalled bytes arrive later.
-  * A fault affects the connections of one client (or all) with one broker (or all). New connections are
-    affected as well, until the fault ends.
+
+  * After dropped bytes, all later bytes on the same lane are lost as well, so a stream has no gaps. Only a
+    timeout reveals the loss.
+
+  * Stalled bytes arrive later.
+
+  * A fault affects the connections of one client (or all) with one broker (or all). Until the fault ends, it
+    affects new connections, too.
 """
 
 from __future__ import annotations
@@ -25,15 +30,20 @@ KINDS: Final = ("delay", "drop", "stall", "refuse", "cut", "half_close")
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """A network fault. `World.fault` starts it; it ends after its time, or by `World.heal`.
+    """A network fault. `World.fault` starts it. It ends after its time, or by `World.heal`.
 
-    * "delay": each direction takes `ms` longer. With `chance` below 1 only some sends are delayed.
-    * "drop": with probability `chance`, a send and all later sends in the same direction are lost. The
-      connection stays open and silent.
-    * "stall": no bytes arrive, and no connection is established. The bytes that were sent arrive when the
-      fault ends. A stall of a client with all brokers is a network partition.
+    * "delay": each direction takes `ms` longer. If `chance` is below 1, only some sends are delayed.
+
+    * "drop": each send is lost with probability `chance`, and so are all later sends in the same direction.
+      The connection stays open and silent.
+
+    * "stall": no bytes arrive, and no connection is established. When the fault ends, the bytes that were
+      sent arrive. A stall of a client with all brokers is a network partition.
+
     * "refuse": new connections are refused.
+
     * "cut": all connections are closed immediately. This fault has no duration.
+
     * "half_close": the brokers see the connections end, the clients do not. This fault has no duration.
     """
 

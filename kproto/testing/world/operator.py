@@ -212,8 +212,8 @@ class Operator(NetworkExchange):
 
         The connections of the broker break, and its partitions and groups move to another broker that is up.
 
-        If no other broker is up, the partitions and groups stay on the stopped broker until a broker starts,
-        and move to that broker.
+        If no other broker is up, the partitions and groups stay on the stopped broker. They move to the next
+        broker that starts.
         """
         self._check_node(node)
         if self.brokers.pop(node, None) is None:
@@ -251,7 +251,7 @@ class Operator(NetworkExchange):
             raise ConfigError("node", node, f"a broker of this world: {', '.join(map(str, self.nodes))}")
 
     def _nodes_up_with(self, node: int) -> list[int]:
-        """Return the nodes that are up, in the order of their ids. `node` is included even if it is down."""
+        """Return the nodes that are up, in the order of their ids, and `node` even if it is down."""
         return [other_node for other_node in self.nodes if other_node in self.brokers or other_node == node]
 
     def _move_leaders_and_groups_from(self, node: int) -> None:

@@ -66,8 +66,8 @@ class Producer(EngineClient):
     ) -> Delivery | None:
         """Pass a record to the engine. Return its delivery, or None.
 
-        The result is None if the buffer is full or metadata is missing. In this case let time pass and send
-        the record again.
+        The result is None if the buffer is full or metadata is missing. Then let time pass and send the
+        record again.
         """
         self.engine.core.now = self.world.now
         value = value.encode() if isinstance(value, str) else value

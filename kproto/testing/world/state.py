@@ -1,4 +1,4 @@
-"""The state of a world: its time, its queue of turns, its cluster and network, and its records of the run."""
+"""The state of a world: its time, queue of turns, cluster and network, and the records of its run."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ DEFAULTS: Final[Mapping[str, str | int]] = {
 }
 
 
-# A function that is called with (client, request, version) before the broker receives the request. If the
-# function returns a message, the client receives this message as the response. If it returns None, the broker
-# receives the request.
+# Called with (client, request, version) before the broker receives the request. If the function returns a
+# message, the client receives it as the response. If it returns None, the broker receives the request.
 Tamper = Callable[[Client, Message, int], Message | None]
 
 
@@ -81,7 +80,7 @@ class WorldState:
         self.disturbed: set[TopicPartition] = set()
         # The offsets of transaction markers, at which the log has no record (see `write_marker`).
         self.marker_offsets: set[tuple[TopicPartition, int]] = set()
-        # Whether there was a fault: a network fault, a killed or frozen client, a removed member, a moved
+        # Whether a fault occurred: a network fault, a killed or frozen client, a removed member, a moved
         # coordinator or a stopped broker.
         self.had_fault = False
         self.tracing = trace
@@ -129,7 +128,7 @@ class WorldState:
 
     @contextlib.contextmanager
     def inside_call(self) -> Generator[None]:
-        """Treat the block as part of a run or of a journaled call, so that its calls are not journaled."""
+        """Treat the block as part of a run or of a journaled call: calls in the block are not journaled."""
         self._depth += 1
         try:
             yield

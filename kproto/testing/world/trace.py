@@ -2,7 +2,7 @@
 
     {"n": 17, "turn": 9, "at": 1000003, "who": "a", "what": "request", "to": 1, "api": "JoinGroup", ...}
 
-`at` is the virtual time in ms. Entries hold the original objects; they become JSON when the trace is read.
+`at` is the virtual time in ms. Entries hold the original objects, which become JSON when the trace is read.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ class ResponseEntry(NamedTuple):
 def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
     """Yield the exchanges, as `kproto watch` does. An exchange is a request with its response.
 
-    The exchanges are in the order of the responses; requests without a response come last. The client id is
-    the client's name in the world. Fetch requests without a response are omitted, because the broker may
-    still delay the response.
+    The exchanges are in the order of the responses. Requests without a response come last, except Fetch
+    requests: these are omitted, because the broker may still delay the response.
+
+    The client id is the client's name in the world.
     """
     talks: dict[int, Conversation] = {}
     names: dict[str, dict[UUID, str]] = {}

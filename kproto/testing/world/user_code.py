@@ -1,6 +1,6 @@
 """Checks of the values that user code returns.
 
-A world does not await the result of a user's function, so awaitable results are rejected. It ignores the
+A world does not await the result of a user's function, so awaitable results are rejected. A world ignores the
 result of an invariant, so an invariant that returns False is rejected.
 """
 

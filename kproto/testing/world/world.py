@@ -1,16 +1,14 @@
 """Run brokers and clients in virtual time: without a socket, thread or clock.
 
-The docstring of the package shows how a `World` is used.
+The docstring of the package shows how a `World` is used. Rules:
 
-Rules:
-  * Every event is a turn: a scheduled call. Turns are taken from one queue, ordered by time. Turns of the
-    same millisecond run in the order in which they were scheduled. The seed and the calls on the world
-    determine the run completely.
+  * Every event is a turn: a scheduled call. Turns run in the order of their times. Turns of the same
+    millisecond run in the order in which they were scheduled.
   * Clients and brokers run the same engines as kproto's clients and brokers on sockets. They exchange bytes
     through `network`.
-  * Time is in milliseconds and starts at 1,000,000. It jumps to the next turn, so time without events costs
-    nothing. Members have events even if there are no records: heartbeats, fetches and polls.
-  * A world that makes no progress is an error: 200,000 turns in one millisecond raise `Stuck`.
+  * Time is in virtual milliseconds, and starts at 1,000,000. It jumps to the next turn, so time without
+    events costs nothing. Heartbeats, fetches and polls are events even if there are no records.
+  * 200,000 turns in one millisecond raise `Stuck`, because the world makes no progress.
 """
 
 from __future__ import annotations
@@ -90,13 +88,16 @@ class Stuck(AssertionError):
 class World(Operator):
     """A cluster, a network and clients in virtual time.
 
-    `topics` maps topic names to partition counts. `settings` are broker settings by Kafka's names;
-    `group.initial.rebalance.delay.ms` is 0 by default. `seed` determines everything that is random. `brokers`
-    is the number of brokers; their ids are 1, 2, ... `latency` is the minimum and maximum one-way latency in
-    ms. `highest` limits the API versions that the brokers offer: API name -> highest version. With
-    `trace=False` neither `entries` nor `requests` are recorded, which is faster.
+    `topics` maps topic names to partition counts. `settings` are broker settings by Kafka's names, of which
+    `group.initial.rebalance.delay.ms` is 0 by default.
 
-    All times are virtual milliseconds. Raises ConfigError for settings that are not allowed.
+    `seed` determines everything that is random. `brokers` is the number of brokers, with ids 1, 2, ...
+
+    `latency` is the minimum and maximum one-way latency in ms. `highest` limits the API versions that brokers
+    offer: a key is the name of an API, and a value is its highest version.
+
+    With `trace=False` neither `entries` nor `requests` are recorded, which is faster. Raises ConfigError for
+    settings that are not allowed.
     """
 
     @checked(
@@ -156,11 +157,13 @@ class World(Operator):
         """Start a consumer: kproto's own, or the model of another client (a module of `kproto.models`).
 
         `name` is unique in the world and stands for one process. To restart a process with the same client
-        id, use a new name: `join("a-2", client_id="a")`. `options` are those of `consumer.Consumer`, or for a
-        model those of `kproto.models.contract.ModelConfig`. With `topics`, the consumer subscribes at once.
-        Returns the `Consumer`, or the `ModelClient` for a model.
+        id, use a new name: `join("a-2", client_id="a")`.
 
-        Raises ConfigError for a name that was used before and for options that are not allowed.
+        `options` are those of `consumer.Consumer`, or for a model those of
+        `kproto.models.contract.ModelConfig`. With `topics`, the consumer subscribes immediately.
+
+        Returns the `Consumer`, or the `ModelClient` for a model. Raises ConfigError for a name that was used
+        before and for options that are not allowed.
         """
         topics_argument: Any = topics
         is_single = isinstance(topics_argument, str) or not isinstance(topics_argument, Iterable)
@@ -241,8 +244,7 @@ class World(Operator):
     def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool:
         """Let at most `ms` pass. With `until`, stop as soon as `until` returns true.
 
-        `until` is called between turns. Returns whether `until` was true at the end, and True if there is no
-        `until`.
+        `until` is called between turns. Returns whether `until` was true at the end, or True without `until`.
         """
         if not self.is_outside_run:
             return self._run(self.now + ms, until)
@@ -305,7 +307,7 @@ class World(Operator):
     def call_later(self, wait: int, function: Callable[[], object]) -> None:
         """Call `function()` in `wait` ms.
 
-        A call between two runs is journaled. The journal then contains code and cannot be saved, and `replay`
+        A call between two runs is journaled. The journal then contains code and cannot be saved. `replay`
         works only if `function` does not use this world or its clients.
         """
         journals.reject_replayed_world(self, "call_later() is called")
@@ -331,8 +333,7 @@ class World(Operator):
     def replay(self, turn: int | None = None) -> World:
         """Return a new world that replays this one up to `turn` (None: all turns).
 
-        Raises IllegalState if a function that was passed to `call_later` uses this world or its clients
-        instead of those of the replay.
+        Raises IllegalState if a function of `call_later` uses this world or its clients.
         """
         last = self.turns if turn is None else turn
         if last > self.turns:
@@ -352,8 +353,9 @@ class World(Operator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the journal to `path` as JSON lines, for `World.load`.
 
-        Assignors are saved by name. The code of applications (`listener`, `worker`, `configure`) is left out:
-        applications of the loaded world only read. Raises ConfigError if any other code is in the journal.
+        Assignors are saved by name, and the code of applications (`listener`, `worker`, `configure`) is not
+        saved: applications of the loaded world only read. Raises ConfigError for a journal with any other
+        code.
         """
         text = "".join(f"{line}\n" for line in journals.save(self.arguments, self.journal))
         Path(path).write_text(text, encoding="utf-8")
@@ -368,7 +370,7 @@ class World(Operator):
     ) -> World:
         """Load a journal that `save` wrote and replay it up to `turn` (None: all turns).
 
-        `assignors` replace the saved assignors of the same names. Raises ConfigError for a file that is no
+        `assignors` replace the saved assignors of the same names. Raises ConfigError if the file is not a
         journal, and for a missing assignor.
         """
         arguments, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines(), assignors)
@@ -440,8 +442,8 @@ class World(Operator):
     ) -> Fault:
         """Start a network fault between a client (None: all) and a broker (None: all).
 
-        `kind`, `ms` and `chance` are described in `Fault`. The fault ends after `lasts` ms (None: never), or
-        by `heal`. Raises ConfigError for an unknown kind, client or node.
+        `Fault` describes `kind`, `ms` and `chance`. The fault ends after `lasts` ms (None: never), or by
+        `heal`. Raises ConfigError for an unknown kind, client or node.
         """
         name = None if client is None else self.client(client).name
         if node is not None:
