@@ -4,8 +4,12 @@ Rules:
 
 * The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition. Any
   other column raises ConfigError, because its content would be lost.
-* A row goes to the partition that `send` would select: the one in the column `partition`, else the one that
-  the key selects, else the current sticky partition. Rows of one partition keep their order.
+
+* A row goes to the partition in its column `partition`, else to the partition that its key selects, else to
+  the current sticky partition. `send` selects in the same way.
+
+* Rows of one partition keep their order.
+
 * No Python code runs for each row: numpy computes the hashes, and `kproto.records.column_encoder` encodes
   whole columns.
 
@@ -40,8 +44,8 @@ from .validation import MAX_PARTITION
 Int64s = NDArray[np.int64]
 
 _COLUMNS = ("key", "value", "headers", "timestamp", "partition")
-# Maximum number of rows that are encoded together. The limit allows the first batches to be sent before the
-# remaining rows are encoded.
+# Maximum number of rows that are encoded together, so that the first batches are sent before the remaining
+# rows are encoded.
 _ROWS_AT_ONCE = 32_768
 _SEED, _M = 0x9747B28C, 0x5BD1E995
 
@@ -86,8 +90,7 @@ class TableColumns(msgspec.Struct, frozen=True):
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
         """Group the rows by partition, for a topic of `count` partitions: yield (partition, row numbers).
 
-        The partition is None for rows that may go to any partition: those that have neither a partition nor a
-        key.
+        The partition is None for rows that have neither a partition nor a key.
         """
         everywhere = np.arange(self.rows)
         where = np.full(self.rows, -1 if count > 1 else 0, np.int64)

@@ -1,7 +1,8 @@
 """Runs a producer's delivery callbacks in their own thread, one after the other.
 
-A callback may wait, send, flush and close, because the network thread never waits for callbacks. An exception
-of a callback is logged, and does not stop the callbacks after it.
+A callback may wait, send, flush and close, because the network thread never waits for callbacks.
+
+If a callback raises an exception, the exception is logged and the next callbacks still run.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Callbacks:
 def run_callback(callback: Callable[[], object], caught: type[BaseException] = Exception) -> None:
     """Call a delivery callback, and log its exception.
 
-    `caught` is the class of exceptions to log: BaseException in the callbacks' own thread, and Exception in
-    other threads, so that Ctrl-C reaches the application.
+    `caught` is the class of exceptions to log. It is BaseException in the callbacks' own thread. In other
+    threads it is Exception, so that Ctrl-C reaches the application.
     """
     try:
         answer = callback()

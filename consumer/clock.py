@@ -1,8 +1,8 @@
 """The clock of all clients. It never goes back, and continues while the computer sleeps.
 
-While a laptop sleeps for an hour, the group gives the partitions of the laptop's member to other members. A
-clock that stops during the sleep (CLOCK_MONOTONIC on Linux) would hide this from the member, so
-CLOCK_BOOTTIME is used where it exists.
+During a sleep of the computer, the group gives the member's partitions to other members. A clock that stops
+during the sleep would hide this from the member. So CLOCK_BOOTTIME is used where it exists, instead of
+CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ else:
 
 
 def wall() -> int:
-    """Return the milliseconds since 1970. The clock may be set at any time, so it is read at each call."""
+    """Return the current time in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def moment() -> tuple[float, float, int]:
-    """Return (start, end, ms). `ms` is the current time in ms since 1970. This millisecond lasts from `start`
-    to `end`, in s since 1970.
+    """Return the current millisecond as (start, end, ms).
 
-    A caller uses one result for many records, as long as the current time is between `start` and `end`. It
-    compares the time with both, because the clock may be set back.
+    `ms` is the current time in ms since 1970. `start` and `end` are in s since 1970.
+
+    A caller may use one result for many records, until the current time is outside of `start` and `end`. The
+    time is before `start` if the clock was set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

@@ -1,8 +1,10 @@
 """Imports the decoder of columns in the background, so that no caller waits for the import.
 
-The decoder needs numpy and pyarrow, whose import takes 150 to 250 ms of CPU. A poll must not wait for this,
-and in an event loop no other task could run during the import. Therefore the first fetch with many records
-starts the import in a thread of its own, and records are decoded one by one until the import is complete.
+The decoder needs numpy and pyarrow, whose import takes 150 to 250 ms of CPU. Neither a poll nor an event loop
+may be blocked for that long.
+
+So the first fetch with many records starts the import in a separate thread. Records are decoded one by one
+until the import is complete.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import Any, Final
 from kproto.errors import MissingExtra
 
 _NAME: Final = "kproto.records.columns"
-# Longest time (s) for which a fork waits until the import of the decoder is complete. The import takes 0.3 s,
-# and longer on a computer with a high load.
+# Longest time (s) for which a fork waits until the import of the decoder is complete. The import usually
+# takes 0.3 s.
 _FORK_TIMEOUT_S: Final = 10
 
 

@@ -1,9 +1,11 @@
 """The options of consumers: the types and defaults of their values, their checks, and their descriptions.
 
-A new option needs a line in `ConsumerConfig` (the keyword arguments of users), in `ConsumerOptions` (its
-default), and in `CONSUMER` (its check, its description, and its section on the page of options). `help` of
-the clients and `docs/reference/client-options.md` are generated from these three places. `consumer.options`
-checks the options of a new client.
+A new option needs a line in three tables: its keyword argument in `ConsumerConfig`, its default in
+`ConsumerOptions`, and its check, description and section of the page in `CONSUMER`.
+
+`help` of the clients and `docs/reference/client-options.md` are generated from these three tables.
+
+`consumer.options` checks the options of a new client.
 """
 
 from __future__ import annotations

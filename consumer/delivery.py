@@ -39,11 +39,16 @@ class Owner(Protocol):
 class Delivery(msgspec.Struct, eq=False):
     """A record that is being delivered.
 
-    A delivery resembles a Future, but costs less memory and time: producers create 100,000 per second. With a
-    Producer, `result()` blocks until the delivery has ended; with an AsyncProducer, `await delivery` waits
-    for it. Both return a `RecordMetadata` or raise the error. Every delivery succeeds or fails, at the latest
-    after delivery_timeout_ms. It also fails if the producer is closed or killed before the broker has
-    acknowledged the record, and in the child process of a fork.
+    A delivery resembles a Future, but needs less memory and time, because producers create 100,000 per
+    second.
+
+    With a Producer, `result()` blocks until the delivery has ended. With an AsyncProducer, `await delivery`
+    waits for the end. Both return a `RecordMetadata` or raise the error.
+
+    Every delivery succeeds or fails within delivery_timeout_ms.
+
+    A delivery also fails in the child process of a fork, and if the producer is closed or killed before the
+    broker has acknowledged the record.
 
     Deliveries take part in cyclic garbage collection, because an object that a delivery refers to may refer
     back to it.
@@ -85,8 +90,10 @@ class Delivery(msgspec.Struct, eq=False):
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Call `callback` when the delivery has ended, or immediately if it has already ended.
 
-        A Producer runs callbacks in a separate thread, and an AsyncProducer runs them in its event loop. The
-        callback may call any method, including send, flush and close. Its exceptions are logged.
+        A Producer runs callbacks in a separate thread, and an AsyncProducer runs them in its event loop.
+
+        The callback may call any method, including send, flush and close. An exception that it raises is
+        logged.
         """
         self._owner.add_callback(self, callback)
 
@@ -114,7 +121,7 @@ class Delivery(msgspec.Struct, eq=False):
     def outcome(self) -> tuple[TopicPartition, RecordMetadata | None, BaseException | None]:
         """Return the partition, the RecordMetadata or None, and the error or None.
 
-        The delivery must have ended. Unlike `exception`, this method does not mark the failure as known to
+        The delivery must have ended. Unlike `exception`, this method does not mark the failure as handled by
         the application, so `flush` still raises NotDelivered.
         """
         batch, _ = current_place(self._batch, self._index)
@@ -136,9 +143,10 @@ class Delivery(msgspec.Struct, eq=False):
 class PieceDelivery(Delivery, eq=False):
     """The delivery of table rows that were sent together. `rows` is an int64 array of row numbers.
 
-    The delivery ends when all its rows have been delivered or have failed. `result()` returns the offset of
-    the first row, or raises the first error. The rows are contiguous in the log, unless their batch was too
-    large for the broker and had to be split.
+    The delivery ends when each of its rows has been delivered or has failed. `result()` returns the offset of
+    the first row, or raises the first error.
+
+    The rows are contiguous in the log, unless their batch was too large for the broker and was split.
     """
 
     rows: Any

@@ -7,15 +7,21 @@
 
 Rules:
 
-* A dialer is called with the host and port of a broker, and returns a connected socket. The client then owns
-  the socket, and runs TLS and the login over it. The dialer resolves the name of the host.
-* A dialer may block: it runs in a thread of its own. For an asyncio client it may be a coroutine function,
-  which runs in the event loop.
-* The setup timeout of a connection includes the time of the dialer. A dialer in a thread cannot be stopped.
-  Its socket is used by the next attempt for the same broker, so there are never more threads than connections
-  that wait.
-* If a dialer raises an exception, or returns anything but a socket, the connection fails with an error that
-  names the dialer. The client backs off and tries again, as after any failed connection.
+* A dialer is called with the host and port of a broker. It resolves the host name, and returns a connected
+  socket.
+
+* The client owns the returned socket, and performs TLS and the login on it.
+
+* A dialer may block, because it runs in a separate thread. The dialer of an asyncio client may be a coroutine
+  function, which runs in the event loop.
+
+* The connection setup timeout includes the time of the dialer.
+
+* A dialer in a thread cannot be stopped. If it returns a socket after the timeout, the next attempt for the
+  same broker uses the socket.
+
+* If a dialer raises an exception, or does not return a socket, the connection fails with an error that names
+  the dialer. The client then backs off and retries.
 """
 
 from __future__ import annotations
@@ -69,8 +75,8 @@ def check_dialer(dialer: Any, *, awaits: bool) -> None:
 def connected_socket(answer: object) -> socket.socket:
     """Return the socket that a dialer has returned, as a plain socket that does not block.
 
-    Raises TypeError if `answer` is no socket, or a socket with TLS, and OSError if the socket is not
-    connected. A socket that cannot be used is closed.
+    Raises TypeError if `answer` is not a socket or is a TLS socket. Raises OSError if the socket is not
+    connected. A rejected socket is closed.
     """
     if not isinstance(answer, socket.socket):
         close_coroutine(answer)

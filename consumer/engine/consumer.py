@@ -6,17 +6,21 @@
     actions = step(engine, PollEnded(), now)
     actions = step(engine, Data(key, received), now)
 
-`step` applies one event and returns the actions to perform, in order. `next_deadline` says when to send the
-next `Tick`. The parts share a `ClientCore` and never read a clock: `network` (connections), `metadata`,
-`group` (membership, coordinator, commits), `positions` (start offsets, validation, topic changes), `fetch`
-(fetcher, collector), `admin` (plans) and `shutdown` (unsubscribe and close). Each file lists its rules.
+`step` applies one event and returns the actions to perform, in order. `next_deadline` returns the time of the
+next `Tick`.
+
+The parts of the engine share a `ClientCore` and never read a clock. Each file lists its rules. The parts are
+`network` (connections), `metadata`, `group` (membership, coordinator, commits), `positions` (start offsets,
+validation, topic changes), `fetch` (fetcher, collector), `admin` (plans) and `shutdown` (unsubscribe and
+close).
 
 * An event that is not allowed or has invalid arguments raises an error and changes nothing.
-* Deadlines are handled before the event is applied. After a pause of the process (SIGSTOP, a closed laptop),
-  the member therefore first loses the partitions whose deadline has passed, and no more records of them are
-  returned.
-* Each part of the engine only visits partitions that have changed or whose deadline has passed. So the cost
-  of an event does not grow with the number of partitions that are assigned.
+
+* Deadlines are handled before the event is applied. After a pause of the process, the member therefore first
+  loses partitions whose deadline has passed. Their records are not returned.
+
+* Each part of the engine visits only partitions that have changed or whose deadline has passed, however many
+  partitions are assigned.
 """
 
 from __future__ import annotations
@@ -128,9 +132,8 @@ class ConsumerEngine:
         )
         # Whether the last poll with a result raised an error. Otherwise it returned records.
         self._raised = False
-        # `no_deadline_before` is the earliest deadline (ms) of all parts, and `no_other_deadline_before` that
-        # of all parts except the group. Both are 0 if they must be computed again, and infinity without a
-        # deadline.
+        # The earliest deadline (ms) of all parts, and of all parts except the group. 0 means that the value
+        # must be computed again, and infinity that there is no deadline.
         self.no_deadline_before: float = 0
         self.no_other_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
@@ -168,7 +171,7 @@ class ConsumerEngine:
         """Return the time (ms) at which the member loses its partitions.
 
         Each response of the coordinator and each poll postpones this time. The result is None if no timeout
-        can make the member lose its partitions.
+        can end the membership.
         """
         return self.group.assignment_deadline() if self.group_status.in_group else None
 
@@ -222,8 +225,8 @@ class ConsumerEngine:
     def _trusted_topic_id(self, topic: str) -> UUID | None:
         """Return the topic's id, or None if this consumer does not read the topic.
 
-        The id of a topic that this consumer no longer reads may be outdated, because the topic may have been
-        re-created.
+        The metadata of topics that are not read is not refreshed. Their cached ids may be outdated, because
+        the topics may have been re-created.
         """
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
@@ -277,8 +280,8 @@ class ConsumerEngine:
         self._visit_dirty()
         if self._run_next_callback() or not self.group_status.callbacks.is_empty:
             return
-        # After a poll that raised an error, this poll returns records if there are any, so that a lasting
-        # error does not block other partitions.
+        # A lasting error must not block other partitions. So after a poll that raised an error, this poll
+        # first tries to return records.
         over = self.group_status.poll_error is not None
         error = None if self._raised and not over else self._next_error(include_raised=over)
         if error is None:
@@ -302,9 +305,10 @@ class ConsumerEngine:
     def poll(self, event: ev.Poll, now: int) -> None:
         """Return buffered records in one step if no deadline, error or callback is due.
 
-        Most polls take this path instead of PollBegan, Take and PollEnded. Usually such a poll only frees
-        room in buffers. Then only the fetcher is updated, and the deadlines are not computed again, because
-        none moves to an earlier time.
+        Most polls take this path instead of PollBegan, Take and PollEnded.
+
+        Usually such a poll only frees room in buffers. In this case only the fetcher is updated. The
+        deadlines are not computed again, because none moves to an earlier time.
         """
         core, partitions, status = self.core, self.core.partitions, self.group_status
         member, callbacks = status.member, status.callbacks
@@ -326,8 +330,8 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        # If there are no records, the buffer had only batches that poll never returns (such as transaction
-        # markers), or its next batch is invalid. The caller then sends PollBegan, Take and PollEnded.
+        # The buffer had only batches that poll never returns, such as transaction markers, or its next batch
+        # is invalid. The caller then sends PollBegan, Take and PollEnded.
         if not records:
             self.forget_deadlines()
             return
@@ -356,8 +360,8 @@ class ConsumerEngine:
         self.fetcher.sensors.record_returned(unrecorded, now)
 
     def _refill_buffers(self) -> None:
-        """Update the fetcher after records were taken from buffers. If a partition also needs other parts of
-        the engine, call `settle`.
+        """Update the fetcher after records were taken from buffers. Call `settle` if a partition also needs
+        other parts of the engine.
         """
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
@@ -377,8 +381,8 @@ class ConsumerEngine:
     def _next_error(self, *, include_raised: bool) -> KprotoError | None:
         """Return the next error for poll to raise, or None.
 
-        If `include_raised` is true, the result may be an error that poll has raised before and that still
-        blocks a partition or the group.
+        With `include_raised`, the result may be an error that poll has already raised and that still blocks a
+        partition or the group.
         """
         error = self.core.pop_error() or (self.group_status.poll_error if include_raised else None)
         return error or self.collector.error(include_raised=include_raised)
@@ -421,8 +425,8 @@ class ConsumerEngine:
     def deserialization_failed(self, event: ev.DeserializationFailed) -> None:
         for partition, error in event.errors.items():
             state = self.core.partitions.get(partition)
-            # While the deserializer ran, another task of the application may have called seek(), or committed
-            # a later offset. Then the application does not need the record any more.
+            # While the deserializer ran, another task of the application may have called seek() or committed
+            # a later offset. In these cases the application no longer needs the record.
             if (
                 state is not None
                 and state.has_position
@@ -492,8 +496,8 @@ class ConsumerEngine:
         if self.options.group_id is None:
             raise IllegalState(NO_GROUP)
         _require_offsets(event.offsets)
-        # The last commit before the revocation of these partitions is already under way. It would not contain
-        # an offset that is stored now.
+        # The last commit before the revocation of these partitions is in flight, and would not contain an
+        # offset that is stored now.
         late = self.group.committing_revoked
         for partition, (offset, epoch, metadata) in event.offsets.items():
             if partition not in late and (state := self.core.partitions.get(partition)) is not None:
@@ -658,8 +662,8 @@ class ConsumerEngine:
         """Remove and return the actions of this step, including those of the network client."""
         core = self.core
         if core.network.actions:
-            # One statement both takes the network's actions and clears them. With two statements, a Ctrl-C
-            # between them would leave the actions in both lists, and the requests would be sent twice.
+            # One statement takes and clears the network's actions. With two statements, a Ctrl-C between them
+            # could send the requests twice.
             core.actions, core.network.actions = [*core.actions, *core.network.actions], []
         if self.runner.ended:
             core.actions.extend(self.runner.take())
@@ -746,8 +750,8 @@ QUIET = (Data, ev.PollBegan, ev.PollEnded)
 def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     """Apply `event` at `now` and return the actions to perform, in order.
 
-    Raises IllegalState for an event that is not allowed now, and ConfigError for invalid arguments. An event
-    that raises an error has changed nothing.
+    Raises IllegalState if the event is not allowed now, and ConfigError if its arguments are invalid. In both
+    cases nothing has changed.
     """
     core = engine.core
     if engine.shutdown.closed and not isinstance(event, AFTER_THE_END):
@@ -763,16 +767,16 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     if now >= engine.record_metrics_at:
         engine.record_metrics(now)
     TABLE[type(event)](engine, event)
-    # The events in `QUIET` are received bytes, the end of a poll, and the beginning of a poll (after which a
-    # `Take` follows). After these events the other parts of the engine do nothing unless a call has finished.
+    # After an event in `QUIET`, the other parts of the engine have nothing to do unless a call has finished.
+    # `PollBegan` is followed by a `Take`, which updates these parts.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()
         return engine.take_actions()
     actions = engine.take_actions()
     if not actions and engine.group.action_count == action_count and not isinstance(event, Data):
-        # The beginning or end of a poll has changed only deadlines of the group, so the earliest deadline of
-        # the other parts need not be computed again.
+        # The poll has changed only deadlines of the group, so the earliest deadline of the other parts is
+        # still valid.
         engine.no_other_deadline_before = other_deadline
     return actions
 

@@ -2,16 +2,23 @@
 
 Rules:
 
-* Nothing is recorded per record. A poll that returns buffered records only stores its start, and counts its
-  records and their bytes. The engine records these values once per second, and before a snapshot.
-* Sizes and numbers of records per request are recorded when a fetch arrives. The numbers are those of the
-  batch headers. Consumed bytes are counted when all records of a fetch were returned. In Java, sizes, numbers
-  and bytes are all recorded when the last record of a fetch is returned.
-* The lag and the lead of a partition are those after a poll that returned records of the partition. Java
-  records them after each such poll. Here, the largest and the last lag of each second are recorded, and the
-  smallest and the last lead.
-* A rebalance lasts from the first JoinGroup until the member adopts its assignment. Each JoinGroup or
-  SyncGroup that fails is a failed rebalance, as in Java.
+* Nothing is recorded per record. A poll that returns buffered records stores its start, and counts its
+  records and bytes. The engine records these values once per second and before a snapshot.
+
+* The sizes and record counts of fetches are recorded when a fetch arrives. The record counts are those of the
+  batch headers.
+
+* Consumed bytes are counted when all records of a fetch were returned.
+
+* Java records sizes, record counts and consumed bytes when the last record of a fetch is returned.
+
+* The lag and the lead of a partition are measured after each poll that returned its records.
+
+* Each second, the largest and the last lag are recorded, and the smallest and the last lead. Java records
+  each value.
+
+* A rebalance lasts from the first JoinGroup until the member adopts its assignment. As in Java, each
+  JoinGroup or SyncGroup that fails counts as a failed rebalance.
 """
 
 from __future__ import annotations
@@ -77,8 +84,8 @@ class CallSensors:
         self.committed_time = Sensor(COMMITTED_TIME)
         self.polled_at: int | None = None  # When the last poll began (ms).
         # Polls that returned buffered records and are not recorded yet. Each of them ended in the millisecond
-        # in which it began. `unrecorded_starts` has these times, and `immediate_polls` is the number of
-        # further polls that began in the same millisecond as the poll before.
+        # in which it began. `unrecorded_starts` has these milliseconds. `immediate_polls` is the number of
+        # polls that began in the same millisecond as the previous poll.
         self.unrecorded_starts: list[int] = []
         self.immediate_polls = 0
         self._recorded_at: int | None = None  # When the last recorded poll began (ms).
@@ -141,8 +148,8 @@ class GroupSensors:
             "assigned": Sensor(ASSIGNED_CALLBACK),
             "lost": Sensor(LOST_CALLBACK),
         }
-        # Times (ms): when the last heartbeat was sent, when the rebalance in progress began, and when the
-        # last rebalance ended. None if there was none.
+        # When the last heartbeat was sent, when the current rebalance began, and when the last rebalance
+        # ended, in ms. Each is None if this has not happened.
         self.heartbeat_at: int | None = None
         self._began_at: int | None = None
         self._ended_at: int | None = None

@@ -65,8 +65,8 @@ class ClientCore(Generic[Options]):
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
         self._retry_times: tuple[int, dict[int, int]] = (0, {})
         self.partitions = SubscriptionState(self.clock)
-        # Topic -> its newest id, which a broker sent or `local_id` returned. The entry of a deleted topic is
-        # kept, so that a re-created topic is recognized.
+        # Topic -> its newest id, from a broker or from `local_id`. The ids of deleted topics are kept, so
+        # that a re-created topic is recognized.
         self.topic_ids: dict[str, UUID] = {}
         self.group_status = GroupStatus()
         self.actions: list[Action] = []
@@ -134,7 +134,7 @@ class ClientCore(Generic[Options]):
     ) -> None:
         """Report a request that has failed and will be retried.
 
-        `subject` is the partition or topic of the failure; None if it does not concern a single one.
+        `subject` is the partition or topic that the request is about, or None if it is about several or none.
         `repeated` says whether the previous attempt failed as well.
         """
         self.failure_reports.add_failure(request, why, self.now, subject, repeated=repeated)

@@ -1,18 +1,23 @@
 """Why the records of a partition are not delivered: `Consumer.why`, and the report "stalled".
 
-Before poll returns a record, the group assigns the partition, the assigned callback returns, the position is
-looked up, the leader responds to a fetch, and the application polls. `DeliveryWatch.status` checks these
-steps in this order, and describes the first one that the records wait for.
+A record is returned after these steps: the group assigns the partition, the assigned callback returns, the
+position is looked up, the leader responds to a fetch, and the application polls.
+
+`DeliveryWatch.status` checks the steps in this order, and describes the first one that is not complete.
 
 Rules:
 
 * `status` reads the state of the engine, and changes nothing.
-* A partition is stalled if it is assigned and not paused, if records after its position may exist, and if
-  neither its position nor its processed offset has changed for `stall_report_ms`. Records may exist if the
-  lag is above 0, or while the lag is unknown.
+
+* An assigned partition that is not paused is stalled if records after its position may exist, and neither its
+  position nor its processed offset has changed for `stall_report_ms`.
+
+* Records may exist if the lag is above 0 or unknown.
+
 * A stalled partition is reported once. After progress it may be reported again.
-* Four times per `stall_report_ms`, the watch compares all partitions with their state at the last comparison.
-  Polls and returned records cause no work for the watch.
+
+* Four times per `stall_report_ms`, the watch compares all partitions with their previous state. It adds no
+  work to polls and returned records.
 """
 
 from __future__ import annotations
@@ -40,7 +45,8 @@ _CHECKS_PER_STALL = 4
 class _Obstacle(msgspec.Struct, frozen=True):
     """A step that the records wait for.
 
-    `since` and `until` are times (ms) of the engine's clock: when the wait began, and when it ends by itself.
+    `since` is when the wait began, and `until` is when it ends by itself. Both are in ms of the engine's
+    clock.
     """
 
     reason: str
@@ -58,8 +64,8 @@ class DeliveryWatch:
         self._core = core
         self._coordinator = coordinator
         self._fetcher = fetcher
-        # The function of the application that runs inside poll, other than a rebalance callback, and the time
-        # (ms) at which it began; None if none runs.
+        # The application's function that poll is calling, such as a deserializer, and when the call began
+        # (ms). None if no call is running. Rebalance callbacks are not included.
         self.running: tuple[str, int] | None = None
         self._next_at: int | None = None
         # Partition -> (position, processed offset, time (ms) since which neither has changed).

@@ -1,7 +1,7 @@
 """Tables that say what a client does after an error code: one table per kind of request.
 
-Kafka marks error codes as retriable, or as caused by outdated metadata (`kproto.error_codes`). The table of a
-request only lists the codes whose action does not follow from these marks. A code without an entry and
+The table of a request lists the error codes whose action does not follow from Kafka's marks. Kafka marks
+codes as retriable, or as caused by outdated metadata (`kproto.error_codes`). A code without an entry and
 without a mark is raised.
 
     action_for(FETCH, code) is ErrorAction.REFRESH_METADATA
@@ -38,8 +38,8 @@ class ErrorAction(Enum):
     )
     RENUMBER = "renumber"  # The broker does not expect this sequence number: assign new ones.
     ABORT = "abort"  # The transaction can only be aborted. The next transaction can succeed.
-    # Raise the error. A retry follows after the longest backoff, because usually only an operator can fix the
-    # cause.
+    # Raise the error, because usually only an operator can fix the cause. A retry follows after the longest
+    # backoff.
     RAISE = "raise"
 
 
@@ -57,8 +57,8 @@ _GROUP: Row = {
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
     E.CORRUPT_MESSAGE: ErrorAction.RAISE,
-    # Kafka does not mark this code as retriable. The client retries, because the client or the broker has
-    # outdated metadata, which is soon updated.
+    # Retried, although Kafka does not mark this code as retriable: the outdated metadata of the client or the
+    # broker is soon updated.
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
@@ -111,14 +111,14 @@ METADATA: Row = {
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
 }
 
-# Requests to the controller, such as CreateTopics. If CreatePartitions gets UNKNOWN_TOPIC_OR_PARTITION, the
-# error is raised, because the name is probably mistyped.
+# Requests to the controller, such as CreateTopics. UNKNOWN_TOPIC_OR_PARTITION is raised, because the topic
+# name of a CreatePartitions request is probably mistyped.
 CONTROLLER: Row = {
     E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,
 }
 
-# Other admin requests, as in KafkaAdminClient. A topic that does not exist is retried a few times, because
+# Other admin requests, as in KafkaAdminClient. UNKNOWN_TOPIC_OR_PARTITION is retried a few times, because
 # brokers learn of a new topic with a delay.
 ADMIN: Row = {
     E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
@@ -140,8 +140,8 @@ PRODUCE: Row = {
 }
 INIT_PRODUCER_ID: Row = {}
 
-# Requests of a transaction (TransactionManager's handlers). An error code is fatal for the producer unless it
-# is listed or retriable.
+# Requests of a transaction (TransactionManager's handlers). All error codes that are neither listed nor
+# retriable are fatal for the producer.
 TRANSACTION: Row = {
     **_GROUP,
     E.TRANSACTION_ABORTABLE: ErrorAction.ABORT,
@@ -185,8 +185,10 @@ def action_for(row: Row, code: int) -> ErrorAction:
 def ends_producer(error: KprotoError) -> bool:
     """Return whether an error of a batch is fatal for the producer.
 
-    The rule is that of Sender.maybeTransitionToErrorState. INVALID_PRODUCER_EPOCH is not fatal: its cause is
-    a transaction that timed out or a newer producer, and only the coordinator can tell which.
+    The rule is that of Sender.maybeTransitionToErrorState.
+
+    INVALID_PRODUCER_EPOCH is not fatal. Either a transaction timed out or a newer producer exists, and only
+    the coordinator knows which.
     """
     fatal_codes = (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED)
     return isinstance(error, Fenced | UnsupportedVersion) or (

@@ -1,7 +1,7 @@
 """The events and actions of a client engine. Those of connections are in `network.transport`.
 
-A token is any object by which the caller recognizes its request. The engine returns it in exactly one `Done`,
-unless `Drop` has cancelled the request.
+A token is an object of the caller that identifies its request. The engine returns the token in exactly one
+`Done`, unless `Drop` has cancelled the request.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Subscribe(msgspec.Struct, frozen=True):
 class Assign(msgspec.Struct, frozen=True):
     """Assign partitions by hand, each with its start offset.
 
-    A partition whose offset is None starts at its committed offset. If it has none, the reset policy
-    determines where it starts.
+    A partition whose offset is None starts at its committed offset. Without a committed offset, the reset
+    policy determines the start offset.
     """
 
     partitions: Mapping[TopicPartition, int | None]
@@ -47,8 +47,10 @@ class Unsubscribe(msgspec.Struct, frozen=True):
 class PollBegan(msgspec.Struct, frozen=True):
     """The application has entered poll. The records that earlier polls returned count as processed.
 
-    max.poll.interval.ms does not expire until `PollEnded`. During the poll the caller sends `Take` each time
-    records may have arrived. At its end the caller sends `PollEnded`, even after an error.
+    max.poll.interval.ms does not expire until `PollEnded`.
+
+    The caller sends `Take` each time records may have arrived during the poll. At the end of the poll it
+    sends `PollEnded`, even after an error.
     """
 
 
@@ -59,9 +61,12 @@ class PollEnded(msgspec.Struct, frozen=True):
 class Take(msgspec.Struct, frozen=True):
     """Return at most `limit` records, or with `columns` all buffered records as columns.
 
-    The event is valid between `PollBegan` and `PollEnded`. The engine returns a `CallListener`, `Deliver` or
-    `Raise`, or none of these actions if no record is buffered. While a rebalance callback runs,
-    max.poll.interval.ms may expire, as in Java.
+    The event is valid between `PollBegan` and `PollEnded`.
+
+    The engine returns a `CallListener`, `Deliver` or `Raise`. It returns none of them if no record is
+    buffered.
+
+    As in Java, max.poll.interval.ms may expire while a rebalance callback runs.
     """
 
     limit: int
@@ -92,8 +97,9 @@ class ListenerReturned(msgspec.Struct, frozen=True):
 class GiveBack(msgspec.Struct, frozen=True):
     """Rewind partitions to `offsets`.
 
-    The application has not received the records at and after these offsets. All returned records count as
-    processed, except those at and after a partition's offset in `held`.
+    `offsets` maps a partition to the offset of its first record that the application has not received.
+
+    All returned records count as processed, except those at and after a partition's offset in `held`.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -103,8 +109,8 @@ class GiveBack(msgspec.Struct, frozen=True):
 class Processed(msgspec.Struct, frozen=True):
     """The application has advanced in its iteration over the returned records.
 
-    `held` maps a partition to the first offset that the application has not received. The returned records
-    below this offset count as processed, and so do all records of other partitions.
+    `held` maps a partition to the first offset that the application has not received. All other returned
+    records count as processed.
     """
 
     held: Mapping[TopicPartition, int]
@@ -140,8 +146,8 @@ class Seek(msgspec.Struct, frozen=True):
 class SeekTo(msgspec.Struct, frozen=True):
     """Set positions to "earliest", "latest", "committed" or a timestamp in ms since 1970.
 
-    The offset is looked up before the next fetch. If `partitions` is empty, the event applies to all assigned
-    partitions.
+    The offset is looked up before the next fetch. If `partitions` is empty, all assigned partitions are
+    reset.
     """
 
     partitions: frozenset[TopicPartition]

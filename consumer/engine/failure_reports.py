@@ -4,12 +4,16 @@
 
 Rules:
 
-* The sender of a request that is retried indefinitely calls `add_failure` for each failed attempt. The
-  argument `repeated` says whether the previous attempt failed as well. A failure that does not occur again
-  within the retry interval counts as ended.
+* If a request is retried indefinitely, its sender calls `add_failure` for each failed attempt. `repeated`
+  says whether the previous attempt failed as well.
+
+* A failure counts as ended if it does not occur again within the retry interval.
+
 * A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions and topics. The
-  report contains the request, the reason and the duration. While the failure lasts, the report is repeated
-  after growing intervals.
+  report contains the request, the reason and the duration.
+
+* While the failure lasts, the report is repeated after growing intervals.
+
 * A report needs no timer, because each retry that fails calls `add_failure` again.
 """
 
@@ -28,7 +32,7 @@ from .timeouts import FAILURE_REPORT_DELAY_MS, ReportIntervals
 class _Failure(msgspec.Struct, eq=False):
     """A request that keeps failing for one reason.
 
-    `since` maps each failing partition or topic to the times of its first and last failure. The key is None
+    `since` maps a failing partition or topic to the times (ms) of its first and last failure. The key is None
     if the request is not about a partition or topic.
     """
 
@@ -40,8 +44,8 @@ class _Failure(msgspec.Struct, eq=False):
 class FailureReports:
     """Collects failures, and calls `send_report(partitions, reason)` for those that last.
 
-    `pause_ms` is the longest interval between two attempts. A failure counts as ended if no attempt has
-    failed for longer than this interval.
+    `pause_ms` is the longest interval between two attempts. A failure counts as ended if no attempt fails for
+    longer than this interval.
     """
 
     def __init__(self, send_report: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:

@@ -1,18 +1,21 @@
 """Metrics of a client: sensors that record values, and the snapshot that `metrics()` returns.
 
 A sensor follows Kafka's `org.apache.kafka.common.metrics`: Avg, Max, Min, Rate, WindowedCount, CumulativeSum
-and CumulativeCount. Sensors never read a clock: the caller passes the time (ms).
+and CumulativeCount. The caller passes the time (ms), because sensors never read a clock.
 
 Rules of a sensor, those of Java's SampledStat with its default configuration:
 
-* Values are recorded in samples of 30 s (`metrics.sample.window.ms`). A sample that began 30 s ago or earlier
-  takes no more values.
-* Two samples are measured (`metrics.num.samples`), and a third one while it overlaps the last 60 s. A sample
-  whose last value is 60 s old is emptied.
-* A rate divides by the time since the oldest sample began. While this time is below 30 s, 30 s are added to
-  it, so that the first values do not result in a very high rate.
-* All measures of a sensor share its samples. In Java each measure has its own samples. If a rate is measured
-  there before the first value is recorded, only the rate's sample begins at that time.
+* Values are recorded in samples. A sample takes values for 30 s (`metrics.sample.window.ms`).
+
+* Two samples are measured (`metrics.num.samples`). A third one is measured while it overlaps the last 60 s. A
+  sample is emptied when its last value is 60 s old.
+
+* A rate divides by the time since the oldest sample began. If this time is below 30 s, 30 s are added to it,
+  so that the first rates are not very high.
+
+* All measures of a sensor share its samples. In Java each measure has separate samples, which may begin at
+  different times.
+
 * If the samples contain no value, an average, maximum or minimum is None. Java has NaN.
 """
 
@@ -197,7 +200,9 @@ class Metric(msgspec.Struct, frozen=True):
     """One metric at the time of a snapshot.
 
     `name`, `group` and `tags` are those of Kafka's Java client. `unit` is the unit of `value`, such as "ms"
-    or "bytes/s". `value` is None while there is nothing to measure, where Java has NaN or -1.
+    or "bytes/s".
+
+    `value` is None while there is nothing to measure. Java has NaN or -1 in this case.
     """
 
     name: str
@@ -235,9 +240,10 @@ class Metrics:
     def value(self, name: str, **tags: object) -> float | None:
         """Return the value of the metric with this name and exactly these tags, except `client-id`.
 
-        A tag with a hyphen is given with an underscore: `node_id="node-1"`. Raises ConfigError if the
-        snapshot has no such metric. Metrics of a broker, topic or partition are missing until the client has
-        used it.
+        Write the hyphen of a tag as an underscore: `node_id="node-1"`.
+
+        Raises ConfigError if the snapshot has no such metric. Metrics of a broker, topic or partition are
+        missing until the client has used it.
         """
         expected = {tag.replace("_", "-"): str(value) for tag, value in tags.items()}
         described_tags: list[str] = []

@@ -1,17 +1,27 @@
 """Admin operations as plans: generators that yield requests and receive the responses.
 
-A plan yields a list of requests (`Ask`), which are sent together. The plan then receives a list of calls in
-the same order, each with a response or an error. A plan that has to wait yields a pause (`Rest`) with its
-reason. A plan returns its result, or raises an error for the caller. `runner.py` runs plans.
+A plan yields a list of requests (`Ask`), which are sent together. The plan then receives one call per
+request, in the same order.
+
+A plan that has to wait yields a pause (`Rest`) with its reason.
+
+A plan returns its result, or raises an error for the caller. `runner.py` runs plans.
 
 Rules:
 
 * After a retriable error a plan sends the request again until its deadline, with growing pauses between the
-  attempts. At the deadline the runner ends the plan with an error that names the request or the condition for
-  which the plan was waiting.
+  attempts.
+
+* At the deadline the runner ends the plan with an error that names the request or the condition for which the
+  plan was waiting.
+
 * The table of error codes (`error_actions.py`) says which errors are retriable.
-* After a lost connection, or after a broker has responded that it is not the leader, the plan requests the
-  metadata again. The plan also does so if a Metadata response says that a topic does not exist, because
-  brokers learn of a new topic with a delay. After `PATIENCE` such responses the plan raises UnknownTopic.
+
+* A plan requests the metadata again after a lost connection, and after a broker has responded that it is not
+  the leader.
+
+* A plan also requests the metadata again for a topic that does not exist, because brokers learn of a new
+  topic with a delay. After `PATIENCE` such responses the plan raises UnknownTopic.
+
 * Unknown offsets, epochs and timestamps are None.
 """

@@ -42,12 +42,20 @@ PERMISSIONS: Final = {"any": 1, "deny": 2, "allow": 3}
 class AclBinding(msgspec.Struct, frozen=True, order=True):
     """One ACL: whether a principal may perform an operation on a resource. Java: AclBinding.
 
-    `resource_type` is "topic", "group", "cluster", "transactional_id", "delegation_token" or "user";
-    `pattern_type` is "literal" or "prefixed". `resource_name` is "kafka-cluster" for the type "cluster"; the
-    literal name "*" matches every resource of the type. `principal` is "User:NAME", or "User:*" for every
-    user. `host` is an IP address or "*". `operation` is "all", "read", "write", "create", "delete", "alter",
-    "describe", "cluster_action", "describe_configs", "alter_configs", "idempotent_write", "create_tokens",
-    "describe_tokens" or "two_phase_commit"; `permission` is "allow" or "deny".
+    `resource_type` is "topic", "group", "cluster", "transactional_id", "delegation_token" or "user".
+
+    `resource_name` is "kafka-cluster" for the type "cluster". The literal name "*" matches every resource of
+    the type.
+
+    `pattern_type` is "literal" or "prefixed".
+
+    `principal` is "User:NAME", or "User:*" for every user. `host` is an IP address, or "*" for every host.
+
+    `operation` is "all", "read", "write", "create", "delete", "alter", "describe", "cluster_action",
+    "describe_configs", "alter_configs", "idempotent_write", "create_tokens", "describe_tokens" or
+    "two_phase_commit".
+
+    `permission` is "allow" or "deny".
     """
 
     resource_type: str
@@ -67,8 +75,10 @@ class AclBinding(msgspec.Struct, frozen=True, order=True):
 class AclBindingFilter(msgspec.Struct, frozen=True):
     """A filter for ACLs: each field matches one value of that field in `AclBinding`, or any value.
 
-    Java: AclBindingFilter. None and "any" match all values. The pattern type "match" finds every ACL that
-    applies to the resource `resource_name`: ACLs with this name, with "*", and with a prefix of the name.
+    In a field of a filter, None and "any" match all values. Java: AclBindingFilter.
+
+    The pattern type "match" finds every ACL that applies to the resource `resource_name`: an ACL with this
+    name, with the name "*", or with a prefix of this name.
     """
 
     resource_type: str = "any"
@@ -102,8 +112,8 @@ def create_acls(
         )
 
     def read(call: Call, items: Sequence[AclBinding]) -> Iterator[Answer[AclBinding, None]]:
-        # The results are in the order of the request. A response with fewer results than items has no results
-        # for the last items.
+        # The results are in the order of the items in the request. If the response has fewer results, the
+        # last items have no result.
         results = expect_response(CreateAclsResponse, call).results
         for acl, result in zip(items, results, strict=False):
             yield Answer(acl, None, result.error_code, result.error_message)

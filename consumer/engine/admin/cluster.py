@@ -64,8 +64,8 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
         missing = [name for name in names if not is_complete(view, name)]
         if not missing:
             return
-        # An error is raised only if it comes from a response that this plan has requested. An error of an
-        # earlier response may be outdated, for example because authorization was granted after it.
+        # Only the error of a response that this plan has requested is raised. An error of an earlier response
+        # may be outdated: for example, the client may be authorized since then.
         denied = [
             (name, topic.error_code)
             for name in missing
@@ -124,8 +124,8 @@ def leader_of(view: ClusterView, partition: TopicPartition, clock: Callable[[], 
     return leader
 
 
-# Names of what a coordinator coordinates; the index is the key type of FindCoordinator. A share-partition is
-# named "GROUP:TOPIC_ID:PARTITION" (KIP-932).
+# The kinds of keys that have a coordinator. The index is the key type of FindCoordinator. The key of a
+# share-partition is "GROUP:TOPIC_ID:PARTITION" (KIP-932).
 COORDINATOR_KEYS: Final = ("group", "transactional id", "share-partition")
 
 
@@ -161,8 +161,8 @@ def request(
 ) -> Plan[tuple[Message, int]]:
     """Send one request to the broker that `route` names; return (response, version).
 
-    If the connection breaks, the plan raises the error and does not retry, because the broker may have
-    executed the request.
+    If the connection breaks, the plan raises the error without a retry, because the broker may have executed
+    the request.
     """
     node: int | None = None
     if isinstance(route, int):
@@ -180,7 +180,7 @@ def request(
         raise ConfigError("node", route, ROUTES)
     [call] = yield [Ask(message, node=node)]
     if node is not None and isinstance(call.error, ConnectionFailed):
-        # The broker is removed from the view, because its address and the leaders may have changed. The next
-        # plan for this broker therefore requests the metadata first.
+        # The broker's address and the leaders may have changed. So the broker is removed from the cached
+        # metadata, and the next plan for this broker requests the metadata first.
         view.brokers.pop(node, None)
     return expect_response(Message, call), call.version

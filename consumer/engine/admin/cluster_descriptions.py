@@ -34,9 +34,11 @@ class ClusterNode(msgspec.Struct, frozen=True):
 class ClusterDescription(msgspec.Struct, frozen=True):
     """A cluster: its id, the node id of its controller, and its brokers. Java: DescribeClusterResult.
 
-    KRaft clusters name any broker as the controller, and that broker forwards requests to the active
-    controller. `authorized_operations` has the operations on the cluster that the client may perform; it is
-    None if they were not requested (KIP-430).
+    KRaft clusters report any broker as the controller. This broker forwards requests to the active
+    controller.
+
+    `authorized_operations` has the cluster operations that the client may perform. It is None if they were
+    not requested (KIP-430).
     """
 
     cluster_id: str | None

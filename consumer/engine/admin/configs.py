@@ -58,9 +58,10 @@ OPERATIONS: Final = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 class ConfigResource(msgspec.Struct, frozen=True, order=True):
     """A resource that has configs. Java: ConfigResource.
 
-    `type` is "topic", "broker", "broker_logger", "client_metrics" or "group". For the types "broker" and
-    "broker_logger", `name` is a node id, as in "1". A resource of type "broker" with the name "" stands for
-    the defaults of all brokers.
+    `type` is "topic", "broker", "broker_logger", "client_metrics" or "group".
+
+    `name` is a node id such as "1" if the type is "broker" or "broker_logger". A resource of type "broker"
+    with the name "" stands for the defaults of all brokers.
     """
 
     type: str
@@ -84,11 +85,16 @@ class ConfigSynonym(msgspec.Struct, frozen=True):
 class ConfigEntry(msgspec.Struct, frozen=True):
     """One config of a resource, as the broker described it.
 
-    `value` is None for a sensitive config and for one without a value. `source` says where the value is set:
-    "dynamic_topic_config", "dynamic_broker_config", "dynamic_default_broker_config", "static_broker_config",
-    "dynamic_broker_logger_config", "dynamic_client_metrics_config", "dynamic_group_config", or
-    "default_config" if it is set nowhere. `type` is "boolean", "string", "int", "short", "long", "double",
-    "list", "class" or "password", or "unknown" from brokers before 2.6. Java: ConfigEntry.
+    `value` is None if the config is sensitive or has no value.
+
+    `source` says where the value is set: "dynamic_topic_config", "dynamic_broker_config",
+    "dynamic_default_broker_config", "static_broker_config", "dynamic_broker_logger_config",
+    "dynamic_client_metrics_config" or "dynamic_group_config". It is "default_config" if the value is not set.
+
+    `type` is "boolean", "string", "int", "short", "long", "double", "list", "class" or "password". It is
+    "unknown" from brokers before 2.6.
+
+    Java: ConfigEntry.
     """
 
     name: str
@@ -118,7 +124,7 @@ class AlterConfigOp(msgspec.Struct, frozen=True):
 
 
 def name_of(code: int, names: Mapping[str, int]) -> str:
-    """Return the name of a code. A code of a later Kafka release is "unknown (CODE)", and 0 is "unknown"."""
+    """Return the name of a code: "unknown" for 0, else "unknown (CODE)" for the code of a later release."""
     unknown = f"unknown ({code})" if code > 0 else "unknown"
     return next((name for name, number in names.items() if number == code), unknown)
 

@@ -46,8 +46,9 @@ class ScramCredentialInfo(msgspec.Struct, frozen=True, order=True):
 class UserScramCredentialUpsertion(msgspec.Struct, frozen=True):
     """A new or changed SCRAM credential of a user. Java: UserScramCredentialUpsertion.
 
-    `mechanism` is "SCRAM-SHA-256" or "SCRAM-SHA-512". The client sends the salted password, and not the
-    password. If `salt` is None, the salt is random.
+    `mechanism` is "SCRAM-SHA-256" or "SCRAM-SHA-512". The client sends only the salted password.
+
+    If `salt` is None, a random salt is used.
     """
 
     user: str

@@ -34,10 +34,14 @@ from .plan import Plan, expect_response, require_version
 class DelegationToken(msgspec.Struct, frozen=True):
     """A delegation token, with which a client authenticates instead of with its own credentials.
 
-    A client uses `token_id` as the user name and `hmac_as_base64` as the password of SCRAM. `owner`,
-    `token_requester` and `renewers` are principals such as "User:alice". Times are in ms since 1970: a token
-    expires at `expiry_timestamp` if it is not renewed, and at `max_timestamp` in any case. Java:
-    DelegationToken and TokenInformation.
+    A client logs in by SCRAM with `token_id` as the user name and `hmac_as_base64` as the password.
+
+    `owner`, `token_requester` and `renewers` are principals such as "User:alice".
+
+    Times are in ms since 1970. A token expires at `expiry_timestamp` if it is not renewed, and at
+    `max_timestamp` in any case.
+
+    Java: DelegationToken and TokenInformation.
     """
 
     token_id: str

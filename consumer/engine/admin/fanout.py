@@ -1,20 +1,27 @@
-"""The general plan of admin calls: each item goes to its broker, and gets a value or an error of its own.
+"""The general plan of admin calls: each item is sent to its broker, and gets its own value or error.
 
-`fan_out` locates the broker of each item, sends each broker one request with its items (or one request for
-each item), and reads an error code and a value for each item from the responses.
+`fan_out` locates the broker of each item. It sends each broker one request with its items, or one request per
+item.
+
+The responses contain an error code and a value for each item.
 
 Rules:
 
-* An item is in exactly one of three states: open, succeeded or failed. The error of an item does not affect
-  other items.
-* An item stays open, and is sent again after a pause, in three cases: its error is retriable, the response
-  does not contain it, or the connection broke. The item's broker is located again after a lost connection,
-  and after an error code that says that the broker is the wrong one.
+* An item is open, succeeded or failed. The error of an item does not affect other items.
+
+* An item stays open and is sent again after a pause if its error is retriable, if the response does not
+  contain the item, or if the connection broke.
+
+* An item's broker is located again after a lost connection, and after an error code that says that the broker
+  is the wrong one.
+
 * If every item has succeeded, the plan returns the values. Otherwise it raises PartialFailure with the values
   and errors of all items.
-* An error of the lookup, such as ConnectionFailed for all brokers, is raised instead of PartialFailure if no
-  item has a result yet.
-* At the deadline, responses that have already arrived are still used. Items that are open after that fail
+
+* If a lookup fails before any item has a result, the plan raises the error of the lookup instead of
+  PartialFailure. An example is ConnectionFailed for all brokers.
+
+* At the deadline, responses that have already arrived are still used. The items that are then still open fail
   with RequestTimedOut.
 
 Java: AdminApiDriver, with its AdminApiLookupStrategy (here `Router`) and AdminApiHandler (here `request` and
@@ -47,8 +54,8 @@ V = TypeVar("V")
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-# The broker of an item: a node id, or None for any broker. If the lookup returns an error instead, the item
-# has failed. If it returns a `Rest`, the item is located again after a pause.
+# The location of an item: the node id of its broker, or None for any broker. After an error the item has
+# failed. After a `Rest` it is located again.
 Location: TypeAlias = int | KprotoError | Rest | None
 
 
@@ -64,8 +71,9 @@ class Answer(msgspec.Struct, Generic[K, V]):
 class Router(Generic[K]):
     """Locates the brokers of items.
 
-    `locate(items)` is a plan that returns the location of each item. `forget(item)` is called if the broker
-    of an item is no longer the right one, before the item is located again.
+    `locate(items)` is a plan that returns the location of each item.
+
+    `forget(item)` is called before an item is located again, if its broker is no longer the right one.
     """
 
     def __init__(
@@ -96,10 +104,14 @@ def fan_out(
     """Return the value of each item, in the order of `items`. Raises PartialFailure if an item has failed.
 
     `request(items)` builds the request to one broker, and `read(call, items)` reads its response. With
-    `one_by_one` each request is about one item. `repeated` is the error code that a request gets if the
-    broker has executed it before. If an earlier request about the item got no response, an `Answer` with this
-    code counts as success, and its value is returned. `max_version` is the highest version to use.
-    `name(item)` names the item in errors.
+    `one_by_one` each request contains one item.
+
+    `repeated` is the error code of a request that the broker has executed before. It counts as success if an
+    earlier request for the item got no response.
+
+    `max_version` is the highest version of the request to use.
+
+    `name(item)` is the name of the item in error messages.
     """
     work = _Work(list(dict.fromkeys(items)), router, api, row, read, repeated, name)
     batches: list[list[K]] = []
@@ -121,8 +133,8 @@ def fan_out(
             if work.open:
                 yield Rest(why)
     except DeadlinePassed as timeout:
-        # If `batches` is empty, the plan was waiting for a lookup. The responses to a lookup contain no
-        # results of items.
+        # If `batches` is empty, the plan was waiting for a lookup, whose responses contain no results of
+        # items.
         for batch, call in zip(batches, timeout.calls, strict=False):
             if call.response is not None or call.error is not None:
                 work.settle(batch, call)
@@ -353,8 +365,8 @@ def to_leaders(
 ) -> Router[K]:
     """Send every item to the leader of its partition (Java: PartitionLeaderStrategy).
 
-    An item fails if its topic or partition does not exist according to `PATIENCE` Metadata responses, or if
-    the client may not describe the topic.
+    An item fails if `PATIENCE` Metadata responses say that its topic or partition does not exist. It also
+    fails if the client may not describe the topic.
     """
     unknown: dict[K, int] = {}
 

@@ -40,8 +40,8 @@ class FeatureVersionRange(msgspec.Struct, frozen=True):
 class FeatureMetadata(msgspec.Struct, frozen=True):
     """The features of a cluster by name: finalized levels, and levels that the broker supports.
 
-    `finalized_features_epoch` is the offset in the metadata log up to which the levels are known, or None if
-    the cluster has no finalized features. Java: FeatureMetadata.
+    `finalized_features_epoch` is the metadata log offset to which the levels belong, or None if the cluster
+    has no finalized features. Java: FeatureMetadata.
     """
 
     finalized_features: Mapping[str, FeatureVersionRange]

@@ -53,10 +53,13 @@ class StreamsTasks(msgspec.Struct, frozen=True):
 class GroupMember(msgspec.Struct, frozen=True):
     """One member of a group: its client, and the partitions assigned to it. Java: MemberDescription.
 
-    `partitions` is empty if the assignment cannot be decoded; `assignment_error` then says why. `partitions`
-    is also empty for members of Streams groups, which are assigned `tasks`. `target_partitions` are those
-    that a member of a group of type "consumer" will have after the rebalance. `member_epoch` is None for
-    members of classic groups.
+    `partitions` is empty if the assignment cannot be decoded. In this case `assignment_error` gives the
+    reason. `partitions` is also empty for members of Streams groups, which are assigned `tasks`.
+
+    `target_partitions` are the partitions that a member of a group of type "consumer" will have after the
+    rebalance.
+
+    `member_epoch` is None for members of classic groups.
     """
 
     member_id: str
@@ -86,12 +89,19 @@ class StreamsSubtopology(msgspec.Struct, frozen=True):
 class GroupDescription(msgspec.Struct, frozen=True):
     """A group with its members, as its coordinator described it.
 
-    `type` is "classic", "consumer", "share" or "streams". `state` is Kafka's name of the state, such as
-    Stable or Empty. `coordinator` is a node id. `protocol_type` is "consumer" for consumers, and "" for a
-    classic group that only has committed offsets. `assignor` is the name of the assignor, or None if the
-    group has none. `authorized_operations` is None if it was not requested. The epochs are None for classic
-    groups. `subtopologies` is None except for Streams groups with a topology. Java: ConsumerGroupDescription,
-    ClassicGroupDescription, ShareGroupDescription and StreamsGroupDescription.
+    `type` is "classic", "consumer", "share" or "streams".
+
+    `state` is Kafka's name of the state, such as Stable or Empty. `coordinator` is a node id.
+
+    `protocol_type` is "consumer" for consumers, and "" for a classic group that only has committed offsets.
+
+    `assignor` is the name of the assignor, or None if the group has none.
+
+    `authorized_operations` is None if they were not requested. The epochs are None for classic groups.
+    `subtopologies` is None unless the group is a Streams group with a topology.
+
+    Java: ConsumerGroupDescription, ClassicGroupDescription, ShareGroupDescription and
+    StreamsGroupDescription.
     """
 
     group_id: str

@@ -33,9 +33,12 @@ from .records import list_offsets
 class ListedGroup(msgspec.Struct, frozen=True):
     """A group, as its coordinator returned it in ListGroups.
 
-    `state` has the same values as `Group.state`; it is None from brokers before 2.6. `protocol_type` is
-    "consumer" for consumers, "connect" for Kafka Connect, and "" for a group that only has committed offsets.
-    `type` is "classic", "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071); it is None from
+    `state` has the values of `Group.state`. It is None from brokers before 2.6.
+
+    `protocol_type` is "consumer" for consumers, "connect" for Kafka Connect, and "" for a group that only has
+    committed offsets.
+
+    `type` is "classic", "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071). It is None from
     brokers before 3.8.
     """
 
@@ -49,12 +52,20 @@ class Group(msgspec.Struct, frozen=True):
     """A group with its members, committed offsets and lag, as its coordinator described it.
 
     `state` is Kafka's name of the group state: Empty, PreparingRebalance, CompletingRebalance, Stable, or
-    Dead for a group that does not exist. A committed offset is that of the *next* record to read. `lag` maps
-    each partition to the number of its records that the group has not committed. `lag` contains all
-    partitions of a topic if at least one of them has a commit or is assigned. The lag of a partition without
-    a commit is the number of all its records. `type` is the value of `ListedGroup.type`, or None if the group
-    does not exist. A share group has no committed offsets and no lag. `assignor` is the name of the assignor
-    in use, such as "range", or None if the group has no members or is a Streams group.
+    Dead for a group that does not exist.
+
+    A committed offset is that of the *next* record to read.
+
+    `lag` maps each partition to the number of records after its committed offset. A partition without a
+    committed offset has the number of all its records.
+
+    `lag` contains every partition of a topic if at least one of them has a committed offset or is assigned.
+
+    `type` is the value of `ListedGroup.type`, or None if the group does not exist. A share group has no
+    committed offsets and no lag.
+
+    `assignor` is the name of the assignor in use, such as "range". It is None if the group has no members or
+    is a Streams group.
     """
 
     name: str
@@ -93,8 +104,8 @@ def list_groups(
 ) -> Plan[dict[str, ListedGroup]]:
     """Return the groups of the cluster, by name. Each broker lists the groups that it coordinates.
 
-    If a broker leaves the cluster meanwhile, the requests are sent to all remaining brokers again, because
-    these now coordinate its groups.
+    If a broker leaves the cluster during the call, its groups move to other coordinators. The requests are
+    then sent again to all remaining brokers.
     """
 
     def build(version: int) -> ListGroupsRequest:

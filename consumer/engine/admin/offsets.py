@@ -95,8 +95,10 @@ def committed_offsets(
 
     If `partitions` is None, the offsets of all partitions are requested.
 
-    `coordinator` is the node to try first, if it is known. If the plan looks the coordinator up, it calls
-    `on_coordinator` with the node. With `by_name` the request identifies topics by name (up to version 9).
+    `coordinator` is the node to try first, if it is known. If the plan has to look the coordinator up, it
+    calls `on_coordinator` with the node.
+
+    With `by_name` the request identifies topics by name, in version 9 or lower.
     """
     wanted = None if partitions is None else set(partitions)
     while True:

@@ -20,8 +20,8 @@ from ..error_actions import ErrorAction, Row, action_for
 from ..network.call import Call, Prepared
 from ..network.client import MAIN
 
-# Number of Metadata responses after which a missing topic counts as unknown. A partition counts as unknown
-# after this number of retries at its leader. Including the backoffs, these attempts take less than a second.
+# A topic counts as unknown after this number of Metadata responses without it, and a partition after this
+# number of retries at its leader. These attempts take less than a second.
 PATIENCE = 3
 
 
@@ -41,8 +41,9 @@ class Ask(msgspec.Struct):
 class DeadlinePassed(Exception):
     """The runner throws this exception into a plan at the plan's deadline.
 
-    `calls` are the calls that the plan waits for; some of them may have a response. A plan that catches the
-    exception returns its result, or raises the error for the caller. If a plan does not catch it, the caller
+    `calls` are the calls that the plan waits for. Some of them may have a response.
+
+    A plan may catch the exception, and then return a result or raise another error. Otherwise the caller
     receives `error`.
     """
 
@@ -96,8 +97,10 @@ def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
 def require_version(api: str, version: int, least: int, release: str, purpose: str) -> None:
     """Raise UnsupportedVersion if the request's version is below `least`, the first one with a feature.
 
-    `release` is Kafka's first release with this version. `purpose` says what the version is needed for, such
-    as "to filter by state". The caller calls the function only if its request uses the feature.
+    `release` is the first Kafka release with this version. `purpose` completes the error message with the
+    feature that needs the version, such as "to filter by state".
+
+    Call the function only if the request uses the feature.
     """
     if version < least:
         raise UnsupportedVersion(api, version, f"{least} and higher (Kafka {release} and later) {purpose}")

@@ -38,9 +38,12 @@ class QuorumReplicaState(msgspec.Struct, frozen=True):
     """A voter or observer of the metadata quorum, as the active controller sees it.
 
     `replica_directory_id` is None from brokers before 3.9. `log_end_offset` is None if the replica has not
-    fetched yet. `last_fetch_timestamp` is the time of the last fetch, and `last_caught_up_timestamp` the last
-    time at which the replica had the whole log. Both are in ms since 1970, or None if unknown. Java:
-    QuorumInfo.ReplicaState.
+    fetched yet.
+
+    `last_fetch_timestamp` is the time of the last fetch. `last_caught_up_timestamp` is the last time at which
+    the replica had the whole log. Both are in ms since 1970, or None if unknown.
+
+    Java: QuorumInfo.ReplicaState.
     """
 
     replica_id: int

@@ -115,8 +115,8 @@ def list_offsets(
                     continue
                 code = entry.error_code
                 if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                    # Messages in the formats before 0.10 have no timestamps. As in Java, the result for such
-                    # a partition is an offset of None and not an error.
+                    # Messages in formats before 0.10 have no timestamps. As in Java, the offset for such a
+                    # partition is None.
                     code = ErrorCode.NONE
                 offset_at = OffsetAt(
                     entry.offset if entry.offset >= 0 else None,
@@ -255,8 +255,8 @@ def fetch(
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
     """Fetch the partitions once from their leaders, without fetch sessions.
 
-    A partition's error code is part of its result. The plan does not retry, even if the leader has moved. In
-    that case the next fetch of the partition refreshes the metadata first.
+    A partition's error code is part of its result. The plan does not retry. If the leader has moved, the next
+    fetch of the partition refreshes the metadata first.
     """
     yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}
@@ -362,9 +362,8 @@ def produce(
             Ask(Prepared(ProduceRequest, build), node=view.leader(partition), max_version=max_version)
         ]
         if may_repeat(call):
-            # The records are not sent again: the broker may have appended them, and only an idempotent
-            # producer can repeat a batch without a duplicate. The leader is forgotten, so that the next
-            # request refreshes the metadata first.
+            # The records are not sent again, because the broker may have appended them. The leader is
+            # forgotten, so that the next request refreshes the metadata first.
             view.forget_leader(partition)
             raise call.error or RequestTimedOut("Produce", timeout_ms)
         entry = consistent_values(

@@ -72,9 +72,12 @@ class TopicPartitionReplica(msgspec.Struct, frozen=True, order=True):
 class ReplicaInfo(msgspec.Struct, frozen=True):
     """A replica in a log directory. Java: ReplicaInfo.
 
-    `size` is in bytes. `offset_lag` is the number of records by which the log is behind the high watermark,
-    or, for a future replica, behind the current replica. A future replica (`is_future`) is being copied to
-    this directory and will replace the current one.
+    `size` is in bytes.
+
+    A future replica (`is_future`) is being copied to this directory, and will replace the current replica.
+
+    `offset_lag` is the number of records by which the log is behind the high watermark, or, for a future
+    replica, behind the current replica.
     """
 
     size: int
@@ -86,8 +89,9 @@ class ReplicaLogDirInfo(msgspec.Struct, frozen=True):
     """The log directories of a replica. Java: DescribeReplicaLogDirsResult.ReplicaLogDirInfo.
 
     The values of the current directory are None if the broker has no such replica. The values of the future
-    directory are None if the replica is not being moved. A lag is the number of records by which the replica
-    is behind, as in `ReplicaInfo.offset_lag`.
+    directory are None if the replica is not being moved.
+
+    The lags are those of `ReplicaInfo.offset_lag`, in records.
     """
 
     current_replica_log_dir: str | None = None
@@ -100,7 +104,7 @@ class LogDirDescription(msgspec.Struct, frozen=True):
     """A log directory of a broker. Java: LogDirDescription.
 
     `error` says why a directory is offline. `total_bytes` is the size of the directory's volume, and
-    `usable_bytes` the usable part; both are None from brokers before 3.3 (KIP-827).
+    `usable_bytes` is its usable part. Both are None from brokers before 3.3 (KIP-827).
     """
 
     replicas: Mapping[TopicPartition, ReplicaInfo]
@@ -243,8 +247,8 @@ def describe_log_dirs(
         response = expect_response(DescribeLogDirsResponse, call)
         code = response.error_code
         if not code and not response.results:
-            # Before version 3 of DescribeLogDirs, the response lists no directory if the client is not
-            # authorized to describe the cluster.
+            # Before version 3 of DescribeLogDirs, an empty response means that the client may not describe
+            # the cluster.
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         directories = {result.log_dir: _log_dir(result) for result in response.results}
         for node in nodes:

@@ -6,15 +6,21 @@
 
 Rules:
 
-* Every plan ends in exactly one `Done`: with its result, its error, or RequestTimedOut, which names the
-  request or the condition for which the plan was waiting. Only `drop` ends a plan without `Done`.
-* At its deadline a plan receives DeadlinePassed, and may end with a partial result or an error that contains
-  it (`fanout.py`).
+* Every plan ends in exactly one `Done`, with its result or its error. Only `drop` ends a plan without `Done`.
+
+* At its deadline a plan receives DeadlinePassed. The plan may catch it, and end with a partial result or an
+  error that contains it (`fanout.py`).
+
+* If a plan does not catch DeadlinePassed, it fails with RequestTimedOut, which names the request or the
+  condition for which the plan was waiting.
+
 * An exception in a plan ends only that plan, even if it is not a KprotoError.
-* A plan continues as soon as the last of its calls has ended. The runner's `backoff` determines the lengths
-  of a plan's pauses.
-* Deadlines and the ends of pauses are kept in a heap, so that the runner only visits plans whose deadline has
-  passed or whose pause has ended.
+
+* A plan continues as soon as the last of its calls has ended. `backoff` determines the lengths of its pauses.
+
+* Deadlines and ends of pauses are kept in a heap. So the runner only visits plans whose deadline has passed
+  or whose pause has ended.
+
 * After a plan has updated the metadata, the runner calls `on_metadata` with the topics of the Metadata
   response.
 """
@@ -64,8 +70,8 @@ class PlanRunner:
         self._backoff = backoff
         self.on_metadata: Callable[[frozenset[str]], None] = lambda topics: None
         self._jobs: dict[object, _Job] = {}
-        # A heap of (time, number, job) with the deadlines of the jobs and the ends of their pauses. `number`
-        # orders entries of the same time. Entries of ended jobs are skipped.
+        # A heap of (deadline or end of a pause, number, job). `number` orders entries with the same time.
+        # Entries of ended jobs are skipped.
         self._due: list[tuple[int, int, _Job]] = []
         self._number = 0
         # The results of the plans that have ended since the last `take`.
@@ -193,8 +199,8 @@ class PlanRunner:
     def _end(self, job: _Job, value: Any, error: BaseException | None) -> None:
         """End a plan."""
         job.over = True
-        # A call refers to its job, and the job to its calls. This reference cycle would keep large responses
-        # in memory until Python's garbage collector runs.
+        # A call and its job refer to each other. This reference cycle would keep large responses in memory
+        # until Python's garbage collector runs.
         job.calls = []
         self._jobs.pop(job.token, None)
         self.ended.append(Done(job.token, value, error))

@@ -65,9 +65,12 @@ class TopicListing(msgspec.Struct, frozen=True):
 class TopicPartitionInfo(msgspec.Struct, frozen=True):
     """One partition of a topic: the node ids of its leader and its replicas. Java: TopicPartitionInfo.
 
-    `leader` is None if the partition has no leader. The first of `replicas` is the preferred leader. `isr`
-    has the replicas that are in sync, and `offline_replicas` those whose broker or log directory is offline.
-    `elr` and `last_known_elr` are the eligible leader replicas (KIP-966); they are None from brokers before
+    `leader` is None if the partition has no leader. The first of `replicas` is the preferred leader.
+
+    `isr` has the replicas that are in sync. `offline_replicas` has those whose broker or log directory is
+    offline.
+
+    `elr` and `last_known_elr` are the eligible leader replicas (KIP-966). They are None from brokers before
     4.0.
     """
 
@@ -84,8 +87,10 @@ class TopicPartitionInfo(msgspec.Struct, frozen=True):
 class TopicDescription(msgspec.Struct, frozen=True):
     """A topic with its partitions, in ascending order. Java: TopicDescription.
 
-    `topic_id` is None from brokers before 2.8. `authorized_operations` has the operations that the client may
-    perform, such as "read"; it is None if they were not requested (KIP-430).
+    `topic_id` is None from brokers before 2.8.
+
+    `authorized_operations` has the operations that the client may perform, such as "read". It is None if they
+    were not requested (KIP-430).
     """
 
     name: str
@@ -151,7 +156,8 @@ def _eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
     """Return the eligible leaders of each partition, which Metadata responses do not contain.
 
     A response has at most 2,000 partitions, so the request is repeated with the cursor of the last response.
-    If a request fails, the partitions of the earlier responses are returned.
+
+    If a request fails, the plan returns the partitions of the earlier responses.
     """
     leaders: EligibleLeaders = {}
     request: DescribeTopicPartitionsRequest | None = None

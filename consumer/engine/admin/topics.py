@@ -61,10 +61,13 @@ def on_controller(
 
     The plan refreshes the metadata after NOT_CONTROLLER and after a lost connection.
 
-    `done` is the error code for a topic that is already in the requested state. The code counts as success if
-    the broker may have executed an earlier attempt: after a lost connection, or after a response that lacks
-    one of `names`. With `ignore_done` the code always counts as success. Errors that are not retriable raise
-    BrokerError.
+    `done` is the error code for a topic that is already in the requested state. With `ignore_done` this code
+    always counts as success.
+
+    Without `ignore_done`, the code counts as success only if the broker may have executed an earlier attempt:
+    after a lost connection, or after a response that lacks one of `names`.
+
+    Errors that are not retriable raise BrokerError.
     """
     while True:
         if view.controller is None or view.controller not in view.brokers:
@@ -179,8 +182,9 @@ def _await_partition_counts(
     """Wait until the topics have at least these numbers of partitions, each with a leader.
 
     `may_grow` is false after a request to create the topics. A topic with fewer partitions then existed
-    before the request, and the plan raises an error. It does so after two responses with fewer partitions,
-    because the first response may be outdated.
+    before the request, and the plan raises an error.
+
+    The error is raised after the second response with fewer partitions, because one response may be outdated.
     """
     fewer: set[str] = set()
     while True:

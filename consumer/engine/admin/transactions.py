@@ -54,7 +54,7 @@ class TransactionListing(msgspec.Struct, frozen=True, order=True):
 class TransactionDescription(msgspec.Struct, frozen=True):
     """A transaction, as its coordinator described it. Java: TransactionDescription.
 
-    `start_time_ms` is the time in ms since 1970 at which the transaction began, or None if none is open.
+    `start_time_ms` is when the open transaction began, in ms since 1970, or None without an open transaction.
     `partitions` are those to which the transaction has written.
     """
 
@@ -70,8 +70,9 @@ class TransactionDescription(msgspec.Struct, frozen=True):
 class ProducerState(msgspec.Struct, frozen=True, order=True):
     """An idempotent or transactional producer of a partition, as the leader described it.
 
-    `last_timestamp` is the time in ms since 1970 of its last batch. `current_transaction_start_offset` is the
-    first offset of its open transaction, or None if none is open. Java: ProducerState.
+    `last_timestamp` is the time of the producer's last batch, in ms since 1970.
+    `current_transaction_start_offset` is the first offset of its open transaction, or None without an open
+    transaction. Java: ProducerState.
     """
 
     producer_id: int

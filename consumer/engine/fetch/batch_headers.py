@@ -1,7 +1,8 @@
 """Reads the headers of a fetch's batches, without decoding their records.
 
-The headers say where the fetch ends, which leader epochs its batches have, and how many records they contain.
-An error about a malformed batch names the batch's offsets, which are in its header.
+The headers contain the end offset of the fetch, the leader epochs of its batches, and the number of records.
+
+They also supply the offsets of a malformed batch for its error message.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError |
     """Read batch headers; return (offset after the last complete batch, leader epochs, count, None).
 
     The leader epochs are pairs (first offset, epoch): one for the first batch, and one for each batch whose
-    epoch differs from that of the batch before. The count is the number of records according to the headers.
-    If a batch has an invalid offset, the values are those of the batches before it, and the last value is the
-    error instead of None.
+    epoch differs from that of the previous batch.
+
+    The count is the number of records according to the headers.
+
+    The error is None, or says that a batch has an invalid offset. The other values are then those of the
+    batches before it.
     """
     stop, end, total = 0, len(data), 0
     last, epochs, previous_epoch = -INT64_MAX - 2, list[tuple[int, int]](), None
@@ -50,7 +54,7 @@ def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError |
 def locate_error(error: KprotoError, partition: TopicPartition, position: int, data: Data) -> KprotoError:
     """Add the partition and the offsets of the malformed batch to a RecordError.
 
-    `position` is the offset at which the error occurred, and `data` has all bytes of the fetch. Other errors
+    `position` is the offset at which the error occurred, and `data` contains the whole fetch. Other errors
     are returned unchanged.
     """
     if not isinstance(error, RecordError) or error.topic:

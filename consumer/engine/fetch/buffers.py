@@ -2,22 +2,31 @@
 
 Rules:
 
-* Offsets come from the batch headers. After a batch whose records were all compacted away, the position is
-  the offset after the batch. The same holds for control batches and batches of aborted transactions, whose
-  records are never returned.
-* The first batch may begin before the position; its earlier records are skipped.
-* An invalid batch raises RecordError every time it is reached, after the records before it. A batch is also
-  invalid if it begins before the end of the previous batch, has a record outside of the batch's offsets, or
-  contains the last int64 offset. Java accepts such batches, but then returns records twice or moves the
-  position back. Within a batch, offsets may repeat or decrease, as brokers accept that from producers without
+* Offsets come from the batch headers. After a batch whose records are not returned, the position is the
+  offset after the batch. Examples are control batches and batches of aborted transactions.
+
+* The first batch may begin before the position. Its records before the position are skipped.
+
+* An invalid batch raises RecordError every time it is reached, after the records before it.
+
+* A batch is also invalid if it begins before the end of the previous batch, has a record outside of its
+  offsets, or contains the last int64 offset. Java accepts such batches, and then returns records twice or
+  moves the position back.
+
+* Within a batch, offsets may repeat or decrease. Brokers accept such batches from producers without
   compression.
-* A compressed batch of a few kilobytes may have millions of records, or a gigabyte of data. So such batches
-  are decoded in parts of `PART_RECORDS` records, unless a fetch is decoded as columns. A part is decoded when
-  a poll needs its records. If a record is malformed, the records of the parts before it are returned.
-* If a fetch has many records, they are decoded as columns, and each poll converts the rows that it needs into
-  objects. This is twice as fast as decoding records one by one. A fetch is decoded batch by batch if it has
-  few or invalid records, or if numpy and pyarrow are not imported. The returned records are the same in both
-  cases.
+
+* A compressed batch of a few kilobytes may have millions of records. Such batches are decoded in parts of
+  `PART_RECORDS` records, unless a fetch is decoded as columns.
+
+* A part is decoded when a poll needs its records. If a record is malformed, the records of the previous parts
+  are still returned.
+
+* The records of a large fetch are decoded as columns, and each poll converts the rows that it needs into
+  objects. This is twice as fast as decoding records one by one.
+
+* A fetch is decoded batch by batch if it has few or invalid records, or if numpy and pyarrow are not
+  imported. The records are the same.
 """
 
 from __future__ import annotations
@@ -44,33 +53,30 @@ from .batch_headers import read_end
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
 
-# A partition's bytes are copied if they are less than one eighth of the response, because a view would keep
-# the whole response in memory.
+# The bytes of a partition are copied if they are less than one eighth of the response. A view would keep the
+# whole response in memory.
 MIN_VIEW_SHARE = 8
 
-# Maximum number of decompressed bytes of a fetch that is decoded as a whole: `MAX_DECODED_BYTES`, or
-# `MAX_DECODED_RATIO` times the size of the fetch if that is more. A fetch that exceeds the maximum is decoded
-# batch by batch. A batch that exceeds it is decoded in parts.
+# A fetch is decoded as a whole up to this number of decompressed bytes, or `MAX_DECODED_RATIO` times its size
+# if that is more. A larger fetch is decoded batch by batch.
 MAX_DECODED_BYTES = 32 << 20
 MAX_DECODED_RATIO = 16
 
-# Maximum number of records of a compressed fetch that is decoded as a whole. A fetch with more records is
-# decoded in parts if it has fewer than seven bytes for each record, which is only possible with compression.
+# A fetch with more records is decoded in parts if it has fewer than seven bytes per record, which is possible
+# only with compression.
 MAX_DECODED_RECORDS = TOO_MANY
 
 # Number of records in a part of a fetch that is decoded in parts.
 PART_RECORDS = 10_000
 
-# Maximum number of decompressed bytes of a compressed batch that is decoded as a whole when its fetch is
-# decoded batch by batch.
+# If a fetch is decoded batch by batch, a compressed batch with more decompressed bytes is decoded in parts.
 SMALL_BATCH_BYTES = 1 << 20
 
-# Minimum number of rows that are converted to records together, even if a poll requests fewer. Converting one
-# row takes as long as converting fifty.
+# Minimum number of rows that are converted to records together. One row takes as long as fifty rows.
 ROWS_AHEAD = 64
 
-# Maximum size (bytes) of the fetches of one response that are decoded together. The size is limited because
-# no record is returned until all of them are decoded.
+# Maximum size (bytes) of the fetches of one response that are decoded together. No record is returned until
+# all of these fetches are decoded.
 MAX_JOINT_BYTES = 4 << 20
 
 
@@ -80,9 +86,11 @@ _first_offset = itemgetter(0)
 class CompletedFetch:
     """The record batches that one fetch returned for one partition.
 
-    `position` is the offset of the next record to return, and `end` the offset of the partition's next fetch.
+    `position` is the offset of the next record to return. `end` is the offset of the partition's next fetch.
+
+    With `in_parts`, even a fetch with few records is decoded in parts.
+
     The constructor raises RecordError if no complete, valid batch in the data ends at or after the position.
-    With `in_parts`, records are decoded in parts even if they are few.
     """
 
     __slots__ = (
@@ -131,26 +139,24 @@ class CompletedFetch:
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
         self._lent = False
         self.position = position
-        # `_epochs` has a pair (first offset, leader epoch) for the first batch, and for each batch whose
-        # epoch differs from that of the batch before.
+        # `_epochs`: a pair (first offset, leader epoch) for the first batch, and for each batch whose epoch
+        # differs from that of the previous batch.
         self.end, self._epochs, count, self._end_error = read_end(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
-        # `fetched` has all bytes of the fetch, because the error message for an invalid batch contains the
-        # offsets of this batch. `data` has only the bytes before the invalid batch.
+        # `fetched` has all bytes of the fetch. `data` has only the bytes before an invalid batch.
         self.fetched = data
         self.data = data if self._end_error is None else data[: self._end_error.offset]
         # `aborted` is None with read_uncommitted, which returns the records of every transaction.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
-        # Whether the fetch is decoded in parts, because the caller requires it or because the fetch has very
-        # many records for its size. Such a fetch must be compressed: an uncompressed record needs at least
-        # seven bytes.
+        # Whether the fetch is decoded in parts: if the caller requires it, or if the fetch has so many
+        # records for its size that it must be compressed.
         self.decodes_in_parts = in_parts or (
             count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
         )
-        # Number of records according to the batch headers, but at most the number of bytes, because a
-        # malformed header may contain any number.
+        # Number of records according to the batch headers. A malformed header may contain any number, so the
+        # number of bytes is the maximum.
         self._count = min(count, len(self.data))
         self._columns: Columns | None = None
         # Records that were converted before a poll requested them, and the number of the first record's row.
@@ -241,7 +247,7 @@ class CompletedFetch:
         )
 
     def _first_part_of(self, batch: Batch) -> list[Record]:
-        """Return the records of a batch, or only the first part of them if the batch is decoded in parts."""
+        """Return the records of a batch, or those of its first part if the batch is decoded in parts."""
         if not (self.decodes_in_parts or batch.codec):
             return _checked(batch, batch.records(self._max_decompressed))
         if not self.decodes_in_parts and batch.magic == 2 and batch.count <= PART_RECORDS:
@@ -423,9 +429,11 @@ class CompletedFetch:
     def columns(self) -> Columns | None:
         """Return the remaining records as columns, or None if no record is left for the application.
 
-        Usually the call returns all remaining records. If they would need more than `MAX_DECODED_BYTES`, it
-        only returns the records of the next batch. If `decodes_in_parts` is true, or the next batch is too
-        large as well, it returns at most `PART_RECORDS` records.
+        Usually the call returns all remaining records. If they need more than `MAX_DECODED_BYTES`, it returns
+        only those of the next batch.
+
+        If `decodes_in_parts` is true, or the next batch needs more than `MAX_DECODED_BYTES`, the call returns
+        at most `PART_RECORDS` records.
         """
         if self._end_error is not None and self.position >= self.end:
             raise self._end_error

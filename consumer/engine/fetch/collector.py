@@ -2,17 +2,22 @@
 
 Rules:
 
-* A poll takes records from the partitions in turn, beginning after the partition where the last poll ended.
-  So a partition with many records does not starve the others.
-* Decoded records may need much more memory than fetched bytes. At most `MAX_OPEN_FETCHES` fetches are decoded
-  at a time, and polls return records from each of them in turn. If the maximum is reached, the decoded
-  records of a paused partition are freed before another fetch is decoded. The freed records are decoded again
-  when the partition is resumed.
-* An error of a partition is raised as soon as the records before it have been returned, regardless of other
-  partitions. Until the application seeks, every poll without records raises the error again. Other partitions
-  are still read.
-* Ctrl-C may interrupt any line, most likely while records are decoded. `begun` is then the partition whose
-  records were taken from the buffer but not returned.
+* A poll takes records from the partitions in turn, beginning after the partition at which the last poll
+  ended. So a partition with many records does not starve the others.
+
+* Decoded records may need much more memory than fetched bytes, so at most `MAX_OPEN_FETCHES` fetches are
+  decoded at a time. Polls return records from each of them in turn.
+
+* At this maximum, the decoded records of a paused partition are freed before another fetch is decoded. They
+  are decoded again when the partition is resumed.
+
+* An error of a partition is raised as soon as the records before it have been returned. It does not wait for
+  other partitions, which are still read.
+
+* Until the application seeks, every poll without records raises the error again.
+
+* Ctrl-C may interrupt any line, most likely during decoding. `begun` is then the partition whose records were
+  taken from the buffer but not returned.
 """
 
 from __future__ import annotations
@@ -25,8 +30,8 @@ from ..positions.partition_states import PartitionState
 from .batch_headers import locate_error
 from .buffers import MAX_DECODED_BYTES, CompletedFetch
 
-# Maximum number of fetches that are decoded at a time. If it were one, as in Java's consumer, a partition
-# with few records would wait for a partition with many.
+# Maximum number of fetches that are decoded at a time. With a maximum of one, as in Java's consumer, a
+# partition with few records would wait for a partition with many.
 MAX_OPEN_FETCHES = 8
 
 
@@ -112,7 +117,7 @@ class FetchCollector:
         """Return the partition to take records from when the maximum number of fetches is decoded.
 
         If a paused partition has decoded records, free them and return `first`. Otherwise return a partition
-        whose fetch is already decoded.
+        with a decoded fetch.
         """
         for partition, (_, fetch) in self._decoding.items():
             if partition not in self._ready:
@@ -124,8 +129,8 @@ class FetchCollector:
     def columns(self) -> list[ColumnBatch]:
         """Return the buffered records, one column batch per fetch, up to `MAX_DECODED_BYTES`.
 
-        The limit is needed because decompressed records may be a hundred times larger than the fetched bytes.
-        If a fetch is decoded in parts, the call ends after one part of it.
+        Decompressed records may be a hundred times larger than the fetched bytes. If a fetch is decoded in
+        parts, the call ends after one part of it.
         """
         batches: list[ColumnBatch] = []
         room = MAX_DECODED_BYTES

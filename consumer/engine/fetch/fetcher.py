@@ -2,25 +2,34 @@
 
 Rules:
 
-* One fetch per broker is in flight. This fetch belongs to a fetch session and requests every partition that
-  has room in its buffer. While the broker delays its response, further partitions may become ready to fetch:
-  partitions that are assigned, get a new position by a seek, or run out of buffered records. If they probably
-  have records, a second fetch, without a session, requests them. So no partition waits fetch.max.wait.ms for
-  the others.
-* The next records of each partition are fetched while the application processes the previous ones. If each
-  partition of a broker still has buffered records and a buffer is full, the next fetch waits until that
-  buffer has room. So a fetch requests many partitions at once, which costs little more than requesting one.
-* A broker gets another fetch only while at most `fetch_max_bytes` of records from its partitions are
-  buffered. The response may contain the same amount, so at most twice `fetch_max_bytes` are buffered. Records
-  of paused partitions have a limit of their own: up to `fetch_max_bytes` of them stay buffered, and any
-  further ones are discarded and fetched again.
-* A response is ignored for each partition that was revoked, or whose position was changed by a seek or reset,
-  after the request was sent. The partition's state then has a newer `epoch` than the request.
-* Errors of a partition are handled when they arrive, but raised after the buffered records before them.
-* No fetch is sent to a broker that throttles the client. If a broker repeatedly responds immediately and
-  without records, the client backs off.
-* If a partition's leader has a newer epoch than the one for which the position was validated, the position is
-  validated again before the next fetch (KIP-320).
+* Each broker has one fetch in flight, which belongs to a fetch session. It requests every partition that has
+  room in its buffer.
+
+* While a broker delays its response, further partitions may become ready to fetch, for example after a seek.
+  If they probably have records, a second fetch without a session requests them. So they do not wait
+  fetch.max.wait.ms.
+
+* The next records of each partition are fetched while the application processes the previous ones.
+
+* If a buffer is full and every partition of the broker has buffered records, the next fetch waits until that
+  buffer has room. So a fetch requests many partitions at once.
+
+* A broker gets another fetch only while at most `fetch_max_bytes` of its records are buffered. With the
+  response, at most twice `fetch_max_bytes` are buffered.
+
+* Records of paused partitions have a separate limit of `fetch_max_bytes`. Records above the limit are
+  discarded and fetched again.
+
+* A response is ignored for a partition that was revoked or got a new position after the request was sent. The
+  partition's state then has a newer `epoch` than the request.
+
+* Errors of a partition are handled when they arrive, and raised after the records that were buffered before.
+
+* No fetch is sent to a broker that throttles the client. The client also backs off from a broker that
+  repeatedly responds immediately and without records.
+
+* A position is validated for a leader epoch. If the leader gets a newer epoch, the position is validated
+  again before the next fetch (KIP-320).
 """
 
 from __future__ import annotations
@@ -52,8 +61,8 @@ from .partition_ends import PartitionEnds
 from .replicas import PreferredReplicas
 from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSessionHandler, FetchTarget
 
-# Number of immediate responses without records after which the client backs off. A few such responses are
-# normal: a leader may name a follower, and a log may just have been truncated.
+# The client backs off after more than this number of immediate responses without records. A few are normal,
+# for example after a log was truncated.
 MAX_EMPTY_RESPONSES = 3
 NO_RECORDS = "there are records, but the response contains none"
 NOT_REQUESTED = "the response does not fit the request"
@@ -81,8 +90,8 @@ class Fetcher:
         self._requested_from: dict[TopicPartition, int] = {}
         # Partition -> the broker from which the partition is fetched when its buffer has room again.
         self._full_on: dict[TopicPartition, int] = {}
-        # Partition -> (broker, number of the partition's bytes that `buffered_bytes` of this broker
-        # contains). The bytes of paused partitions are counted separately.
+        # Partition -> (broker, number of the partition's bytes in `buffered_bytes` of the broker). Paused
+        # partitions are counted separately.
         self._buffered: dict[TopicPartition, tuple[BrokerFetches, int]] = {}
         self._paused: dict[TopicPartition, int] = {}
         self._paused_bytes = 0
@@ -124,8 +133,8 @@ class Fetcher:
     def on_records_returned(self, state: PartitionState) -> bool:
         """Update a partition after its records were returned.
 
-        `on_records_returned` only handles the most common case, a buffer that has become empty. In all other
-        cases it returns False, and the caller calls `visit`.
+        The method handles only the most common case, a buffer that has become empty. In all other cases it
+        returns False, and the caller calls `visit`.
         """
         partition = state.partition
         node = self._requested_from.get(partition)
@@ -376,8 +385,8 @@ class Fetcher:
         if not has_records and quiet_until > core.now:
             return  # A broker that throttles the client omits the records that it has (KIP-219).
         if not has_records and session is broker.session:
-            # The response has no records at all. The broker therefore has no more records of any partition,
-            # whatever earlier high watermarks say.
+            # The response has no records at all. So the broker has no more records of any partition, even if
+            # an earlier high watermark is higher.
             broker.with_more_records.clear()
         if session is broker.session and not refused:
             self._count_empty_responses(broker, has_records)
@@ -426,8 +435,8 @@ class Fetcher:
             self._on_error(node, state, entry)
             return None
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        # The last stable offset is ignored with read_uncommitted, which reads records up to the high
-        # watermark. Brokers return it nevertheless.
+        # With read_uncommitted, records are read up to the high watermark. Brokers return a last stable
+        # offset nevertheless.
         stable = entry.last_stable_offset if self._committed_only else -1
         if stable != state.last_stable_offset:
             state.stable_since = core.now
@@ -437,8 +446,8 @@ class Fetcher:
             self._ends.visit(state)
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:
-            # The metadata does not contain the preferred replica yet. Until it does, the leader would only
-            # name the same replica again.
+            # The metadata does not contain the preferred replica yet. Until then, the leader would name the
+            # same replica again.
             self._metadata.need()
             if not entry.records:
                 self._replicas.return_to_leader(state)
@@ -530,8 +539,8 @@ class Fetcher:
                 view.forget_epoch(state.partition)
             state.back_off_until(at)
         elif state.failures > 1:
-            # The leader that the previous response named has rejected the fetch as well. Two brokers may keep
-            # naming each other.
+            # The leader that the previous response named has rejected the fetch as well. Two brokers may name
+            # each other forever.
             state.back_off_until(at)
         else:
             state.mark_dirty()
@@ -548,8 +557,7 @@ class Fetcher:
             if not open_ones:
                 then()
 
-        # The request is sent on the MAIN connection, because on the FETCH connection it would wait for the
-        # fetch in flight.
+        # The request uses the MAIN connection. On the FETCH connection it would wait for the fetch in flight.
         requests = [
             (node, request)
             for node, broker in self._nodes.items()

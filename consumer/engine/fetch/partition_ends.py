@@ -2,11 +2,13 @@
 
 Rules:
 
-* The event "end" is reported in a poll after the one that returned the last record. So the application has
-  received the record before the event.
-* The end of a partition is the last stable offset with read_committed, and otherwise the high watermark,
-  according to the last response to a fetch.
-* Each reached end is reported once. After further records, and after a seek, the end is reported again.
+* The event "end" is reported in the next poll after the one that returned the last record. So the application
+  receives the record before the event.
+
+* The end of a partition is the last stable offset with read_committed, and otherwise the high watermark. Both
+  are those of the last Fetch response.
+
+* Each reached end is reported once. It is reported again after further records, and after a seek.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ class PartitionEnds:
     def visit(self, state: PartitionState) -> None:
         """If the partition is at its end, remember it for `report`, and wake the poll.
 
-        The method is called after a response without records, and after each change of the partition. After a
-        seek to the end there may be no such response, because a fetch session omits a partition whose end has
-        not changed.
+        Call the method after a response without records, and after each change of the partition.
+
+        After a seek to the end there may be no such response, because a fetch session omits a partition whose
+        end has not changed.
         """
         if not state.end_reported and _is_at_end(state):
             self._visited[state] = None

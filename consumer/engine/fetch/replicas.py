@@ -2,14 +2,19 @@
 
 Rules:
 
-* If a fetch contains the client's rack, and the leader's broker selects replicas by rack
-  (`replica.selector.class`), the leader names a follower in that rack and returns no records itself. The
-  client fetches from that follower for `metadata_max_age_ms`, and then from the leader again.
-* If the follower fails or does not respond, the client fetches from the leader again (M154). For some time
-  these fetches contain no rack: with one, the leader would name the same follower again, and the partition
-  would not be read.
-* After the first failure of a follower, fetches contain no rack for `REPLICA_BACKOFF_MS`. Each further
-  failure doubles this time, until a follower returns records.
+* A broker may select replicas by rack (`replica.selector.class`). If a fetch contains the client's rack, the
+  leader then names a follower in that rack, and returns no records itself.
+
+* The client fetches from that follower for `metadata_max_age_ms`, and then from the leader again.
+
+* If the follower fails or does not respond, the client fetches from the leader again (M154).
+
+* After a failure of a follower, fetches contain no rack for some time. With a rack, the leader would name the
+  same follower again.
+
+* This time is `REPLICA_BACKOFF_MS` after the first failure of a follower. Each further failure doubles it,
+  until a follower returns records.
+
 * The rack is a field of the whole fetch, so it applies to all partitions of the fetch.
 """
 

@@ -2,17 +2,25 @@
 
 Rules (Java's FetchSessionHandler, M160 to M163):
 
-* A request for a new session has session id 0 and epoch 0. Later requests have the broker's session id and
-  the epochs 1, 2 and so on. Epoch 2^31 - 1 is followed by 1.
+* A request for a new session has session id 0 and epoch 0. Later requests have the session id of the broker
+  and the epochs 1 to 2^31 - 1, and then 1 again.
+
 * A full request contains every partition. An incremental request contains the new and the changed partitions,
-  and those that the broker must forget. A partition whose topic id changed is forgotten under the old id and
-  added under the new one.
-* A response with a partition that was not requested is discarded, and so is the response to a full request if
-  a partition is missing. The next request is then full. After FETCH_SESSION_ID_NOT_FOUND the session id is
-  discarded. After any other error the next request closes the session and requests a new one.
+  and those that the broker must forget.
+
+* If the topic id of a partition changes, the partition is forgotten under the old id and added under the new
+  one.
+
+* A response is discarded if it has a partition that was not requested, or if it lacks a partition of a full
+  request. The next request is then full.
+
+* After FETCH_SESSION_ID_NOT_FOUND the session id is discarded. After any other error the next request closes
+  the session and requests a new one.
+
 * Session id 0 in a response means that the broker keeps no session. The records are used, and the next
   request is full.
-* `set_target` and `forget` change one partition at a time, so the cost of a request only depends on the
+
+* `set_target` and `forget` change one partition at a time. So the cost of a request depends only on the
   number of changes.
 
 This module also builds the Fetch requests in all versions, because their content depends on the session.
@@ -44,8 +52,8 @@ class FetchTarget(msgspec.Struct, frozen=True):
 
     If one of the parameters changes, the next request contains the partition.
 
-    `requested_epoch` is the `epoch` of the partition's state, which each seek or reset changes. A response is
-    ignored if the epoch has changed since the request.
+    `requested_epoch` is the `epoch` of the partition's state. Each seek or reset changes the epoch, and
+    responses to earlier requests are then ignored.
     """
 
     topic_id: UUID | None
@@ -93,8 +101,8 @@ class FetchPlan(msgspec.Struct, frozen=True):
 class FetchSessionHandler:
     """The fetch session with one broker.
 
-    The owner calls `set_target` and `forget` for changes, and `plan` for each fetch. After the fetch it calls
-    `accepts` with the response, or `on_failure`.
+    The owner calls `set_target` and `forget` for changes, and `plan` for each fetch. After the fetch the
+    owner calls `accepts` with the response, or `on_failure`.
     """
 
     def __init__(self, *, sessionless: bool = False) -> None:
@@ -264,9 +272,8 @@ class BrokerFetches:
         self.with_more_records: set[TopicPartition] = set()
         # Whether the broker may delay the response to the fetch in flight.
         self.may_wait_at_broker = True
-        # `asked_at` is when the last fetch was sent (ms), and `may_wait` how long (ms) the broker may delay
-        # its response. `empty_responses` counts the responses in a row without records that arrived in less
-        # than half of that time.
+        # When the last fetch was sent (ms), how long (ms) the broker may delay its response, and the number
+        # of consecutive responses without records that arrived in less than half of that time.
         self.asked_at = self.may_wait = self.empty_responses = 0
 
     def has_full_buffers(self, max_bytes: int) -> bool:
@@ -276,9 +283,10 @@ class BrokerFetches:
     def waits_for_room(self, max_bytes: int) -> bool:
         """Return whether the next fetch of the session waits until the application has taken records.
 
-        The fetch waits if more than `max_bytes` are buffered, or if some partition's buffer is full and no
-        partition's buffer is empty. In the second case it waits until the full buffer has room, so that it
-        can request this partition too.
+        The fetch waits while more than `max_bytes` are buffered.
+
+        The fetch also waits while the buffer of some partition is full and no buffer is empty. When the full
+        buffer has room, the fetch can request this partition too.
         """
         return self.has_full_buffers(max_bytes) or (bool(self.full) and not self.drained)
 

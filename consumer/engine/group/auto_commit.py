@@ -1,10 +1,14 @@
 """Commits the processed or stored offsets every `auto_commit_interval_ms` (M122).
 
-* A record counts as processed when the application calls poll again after poll has returned the record.
+* A record counts as processed when the application calls poll again after the poll that returned it.
+
 * With `enable_auto_offset_store=False` the offsets that the application stores are committed instead.
-* If none of these offsets has changed since the last commit, no commit is sent.
-* An error is reported once, and the commit of the next interval serves as the retry (M123). An error that is
-  not retriable is also raised by the next poll, except with `policy="java"`.
+
+* If no offset has changed since the last commit, no commit is sent.
+
+* An error is reported once. The commit of the next interval serves as the retry (M123).
+
+* An error that is not retriable is also raised by the next poll, except with `policy="java"`.
 """
 
 from __future__ import annotations

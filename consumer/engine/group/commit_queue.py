@@ -1,4 +1,4 @@
-"""The queue of commits that wait to be sent, in the order of the calls, and the timeouts of commits."""
+"""The queue of commits that wait to be sent, in the order of the calls, with their timeouts."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class QueuedCommit(msgspec.Struct, eq=False):
     on_committed: OnCommitted
     # Whether the commit may only be sent while this client is a member of the group.
     requires_membership: bool
-    # The partition states at the time of the call. A partition that has another state object now was revoked
-    # after the call, even if it was assigned again.
+    # The partition states at the time of the call. If a partition has another state object when the commit is
+    # sent, it was revoked after the call.
     states: Mapping[TopicPartition, PartitionState]
-    # Whether partitions that were revoked after the call are removed from the commit. If not, as in commits
-    # that the application requests, the commit fails.
+    # Whether partitions that were revoked after the call are removed from the commit. If false, such a
+    # partition makes the commit fail. It is false for commits that the application requests.
     drops_revoked: bool = False
-    # The only member id and generation with which the commit may be sent; None for any. It is set for the
-    # commit before a member leaves, and with `policy="java"` also for the commit before JoinGroup.
+    # The only member id and generation with which the commit may be sent; None for any. Used before a member
+    # leaves, and with `policy="java"` before JoinGroup.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
-    # Whether an initial commit that is due has to be preceded by a lookup of the group's committed offsets,
-    # because the commit had to wait or an attempt has failed.
+    # Whether the committed offsets must be looked up before an initial commit, because the commit had to wait
+    # or an attempt has failed.
     needs_check: bool = False
     # Whether the lookup that `needs_check` requires has succeeded.
     is_checked: bool = False
@@ -53,14 +53,13 @@ class QueuedCommit(msgspec.Struct, eq=False):
     sent_identity: Identity | None = None
     call: Call | None = None
     is_completed: bool = False
-    # Topic -> the topic id that the offsets belong to. A re-created topic of the same name has another id.
+    # Topic -> the id of the topic to which the offsets belong. A re-created topic has another id.
     topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Topic -> the topic id in the last OffsetCommit request. If a topic is missing in `topic_ids`, its id is
-    # the one in the cached metadata.
+    # Topic -> the topic id in the last OffsetCommit request. It comes from `topic_ids`, else from the cached
+    # metadata.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Whether the coordinator has confirmed the topic ids. If so, the commit may identify topics by name.
-    # `unknown_topics` are those that the coordinator does not know, and `recreated_topics` those that it
-    # knows with other ids.
+    # Whether the coordinator has confirmed the topic ids. If true, the commit may identify topics by name.
+    # The coordinator does not know `unknown_topics`, and knows `recreated_topics` with other ids.
     is_confirmed: bool = False
     unknown_topics: set[str] = msgspec.field(default_factory=set[str])
     recreated_topics: set[str] = msgspec.field(default_factory=set[str])
@@ -97,8 +96,8 @@ class CommitQueue:
     def add(self, commit: QueuedCommit) -> None:
         """Add a new commit. A commit with a required identity goes to the front of the queue.
 
-        A commit with a required identity (member id and generation) can only succeed before the next
-        generation begins. The other commits can also be sent in the next generation.
+        A commit with a required identity (member id and generation) cannot be sent in a later generation.
+        Other commits can.
         """
         if commit.required_identity is None:
             self._waiting.append(commit)

@@ -1,24 +1,33 @@
-"""Offset commits: they are sent one at a time, in the order of the calls, in every phase of a rebalance.
+"""Offset commits, which are sent one at a time, in the order of the calls, in every phase of a rebalance.
 
 * Commits are sent one after the other, so that an older offset never overwrites a newer one (M130).
+
 * A commit of a member carries the identity (member id and generation) that the member has when the commit is
-  sent. During a rebalance the commit waits (M95). It is sent in the next generation if the member has kept
-  all partitions of the commit, and otherwise fails with CommitFailed. With `policy="java"` a commit fails
-  immediately during a rebalance.
-* Commits and JoinGroup use different connections, so a commit may arrive at the coordinator after the next
-  generation has begun. ILLEGAL_GENERATION therefore ends the membership only if the member still has the
-  identity that was sent (M3).
-* An offset belongs to the topic id of its topic at the time of the call. If the topic is re-created before
-  the commit is sent, the offset is not sent (KIP-516). A coordinator before Kafka 4.2 identifies topics by
-  name, and would accept the offset for the new topic. Before each commit to such a coordinator, the member
-  therefore requests the topic ids from it.
-* Every commit completes: it succeeds, fails or times out, or closing the consumer fails it. A commit that
-  names no offsets, and so means all returned records, fails if partitions with uncommitted records have been
-  lost.
+  sent.
+
+* During a rebalance a commit waits (M95). It is sent in the next generation if the member has kept all its
+  partitions, and otherwise fails with CommitFailed.
+
+* With `policy="java"` a commit fails immediately during a rebalance.
+
+* Commits and JoinGroup use different connections, so a commit may arrive after the next generation has begun.
+  ILLEGAL_GENERATION ends the membership only if the member still has the identity of the commit (M3).
+
+* If a topic is re-created between the call and the sending of the commit, the offset is not sent (KIP-516).
+
+* A coordinator before Kafka 4.2 identifies topics by name, and would accept such an offset for the re-created
+  topic. Before each commit to it, the member requests the topic ids from it.
+
+* Every commit completes: it succeeds, fails or times out. Closing the consumer fails pending commits.
+
+* A commit without offsets means all returned records. It fails if partitions with uncommitted records have
+  been lost.
+
 * Retriable errors are retried with a growing backoff until the timeout of the commit (M129). If the
   coordinator does not respond, it is looked up again.
-* Besides the application's commits, the queue contains two kinds: the initial commits of partitions without a
-  committed offset (`initial_commits`), and automatic commits (`auto_commit`).
+
+* The queue also contains the initial commits of partitions without a committed offset (`initial_commits`),
+  and automatic commits (`auto_commit`).
 """
 
 from __future__ import annotations
@@ -71,17 +80,16 @@ from .initial_commits import InitialCommits, Offsets, OnCommitted
 CANNOT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 REBALANCING = "a rebalance is in progress"
 
-# Interval (ms) at which unchanged offsets are committed again, so that they do not expire. The coordinator
-# removes the offsets of a group without members offsets.retention.minutes after their commit. Before Kafka
-# 2.1 this includes groups with members.
+# Interval (ms) at which unchanged offsets are committed again, so that the coordinator does not remove them
+# after offsets.retention.minutes.
 REFRESH_MS = 3_600_000
 
 
 class Committer:
     """Sends the commits of a consumer one after the other, and completes or retries each of them.
 
-    `on_error(code, identity)` is called for each error of a commit that carries the member id and generation
-    of the member (its identity), because some errors end the membership.
+    `on_error(code, identity)` is called for each error of a commit that carries the member's identity (member
+    id and generation). Some errors end the membership.
     """
 
     def __init__(
@@ -105,11 +113,11 @@ class Committer:
         self.reported_commits: deque[dict[TopicPartition, CommittedOffset]] | None = None
         self.initial_commits = InitialCommits(core, self._commit_initial)
         self.auto_commit = AutoCommit(core, self.states_to_commit, self._commit_automatically)
-        # The partitions of commits that were sent and have not succeeded. Such a commit may still have
-        # reached the coordinator.
+        # The partitions of commits that were sent and have not succeeded. The coordinator may still have
+        # received such a commit.
         self._unconfirmed: set[TopicPartition] = set()
-        # Partition -> (position, committed offset) for each partition that was lost with uncommitted records.
-        # Cleared when the application has been notified of the loss.
+        # Partition -> (position, committed offset), for each partition lost with uncommitted records. Cleared
+        # when the application has been notified of the loss.
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
     def due(self) -> int | None:
@@ -154,9 +162,10 @@ class Committer:
     ) -> None:
         """Commit the positions of all partitions; for those in `held`, the first unprocessed offset.
 
-        `held` has the partitions whose returned records the application still processes. The commit fails if
-        partitions with uncommitted records were lost, and the loss has not been reported to the application
-        yet (M95).
+        `held` has the partitions with returned records that the application still processes.
+
+        The commit fails if partitions with uncommitted records were lost, and the application has not been
+        notified of the loss yet (M95).
         """
         if self._lost:
             lost = self._lost
@@ -177,8 +186,8 @@ class Committer:
     ) -> dict[TopicPartition, PartitionState]:
         """Return the states of the partitions with processed records that are not committed.
 
-        If `partitions` is not None, only states of these partitions are returned. With `policy="java"` the
-        states of all partitions with a position are returned, even if nothing has changed.
+        If `partitions` is not None, the result has only states of these partitions. With `policy="java"`, the
+        result has all partitions with a position, even if nothing has changed.
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:
@@ -358,8 +367,8 @@ class Committer:
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Remove revoked partitions, and those of re-created topics, from a commit, or fail the commit.
 
-        If the commit is an initial commit, partitions that have got a committed offset, or for which the
-        application has called seek(), are removed as well.
+        For an initial commit, also remove each partition that has got a committed offset, or for which the
+        application has called seek().
 
         Return whether the commit was changed or failed.
         """
@@ -424,9 +433,8 @@ class Committer:
             may_use_names=may_use_names,
         )
         has_all_ids = all(topic in commit.sent_topic_ids for topic, _ in commit.offsets)
-        # The request has the full request timeout, even if the timeout of the commit is shorter. If the
-        # request timed out earlier, its connection would be closed, and the other requests on the connection
-        # would fail.
+        # The request has the full request timeout, even if the timeout of the commit is shorter. A request
+        # timeout closes the connection, and the other requests on it fail.
         commit.call = core.send(
             request,
             lambda call: self._on_call_finished(commit, call, may_use_names),
@@ -448,8 +456,8 @@ class Committer:
     def _check(self, commit: QueuedCommit, node: int) -> None:
         """Look up whether the application has committed offsets of the initial commit's partitions (M206).
 
-        The application may have committed offsets in a transaction, or the coordinator may have received a
-        commit of the application that got no response.
+        The application may have committed offsets in a transaction. Or the coordinator may have received a
+        commit of the application without the response reaching this client.
         """
         commit.call = self.initial_commits.send_check(
             commit.offsets, node, lambda call: self._on_checked(commit, call)
@@ -484,9 +492,11 @@ class Committer:
     def _confirm_topics(self, commit: QueuedCommit, node: int) -> None:
         """Request the current ids of the commit's topics from the coordinator.
 
-        After the response, the offsets are committed by name. They reach a new topic only if the topic is
-        re-created between this request and the OffsetCommit. If it is re-created later, the coordinator
-        removes the offsets when it learns that the old topic was deleted.
+        After the response, the offsets are committed by name. They reach a re-created topic only if it was
+        re-created between the two requests.
+
+        If the topic is re-created after the OffsetCommit, the coordinator removes the offsets when it learns
+        that the old topic was deleted.
         """
         request = metadata_request(broker_ids(commit.topic_ids))
         commit.call = self._core.send(request, lambda call: self._on_topics(commit, call), node=node)
@@ -703,7 +713,7 @@ class Committer:
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
     """Return the offset to commit of each partition, with its leader epoch and metadata.
 
-    The offset is the processed or the stored one. If a reset policy chose the start offset of a partition,
-    and none of its records was processed since then, the result has the partition's committed offset instead.
+    The offset is the processed or the stored one. If no record was processed since a reset policy chose the
+    start offset, the result has the committed offset instead.
     """
     return {partition: state.offset_to_commit for partition, state in states.items()}

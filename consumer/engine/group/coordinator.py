@@ -1,15 +1,21 @@
 """Looks up the group's coordinator for all parts of the engine. At most one lookup is in flight.
 
-* The coordinator is looked up only when a part of the engine needs it, and never by a consumer without a
-  group. The backoff between two lookups grows with every failure (M28). A lookup counts as a failure until
-  the node that it returned has responded to a request as the coordinator. So the backoff also grows if two
-  brokers name each other as the coordinator.
-* A broker remains the coordinator until it cannot be reached, or responds that it is not the coordinator.
-  Requests in flight on the group's connection to the previous coordinator then fail immediately (M26). With
-  `policy="java"` the coordinator is also looked up when the group's connection to it breaks, even if no
+* The coordinator is looked up only when a part of the engine needs it. A consumer without a group never looks
+  it up.
+
+* The backoff between two lookups grows with every failure (M28).
+
+* A lookup counts as a failure until the node that it returned has responded as the coordinator. So the
+  backoff also grows if two brokers name each other as the coordinator.
+
+* A broker remains the coordinator until it cannot be reached, or responds that it is not the coordinator. The
+  group's requests in flight to it then fail immediately (M26).
+
+* With `policy="java"` the coordinator is also looked up when the group's connection to it breaks, even if no
   request was in flight.
-* A coordinator that cannot write offsets is verified by a FindCoordinator to another broker. The requests in
-  flight fail only if the response names another node. Heartbeats continue during the verification.
+
+* If a coordinator cannot write offsets, another broker is asked for the coordinator (FindCoordinator).
+  Requests in flight fail only if the response names another node. Meanwhile heartbeats continue.
 """
 
 from __future__ import annotations
@@ -34,8 +40,8 @@ from ..requests import coordinator_of, coordinator_request
 class CoordinatorLookup:
     """The lookup of the group's coordinator. `node` is its node id, or None while it is unknown.
 
-    `on_found(node)` is called when the coordinator becomes known, `on_lost(why)` when it is lost, and
-    `on_unreachable()` when a lookup gets no response from any broker.
+    `on_found(node)` is called when the coordinator becomes known, and `on_lost(why)` when it is lost.
+    `on_unreachable()` is called when no broker responds to a lookup.
     """
 
     def __init__(
@@ -118,8 +124,8 @@ class CoordinatorLookup:
         if node is None:
             return
         self.node = None
-        # The backoff counts from the last lookup. If this lookup was long ago, because the coordinator worked
-        # until now, the next lookup is due now.
+        # The backoff counts from the last lookup. If the coordinator responded for a long time since then,
+        # the next lookup is due now.
         self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)

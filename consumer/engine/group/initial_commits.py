@@ -1,23 +1,33 @@
 """Initial commits: a partition without a commit gets one before its first record is returned.
 
-* An initial commit (M206) protects against skipped records. Without it, an application that crashed before
-  its first commit would start at the new end of the log with the policy "latest" (M203).
-* Start offsets that are looked up together are committed together. A later crash therefore cannot make the
+* An initial commit (M206) protects against skipped records. Without it, an application that crashes before
+  its first commit restarts at the end of the log with the policy "latest" (M203).
+
+* Start offsets that are looked up together are committed together. So a later crash does not make the
   consumer skip records of a new partition (M209).
-* An initial commit never overwrites a commit of the application. All commits are sent in the order of their
-  requests. If an earlier commit of the application succeeds, the initial commit of its partitions is dropped.
-  The same applies to partitions for which the application calls seek(). If the initial commit is already in
-  flight then, the records wait for its response. The application may commit the offsets of records in a
-  transaction, on another connection. An initial commit can therefore overwrite only offsets that a
-  transaction sends after the last lookup of the committed offsets and before the commit: in one round trip.
-* The committed offsets are looked up again if an initial commit had to wait, if an earlier commit of the
-  application got no response, or if the application has requested the group metadata for a transaction.
-  Meanwhile the application may have committed offsets in a transaction, or its commit may have reached the
-  coordinator although it timed out. The lookup waits for the end of open transactions (KIP-447).
-* An initial commit that gets no response, or is rejected because its member id and generation are outdated,
-  is retried with a growing backoff. Until it succeeds, no record of the partition is returned. After any
-  other error, poll raises the error and then returns the records.
-* A consumer that is being closed does not wait for a second attempt. The start offset is reported as
+
+* An initial commit never overwrites a commit of the application. Commits are sent in the order of their
+  requests. If an earlier commit of the application succeeds, the initial commit is dropped for its
+  partitions.
+
+* If the application calls seek(), the initial commit of the partition is dropped. If the initial commit is
+  already in flight, the records wait for its response.
+
+* The application may commit offsets in a transaction, on another connection. An initial commit can overwrite
+  only those that arrive between the last lookup of committed offsets and the initial commit.
+
+* The committed offsets are looked up again if an initial commit had to wait, or if an earlier commit of the
+  application got no response.
+
+* The committed offsets are also looked up again if the application has requested the group metadata for a
+  transaction. The lookup waits for the end of open transactions (KIP-447).
+
+* An initial commit is retried with a growing backoff if it gets no response, or if its member id and
+  generation are outdated. Until it succeeds, no record of the partition is returned.
+
+* After any other error of an initial commit, poll raises the error and then returns the records.
+
+* A consumer that is being closed makes only one attempt. If it fails, it reports the start offset as
   uncommitted, and the next owner of the partition looks up a start offset again.
 """
 
@@ -66,8 +76,8 @@ class InitialCommits:
         self._retry_at = 0
         self._in_flight = False
         self._failures = 0
-        # Whether the lookup of a start offset was retried. The application may have committed since then, so
-        # the committed offsets are looked up again before the initial commit.
+        # Whether the lookup of a start offset was retried. If so, the application may have committed
+        # meanwhile, and the committed offsets are looked up again before the initial commit.
         self._needs_check = False
         # Whether the consumer is being closed. An initial commit that fails is then not retried.
         self.is_closing = False
@@ -104,8 +114,8 @@ class InitialCommits:
 
         def on_committed(error: KprotoError | None) -> None:
             self._in_flight = False
-            # The commit is outdated for a partition that was sought, or that waits with a new start offset.
-            # The epoch does not show this: the partition also gets a new epoch if its buffer is dropped.
+            # The commit is outdated for a partition that was sought or has a new start offset. The epoch does
+            # not show this, because it also changes when the buffer is dropped.
             current = [
                 state
                 for partition, state in states.items()

@@ -2,25 +2,35 @@
 
 This module keeps these rules of `docs/rules/member.md`:
 
-* Callbacks run one at a time, in the order of the rebalances that caused them, and only while the application
-  is in poll, close or unsubscribe. Heartbeats continue during a callback. The member waits for the return of
-  a callback before it releases partitions (M79).
-* While the application waits in poll, max.poll.interval.ms does not expire. The interval may expire while a
-  callback runs (M112).
-* Revoked (M75): the application receives no more records of the partitions, the callback runs, processed
-  offsets are committed if auto commit is on, and pending commits complete. Then the partitions are released,
-  so that no other member reads them before the commit has arrived. A failed commit is reported, and the
-  rebalance proceeds.
-* Lost (M76): the partitions are dropped immediately, nothing is committed, then the callback runs.
-* Assigned (M89): positions are looked up and fetching starts immediately. Records are returned only after the
-  callback has returned, so that a seek inside the callback takes effect first.
-* During a rebalance, close and unsubscribe commit before the partitions are lost (M97); otherwise they commit
-  after the revoked callback (M98, M99).
-* With `policy="java"` commits are sent when Java sends them: before each JoinGroup (`_send_join`), and before
-  the revoked callbacks of `JAVA_COMMITS_BEFORE`.
+* Callbacks run one at a time, in the order of their rebalances, and only while the application is in poll,
+  close or unsubscribe.
 
-Three functions commit: `_commit_before_leaving` before close and unsubscribe, `_commit_then` around a revoked
-callback of any purpose, and `_send_join` before JoinGroup.
+* Heartbeats continue during a callback. The member releases partitions only after the callback has returned
+  (M79).
+
+* max.poll.interval.ms does not expire while the application waits in poll. It may expire while a callback
+  runs (M112).
+
+* Revoked (M75): the application receives no more records, the callback runs, processed offsets are committed
+  if auto commit is on, and pending commits complete. Then the partitions are released.
+
+* The order ensures that no other member reads revoked partitions before their commit has arrived.
+
+* If a commit of revoked partitions fails, the error is reported and the rebalance proceeds.
+
+* Lost (M76): the partitions are dropped immediately, and nothing is committed. Then the callback runs.
+
+* Assigned (M89): positions are looked up and fetching starts immediately. Records are returned only after the
+  callback has returned, so that a seek in the callback takes effect first.
+
+* During a rebalance, close and unsubscribe commit before the partitions are lost (M97). At other times they
+  commit after the revoked callback (M98, M99).
+
+* With `policy="java"`, commits are sent as in Java: before each JoinGroup (`_send_join`), and before the
+  revoked callbacks in `JAVA_COMMITS_BEFORE`.
+
+Three functions commit. `_commit_before_leaving` commits before close and unsubscribe, `_commit_then` around a
+revoked callback, and `_send_join` before JoinGroup.
 """
 
 from __future__ import annotations
@@ -54,7 +64,7 @@ from .subscription import TopicSubscription
 # The error codes of a commit that arrives after the next generation has begun.
 NEXT_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 # The revocations before which Java commits. Java commits neither in unsubscribe nor before the revocations of
-# a cooperative rebalance, which come after the assignment.
+# a cooperative rebalance.
 JAVA_COMMITS_BEFORE = (RevokePurpose.JOIN, RevokePurpose.CLOSE)
 # Used instead of a request's name in failure reports about assignments that the member cannot use.
 ASSIGNMENT = "Assignment"
@@ -94,8 +104,8 @@ class Membership:
         # The member's next deadline (ms), computed again after each event.
         self._deadline: int | None = None
         self._deadline_is_known = False
-        # The number of actions that the member has returned so far. An event that does not increase it has
-        # changed only deadlines of the member.
+        # The number of actions that the member has returned so far. If an event does not increase it, only
+        # deadlines of the member have changed.
         self.action_count = 0
         # The names of the requests whose last attempt failed, and ASSIGNMENT if the last assignment could not
         # be used.
@@ -189,9 +199,8 @@ class Membership:
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
         """Commit processed offsets if a rebalance is in progress, then call `leave`.
 
-        When a member leaves during a rebalance, no commit follows its callback, because the next owner of its
-        partitions is unknown. The offsets are therefore committed first: the coordinator accepts commits of
-        the previous generation until the next one begins.
+        When a member leaves during a rebalance, the offsets are committed before the callback. Until the next
+        generation begins, the coordinator accepts commits of the previous one.
         """
         member, options = self.member, self._core.options
         commits = options.enable_auto_commit and not options.as_java
@@ -207,8 +216,8 @@ class Membership:
 
         def on_committed(error: KprotoError | None) -> None:
             if getattr(error, "code", None) in NEXT_GENERATION and ends_at > self._core.now:
-                # The next generation has begun. The commit is sent again as soon as the member has its
-                # identity in that generation.
+                # The next generation has begun. The commit is sent again when the member has its new
+                # identity.
                 self._committer.commit(offsets_of(states), ends_at - self._core.now, finish)
             else:
                 finish(error)
@@ -216,8 +225,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # A member that has an identity has joined the next generation. In that case nothing is
-                # reported here, because `leave` revokes the partitions and commits their offsets.
+                # A member with an identity has joined the next generation. In this case `leave` revokes the
+                # partitions and commits their offsets, and nothing is reported here.
                 self.report_uncommitted(states, error)
             leave()
 
@@ -240,8 +249,8 @@ class Membership:
     def _update_poll_state(self) -> None:
         """Notify the member whether the application waits in poll and no callback runs.
 
-        A poll that will raise the error that ended the membership does not count as waiting: the application
-        may stop after this error.
+        A poll that will raise the error that ended the membership does not count as waiting, because the
+        application may stop after the error.
         """
         error = self._last_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors
@@ -515,8 +524,8 @@ class Membership:
             self.apply_event(protocol.SendFailed(request, "the coordinator is not known"))
             return
         if action.purpose is Purpose.JOIN:
-            # The MAIN connection to the coordinator is opened now, because committed offsets are read on it
-            # as soon as partitions are assigned.
+            # The MAIN connection to the coordinator is opened in advance. Committed offsets are read on it as
+            # soon as partitions are assigned.
             core.network.connect(node, core.now)
         if action.purpose is Purpose.HEARTBEAT:
             self.sensors.heartbeat_at = core.now

@@ -1,7 +1,7 @@
 """The source of a consumer's partitions, its membership in the group, and its rebalance callbacks.
 
-All parts of the engine read the state. Only these parts change it: the engine, its shutdown, the membership
-and the commits.
+All parts of the engine read the state. Only the engine, its shutdown, the membership and the commits change
+it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     kind: str
     partitions: tuple[TopicPartition, ...]
     reason: str
-    # Whether the member waits for the event `Released`. The membership sends this event after the callback
-    # has returned and the commit of its partitions is complete.
+    # Whether the member waits for `Released`. The membership sends this event when the callback has returned
+    # and the commit is complete.
     releases: bool = False
     # Whether no commit follows the return of the callback. True with `policy="java"`: Java commits before the
     # callback.
@@ -93,8 +93,8 @@ class GroupStatus:
     def __init__(self) -> None:
         self.source = AssignmentSource.NONE
         self.member: ClientMember | None = None
-        # The error after which the member never joins or commits again. Every poll raises it, because polls
-        # without records would look as if the topics were empty.
+        # The error after which the member never joins or commits again. Every poll raises it. Without the
+        # error, the topics would look empty.
         self.final_error: KprotoError | None = None
         # Records are returned only after all callbacks have returned.
         self.callbacks = CallbackQueue()
@@ -146,8 +146,9 @@ class GroupStatus:
         Each later initial commit is preceded by a lookup of the group's committed offsets (M206).
 
         The values are kept after the partitions are lost, so that the coordinator rejects offsets of lost
-        partitions. Without a member id the coordinator would accept these offsets. The result is ("", -1)
-        before the first assignment, and with assign().
+        partitions. The coordinator would accept offsets without a member id.
+
+        The result is ("", -1) before the first assignment, and with assign().
         """
         self.may_use_transactions = True
         identity = None if self.member is None or self.is_manual else self.member.assigned_identity

@@ -1,9 +1,11 @@
 """The subscription of the application (topics or a pattern), and the topic metadata for the member.
 
-* A pattern is matched for the first time when a Metadata response has listed all topics (M201).
-* The member receives the partition counts and ids of the topics. If `client_rack` is set, it also receives
-  the racks of their replicas (M92).
-* Metadata is kept up to date for the subscribed topics. The leader of the group also needs the topics of all
+* A pattern is not matched until a Metadata response has listed all topics (M201).
+
+* The member receives the partition counts and ids of the topics. With `client_rack`, it also receives the
+  racks of their replicas (M92).
+
+* Metadata is kept up to date for the subscribed topics. The leader of the group also tracks the topics of all
   other members (M200).
 """
 

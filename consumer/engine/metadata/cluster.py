@@ -2,17 +2,21 @@
 
 Rules:
 
-* A response with an older leader epoch for a partition is ignored for this partition (M198). If the topic id
-  has changed, the topic was re-created, and its leader epochs start again.
-* If the known leader is not in the cluster, and `MAX_OLDER_RESPONSES` responses in a row have an older epoch,
-  that epoch is accepted. The cluster was then probably restored from an older copy, and without this rule the
-  partition could not be read.
+* If a response has an older leader epoch for a partition, the response is ignored for this partition (M198).
+  If the topic id has changed, the leader epochs start again.
+
+* If the known leader is not in the cluster, an older epoch is accepted after `MAX_OLDER_RESPONSES`
+  consecutive responses. The cluster was then probably restored from an older copy.
+
 * A topic that does not exist is kept with its error code, to distinguish it from a topic that was not
   requested yet.
-* If the partition numbers of a topic have gaps, the listed partitions are used, and the topic is requested
-  again soon.
-* A topic id that a response gives to two topics is ignored: each topic keeps its previous id, or is addressed
-  by name. Otherwise one topic would be read at the positions of the other topic.
+
+* If the partition numbers of a topic have gaps, the listed partitions are used. The topic is requested again
+  soon.
+
+* If a response gives the same id to two topics, the id is ignored. Each topic keeps its previous id, or is
+  addressed by name. So no topic is read at the positions of another topic.
+
 * The leader of a partition is None while it is unknown.
 """
 
@@ -29,16 +33,16 @@ from kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_TOPIC_ID = UUID(int=0)
 NO_LEADER = -1
-# The upper 64 bits of each local topic id (see `local_id`). No random UUID begins with these bits, because
-# they contain no valid UUID version.
+# The upper 64 bits of each local topic id (see `local_id`). They contain no valid UUID version, so no random
+# UUID begins with them.
 _LOCAL = 2**64 - 1
 
-# First version of Metadata with reliable leader epochs. In earlier versions the epochs can decrease
-# (KAFKA-9261), so they are ignored.
+# First version of Metadata with reliable leader epochs. In earlier versions, epochs can decrease (KAFKA-9261)
+# and are ignored.
 RELIABLE_EPOCHS = 9
 
-# Number of responses in a row with an older epoch after which that epoch is accepted. The client requests
-# metadata once per second, and the metadata of a restarted broker is outdated for less than 10 s.
+# An older epoch is accepted after this number of consecutive responses. Metadata is requested once per
+# second, and that of a restarted broker is outdated for less than 10 s.
 MAX_OLDER_RESPONSES = 10
 
 
@@ -229,7 +233,7 @@ class ClusterView:
 
 
 def local_id(number: int) -> UUID:
-    """Return an id for a topic whose brokers send no topic ids. Local ids are never sent to a broker."""
+    """Return an id for a topic of a cluster without topic ids. Local ids are never sent to a broker."""
     return UUID(int=_LOCAL << 64 | number)
 
 

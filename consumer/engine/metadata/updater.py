@@ -26,8 +26,10 @@ class MetadataUpdater:
     """Refreshes the metadata of the topics that a client uses.
 
     Metadata is refreshed regularly, and after a short backoff if a leader or a partition is unknown. The
-    backoff grows while responses contain nothing new (M197). After a long time without metadata, or if a
-    broker requires it, the client starts again with the bootstrap addresses (KIP-1102).
+    backoff grows while responses contain nothing new (M197).
+
+    After a long time without metadata, or if a broker requires it, the client starts again with the bootstrap
+    addresses (KIP-1102).
     """
 
     def __init__(
@@ -63,16 +65,16 @@ class MetadataUpdater:
         self.updated_at: int | None = None  # Time (ms) of the last Metadata response with brokers.
         # Topic -> (error code, number of responses in a row with it).
         self.topic_errors: dict[str, tuple[int, int]] = {}
-        # Topics that are requested separately from the regular refresh. The maps contain for each of these
-        # topics: when its request is due, when its last request was sent, and the number of responses in a
-        # row with a partition without a leader.
+        # Three maps of the topics that are requested separately from the regular refresh. The values are when
+        # the next request is due (ms), when the last one was sent (ms), and the number of consecutive
+        # responses in which a partition had no leader.
         self._topic_requests: dict[str, int] = {}
         self._topic_requested_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
         # Topic -> number of responses in a row that contained nothing new about the topic.
         self._unhelpful_by_topic: dict[str, int] = {}
-        # Topics whose last description in a response was missing or inconsistent. If their next description
-        # is as well, the failure is reported as repeated.
+        # Topics whose last description in a response was missing or inconsistent. If this happens twice in a
+        # row, the failure is reported as repeated.
         self._inconsistent: set[str] = set()
         self._requests_all = True
 
@@ -80,7 +82,7 @@ class MetadataUpdater:
         """Set the topics whose metadata is kept up to date. New topics are requested at once."""
         if topics == self.topics and everything == self.everything:
             return
-        # If no refresh is scheduled and no request is in flight, even the metadata of watched topics may be
+        # Without a scheduled refresh or a request in flight, the metadata of watched topics may also be
         # outdated.
         asleep = self._next_at is None and self._call is None
         # A topic that was not watched may have changed since the last response about it.
@@ -104,8 +106,8 @@ class MetadataUpdater:
         Until a response describes the topic, it is also requested separately from the other topics, with a
         backoff.
 
-        If `has_waiters` is true, a producer's send waits for the topic. In this case a scheduled request for
-        the topic may be sent earlier.
+        With `has_waiters`, a producer's send waits for the topic, and a scheduled request for the topic may
+        be sent earlier.
         """
         if topic not in self.topics:
             self.topics |= {topic}
@@ -176,8 +178,8 @@ class MetadataUpdater:
     def tick(self) -> None:
         """Start again at the bootstrap addresses if brokers have not responded for long enough.
 
-        The caller must handle received data before it calls `tick`: after a pause of the process, a response
-        may already have arrived.
+        The caller must handle received data before it calls `tick`, because a response may already have
+        arrived during a pause of the process.
         """
         rebootstrap_at = self._rebootstrap_at()
         if rebootstrap_at is not None and rebootstrap_at <= self._core.now:
@@ -271,8 +273,8 @@ class MetadataUpdater:
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
         """Report that no broker responds, unless the last report of the same reasons is too recent.
 
-        A reason why an address does not respond is reported immediately if it is new. Known reasons are
-        reported again after growing intervals.
+        `why` and `reasons` say why the addresses do not respond. A new reason is reported immediately. Known
+        reasons are reported again after growing intervals.
         """
         core = self._core
         if not self.trouble:

@@ -34,9 +34,12 @@ class Outcome(Enum):
 class Call:
     """One request: its target, its deadline and its outcome.
 
-    `done` becomes true exactly once, when either `response` or `error` is set. `purpose` is an object for the
-    caller's own use. `request` is the message that was sent. A `one_way` call (Produce with acks=0) gets no
-    response. Such a call is done as soon as its request is written, and its `response` is the request itself.
+    `done` becomes true exactly once, when either `response` or `error` is set.
+
+    `request` is the message that was sent. `purpose` is an object for the caller's use.
+
+    A `one_way` call (Produce with acks=0) gets no response. It is done as soon as its request is written, and
+    its `response` is the request itself.
     """
 
     __slots__ = (
@@ -85,8 +88,8 @@ class Call:
         self.purpose = purpose
         self.version = -1
         self.address = ""
-        # Whether the call waits for a second ApiVersions response, because the first one lists no version
-        # that this client can use for the call.
+        # Whether the call waits for a second ApiVersions response, because the first one lists no usable
+        # version for the call.
         self.awaits_versions = False
         # Address -> the error of the last attempt to send the request to this address.
         self.tried: dict[tuple[str, int], str] = {}
@@ -124,6 +127,6 @@ def api_name(message: type[Message]) -> str:
     return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
 
 
-# The `purpose` of the calls that a connection sends for itself: those of a login, and ApiVersions. The
-# connection does not add them to its finished calls.
+# The `purpose` of a connection's own calls: ApiVersions and those of a login. The connection does not add
+# them to its finished calls.
 INTERNAL: Final = object()

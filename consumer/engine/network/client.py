@@ -4,25 +4,34 @@ The module selects the connection for each request, and retries or fails request
 
 Rules:
 
-* Requests to one broker use *lanes*, one connection each. MAIN is the default, for all requests that have no
-  other lane. GROUP carries membership requests, because a JoinGroup occupies its connection until all members
-  have joined. FETCH carries fetches, which wait at the broker for records. SIDE carries fetches that must not
-  wait behind those on FETCH. An offset commit therefore never waits behind a fetch or a JoinGroup.
-* A connection is opened when a call needs it, or in advance (`connect`). The key of a connection is never
-  reused, so the client recognizes and ignores events of closed connections.
-* When a connection breaks, its calls fail, and the client backs off from the broker (`nodes`). Later calls to
+* Requests to one broker use *lanes*, with one connection each. GROUP carries membership requests, because a
+  JoinGroup occupies its connection for long. FETCH carries fetches, which wait at the broker. SIDE carries
+  fetches that must not wait behind those on FETCH. MAIN carries all other requests.
+
+* An offset commit uses MAIN, so it never waits behind a fetch or a JoinGroup.
+
+* A connection is opened when a call needs it, or in advance (`connect`). Its key is never reused. So the
+  client recognizes and ignores events of closed connections.
+
+* When a connection breaks, its calls fail and the client backs off from the broker (`nodes`). Later calls to
   the broker wait until the backoff has ended.
-* A call for any broker (node None) tries every known address before it fails (`nodes`). A read-only request
-  is also sent to another address if the connection breaks after it was sent.
+
+* A call for any broker (node None) tries every known address before it fails (`nodes`). After the request was
+  sent, only a read-only request is sent to another address.
+
 * A read-only request is retried once on a new connection if an established connection closes before the
   response.
+
 * If a broker does not respond in time (`request_timeouts`), a read-only request is sent again on a new
   connection. So a stalled connection delays such a request only by seconds.
+
 * A throttled connection carries no requests (`throttle`). Until the throttling ends, a call for any broker
   uses another address.
+
 * Every call ends, with a response or with an error that names the address.
-* If authentication (TLS, SASL) fails, the call ends at once with AuthenticationFailed. Other addresses are
-  not tried, because their brokers would reject the same credentials.
+
+* If authentication (TLS, SASL) fails, the call ends at once with AuthenticationFailed. Brokers at other
+  addresses would reject the same credentials, and are not tried.
 """
 
 from __future__ import annotations
@@ -91,8 +100,8 @@ MORE = SIDE  # Lanes above this number are a producer's additional connections.
 class NetworkClient:
     """The connections of one client: sends calls to brokers, and collects those that have ended.
 
-    The owner calls `send`, `handle` and `tick`. After each of these calls it performs `actions` and handles
-    the calls in `finished`.
+    The owner calls `send`, `handle` and `tick`. After each call it performs `actions` and handles the calls
+    in `finished`.
     """
 
     def __init__(
@@ -125,8 +134,8 @@ class NetworkClient:
         self.on_liveness_check: Callable[[], None] = lambda: None
         # `on_broken(address, lane, why)` is called when a broker or the network has ended a connection.
         self.on_broken: Callable[[Address, int, str], None] = lambda address, lane, why: None
-        # Called when a connection has led to another broker than the expected one (KIP-1242). The owner then
-        # has to refresh the metadata.
+        # Called when a connection has led to the wrong broker (KIP-1242). The owner then has to refresh the
+        # metadata.
         self.on_misrouted: Callable[[], None] = lambda: None
         # Address -> the broker that the client expected there, if the broker at the address is a different
         # one.
@@ -249,7 +258,8 @@ class NetworkClient:
     def connection_problem(self, node: int, lane: int, now: int) -> tuple[str, int | None] | None:
         """Return why no request can be sent to this broker now, or None if one can be sent.
 
-        The result is (reason, time (ms) at which the broker can be tried again, or None if it is unknown).
+        The result is (reason, retry time). The retry time is when the broker can be tried again (ms), or None
+        if it is unknown.
         """
         broker = self.view.brokers.get(node)
         if broker is None:
@@ -325,9 +335,11 @@ class NetworkClient:
     def _expected_broker(self, address: Address) -> ExpectedBroker | None:
         """Return the only broker that the metadata lists at this address, or None.
 
-        After the broker at the address has responded that it is a different one, the result is None as long
-        as the metadata lists the same broker there. So wrong metadata, and proxies that change node ids, do
-        not lock the client out. Java's client does not connect in this case.
+        If the broker at the address has responded that it is a different one, the result is None until the
+        metadata lists another broker there.
+
+        So wrong metadata, and proxies that change node ids, do not prevent connections. Java's client does
+        not connect in this case.
         """
         cluster_id, brokers = self.view.cluster_id, self.view.brokers
         if not self._recovers or cluster_id is None:
@@ -436,8 +448,8 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        If the broker demanded a longer pause than `metadata_max_age_ms`, it may still read nothing from the
-        connection. In that case close the connection, send the calls on a new one, and return False.
+        If the pause was cut to `metadata_max_age_ms`, the broker may still read nothing from the connection.
+        In this case close the connection, send the calls on a new one, and return False.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True
@@ -461,8 +473,8 @@ class NetworkClient:
     def _request_token(self, connection: Connection, now: int) -> None:
         """Request a token if the connection's login needs one."""
         if connection.wants_token and self._security is not None:
-            # A token provider may be slower than a broker, so the connection gets the longest setup timeout
-            # from now on.
+            # A token provider may be slower than a broker. So the setup timeout starts again with its
+            # maximum.
             connection.setup_timeout_ms = max(connection.setup_timeout_ms, self._setup_timeout)
             connection.deadline = max(connection.deadline, now + connection.setup_timeout_ms)
             self.actions.append(GetToken(connection.key, self._security.token_source(connection.host)))
@@ -535,8 +547,9 @@ class NetworkClient:
     def metadata_changed(self, now: int) -> None:
         """Close connections to each address where the metadata now lists no broker, or a different one.
 
-        If two brokers exchange their addresses, each old connection leads to the wrong broker. Connections to
-        a bootstrap address are kept if the metadata never listed a broker there.
+        If two brokers exchange their addresses, each old connection leads to the wrong broker.
+
+        Connections to a bootstrap address are kept if the metadata never listed a broker there.
         """
         before, self._listed = self._listed, {}
         for node, broker in self.view.brokers.items():
@@ -610,9 +623,10 @@ class NetworkClient:
     ) -> None:
         """Close and forget a connection; retry or fail its calls.
 
-        If `shut` is true, the socket is still open and is closed. If `punish` is true, the client backs off
-        from the address. If `silent` is true, the broker did not respond in time. `garbled` and `denied` are
-        as in `Connection.fail_calls`.
+        With `shut`, the socket is still open and is closed. With `punish`, the client backs off from the
+        address. With `silent`, the broker did not respond in time.
+
+        `garbled` and `denied` are those of `Connection.fail_calls`.
         """
         was_ready = connection.ready
         address = (connection.host, connection.port)
@@ -624,8 +638,8 @@ class NetworkClient:
         self._timeouts.forget(connection)
         self._renewals.pop(connection.key, None)
         is_first_timeout = silent and not self._nodes.count_timeout(address, api_key)
-        # If the login has begun, the broker has responded, so it is alive but may be slow. The next
-        # connection attempt gets twice the time.
+        # If the login has begun, the broker is alive but may be slow. The next connection attempt gets twice
+        # the time.
         login = connection.login
         logs_in = login is not None and login.begun and connection.setup_timeout_ms < self._setup_timeout
         for place in [
@@ -646,8 +660,8 @@ class NetworkClient:
             may_resend = not was_ready or (is_idempotent and call.outcome is Outcome.NO_RESPONSE)
             try_elsewhere = call.node is None and may_resend and bool(untried) and denied is None
             retry_same = silent and is_idempotent and (was_ready or is_first_timeout or logs_in)
-            # The broker may have closed the connection because it was idle, just as the request was sent.
-            # This is not a failure of the broker.
+            # The broker may have closed the idle connection just as the request was sent. This is not a
+            # failure of the broker.
             stale = (
                 connection.has_responded
                 and is_idempotent

@@ -4,20 +4,28 @@ Rules:
 
 * A broker responds in the order of the requests. The client also checks the correlation id, and closes the
   connection after a mismatch.
-* The first request is always ApiVersions, in the client's highest version. A broker that does not know this
-  version responds in version 0, with the versions of ApiVersions that it knows (KIP-511). The client then
-  sends ApiVersions again, in the highest common version.
-* If the listed versions do not allow a call, the client requests the versions again, because one response may
-  be wrong. The call fails if the second response does not list its version either.
+
+* The first request is always ApiVersions, in the client's highest version.
+
+* A broker that does not know this version responds in version 0 with the versions of ApiVersions that it
+  knows (KIP-511). The client then uses the highest common version.
+
+* If the listed versions do not allow a call, the client requests them again, because one response may be
+  wrong. If the second response does not allow the call either, the call fails.
+
 * A request waits until the versions are known, because its body may depend on its version. It also waits
   while the connection is throttled (`throttle`).
-* If a request gets no response in time, the connection is closed, as in Java. Otherwise a late response could
-  be taken for the response to the next request.
-* With SASL (`login`) the exchange takes place between ApiVersions and the first request. A session that
-  expires is renewed between requests (KIP-368). Requests in flight are not affected, since the broker
-  responds to them before it handles the renewal.
-* The owner of a connection has the clock and the socket. The owner passes received bytes and the time (ms) to
-  the connection, and writes the bytes that the connection returns.
+
+* If a request gets no response in time, the connection is closed, as in Java. Otherwise the late response
+  could be taken for the next one.
+
+* With SASL (`login`), the authentication takes place between ApiVersions and the first request.
+
+* A SASL session that expires is renewed between requests (KIP-368). The broker responds to requests in flight
+  before it handles the renewal.
+
+* The owner of a connection has the clock and the socket. It passes received bytes and the time (ms) to the
+  connection, and writes the bytes that the connection returns.
 """
 
 from __future__ import annotations
@@ -56,11 +64,10 @@ UNSUPPORTED_VERSION = 35
 FETCH = 1
 SASL_HANDSHAKE = 17
 
-# Length (bytes) of the size field in front of each frame.
+# The length (bytes) of the size field before each frame.
 SIZE_BYTES = 4
-# The largest accepted response (bytes) once the API versions are known: Java's limit, the largest int32.
-# fetch.max.bytes is no limit, because a broker returns the first batch of a fetch whole, however large it is.
-# Memory is only allocated for bytes that have arrived.
+# The maximum size (bytes) of a response once the API versions are known: the largest int32, as in Java. A
+# response may exceed fetch.max.bytes, because a broker always returns the first batch whole.
 MAX_RESPONSE_SIZE = 2**31 - 1
 
 
@@ -98,11 +105,16 @@ EDGES: Edges[ConnectionState] = {
 class Connection:
     """One connection to a broker: encodes the requests, and matches the responses to the calls.
 
-    The owner moves the bytes. It calls `opened()` when the socket is connected, `received(data)` for each
-    chunk or `answered(body)` for each whole frame, and `fail_calls(why)` when the connection has ended. It
-    may call `ask(call)` at any time. Each method returns the bytes to write, and adds to `finished` the calls
-    that have ended. While `wants_token` is set, the login waits for `log_in(token)`. If a method raises
-    AuthenticationFailed or DecodeError, the owner must close the connection.
+    The owner calls `opened()` when the socket is connected, and `fail_calls(why)` when the connection has
+    ended. It calls `received(data)` for each chunk or `answered(body)` for each whole frame.
+
+    The owner may call `ask(call)` at any time.
+
+    Each method returns the bytes to write, and adds to `finished` the calls that have ended.
+
+    While `wants_token` is set, the login waits for `log_in(token)`.
+
+    If a method raises AuthenticationFailed or DecodeError, the owner must close the connection.
     """
 
     def __init__(
@@ -187,8 +199,8 @@ class Connection:
     def throttle(self, now: int, max_ms: int) -> tuple[str, int]:
         """Start throttling: send no request until `end_throttle`, and postpone deadlines of calls in flight.
 
-        The throttling lasts for at most `max_ms`. Returns the API whose response requested the throttling,
-        and the requested time in ms.
+        The throttling lasts for at most `max_ms`. Returns (API, time): the API whose response requested the
+        throttling, and the requested time in ms.
         """
         api, wait = self.requested_throttle
         self.requested_throttle = "", 0
@@ -313,8 +325,8 @@ class Connection:
 
     def _negotiated(self, body: bytes) -> bytes:
         version = self._negotiating
-        # The error code is the first field of ApiVersions in every version. A broker that does not know the
-        # requested version responds in version 0.
+        # The error code is the first field of ApiVersions in every version. If a broker does not know the
+        # requested version, it responds in version 0.
         if len(body) >= 6 and int.from_bytes(body[4:6], "big") == UNSUPPORTED_VERSION:
             if version == 0:
                 raise DecodeError(
@@ -354,14 +366,13 @@ class Connection:
     def renew(self, deadline: int) -> bytes:
         """Renew the SASL session.
 
-        The renewal must be complete by `deadline`, which is extended if requests are in flight or the
-        connection is throttled.
+        The renewal must be complete by `deadline`. With requests in flight, or while the connection is
+        throttled, the deadline is extended.
 
         Calls that are sent during the renewal wait until it is complete.
         """
         assert self.login is not None
-        # The deadline is extended, because the broker first responds to the calls in flight, and a JoinGroup
-        # may take long.
+        # The broker first responds to the calls in flight, and a JoinGroup may take long.
         deadlines = (call.deadline + self.setup_timeout_ms for _, call in self.in_flight)
         self.deadline = max(deadline, *deadlines, self.throttled_until + self.setup_timeout_ms)
         move(self, ConnectionState.AUTHENTICATING, EDGES)
@@ -465,7 +476,7 @@ class Connection:
     def expire_calls(self, now: int) -> bool:
         """Fail the calls that have timed out. Return True if the connection is now unusable.
 
-        The connection is unusable if one of the failed calls was sent: its late response could be taken for
+        If one of the failed calls was sent, the connection is unusable: the late response could be taken for
         the response to the next request.
         """
         late = False

@@ -2,13 +2,19 @@
 
 Rules:
 
-* The broker first lists its mechanisms (SaslHandshake). The messages of the mechanism are then sent in
-  SaslAuthenticate. Brokers before Kafka 1.0 expect each message as a frame without a header instead.
+* The broker first lists its mechanisms (SaslHandshake). The messages of the chosen mechanism are then sent in
+  SaslAuthenticate.
+
+* Brokers before Kafka 1.0 expect each message as a frame without a header.
+
 * A rejected login is not retried. It raises AuthenticationFailed, whose message says what to change.
+
 * A session that expires (KIP-368) is renewed on the same connection after 85 to 95 % of its lifetime, as in
-  Java. The broker responds to earlier calls first, and new calls wait. Brokers reject a second renewal within
-  one second, so the client waits at least one second between renewals. If the broker still rejects a renewal
-  as too early, the client starts a new session on a new connection.
+  Java. Meanwhile new calls wait.
+
+* Brokers reject a second renewal within one second, so the client waits at least one second.
+
+* If the broker still rejects a renewal as too early, the client starts a new session on a new connection.
 """
 
 from __future__ import annotations
@@ -37,8 +43,7 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 # Maximum number of characters of a broker's error message that this client's error repeats.
 _MAX_MESSAGE = 300
 
-# Kafka's message for wrong credentials. The client's error omits this message, because the error already says
-# that the credentials were rejected.
+# Kafka's message for wrong credentials. The client's error already says this, and omits the message.
 _UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
 
 # Minimum time (ms) between two renewals of a session. A broker rejects an earlier renewal.

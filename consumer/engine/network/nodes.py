@@ -2,18 +2,23 @@
 
 Rules:
 
-* The reason of an address's last failure is kept until a connection to the address becomes ready.
-* After a failure the client backs off from the address, beginning with `reconnect_backoff_ms`. Each further
-  failure doubles the backoff up to its maximum, with jitter (Kafka's ClusterConnectionStates).
-* If requests of one API to one address time out in a row, each timeout doubles the timeout of the next such
-  request, so that a slow broker has more time for each retry. If the connection setup to an address takes
-  long (for example because the broker looks the user up in an LDAP directory), the next setup gets a timeout
-  of twice that time.
-* A call for any broker goes to the ready address with the fewest requests in flight, or else to an address
-  that is connecting. If there is neither, it goes to an address that it has not tried, round-robin (Kafka's
-  leastLoadedNode).
-* The brokers' addresses are tried before the bootstrap addresses. If `recovers` is set, a client whose
-  brokers have all moved finds the cluster again through the bootstrap addresses (KIP-899).
+* The reason for the last failure of an address is kept until a connection to the address is ready.
+
+* After a failure the client backs off from the address for `reconnect_backoff_ms`. Each further failure
+  doubles the backoff up to its maximum, with jitter (Kafka's ClusterConnectionStates).
+
+* If a request times out, the next request of the same API to the same address gets twice the timeout, so that
+  a slow broker has more time.
+
+* If the connection setup to an address takes long, the next setup gets a timeout of twice that time. An
+  example is a broker that looks users up in an LDAP directory.
+
+* A call for any broker goes to the ready address with the fewest requests in flight, else to a connecting
+  address, else to one that it has not tried, round-robin (Kafka's leastLoadedNode).
+
+* The brokers' addresses are tried before the bootstrap addresses. With `recovers`, a client whose brokers
+  have all moved finds the cluster again through the bootstrap addresses (KIP-899).
+
 * A call for any broker does not wait for a slow connection setup if another address is available.
 """
 
@@ -59,8 +64,8 @@ class NodeStates:
     def on_ready(self, address: Address, took: int | None) -> None:
         """Clear the failures of an address whose connection is ready.
 
-        `took` is the duration (ms) of the connection setup. It is None if the connection was ready before and
-        only renewed its session.
+        `took` is the duration (ms) of the connection setup. It is None if the connection only renewed its
+        session.
         """
         self._failures.pop(address, None)
         self._timeouts.pop((address, SETUP), None)

@@ -2,15 +2,19 @@
 
 Rules:
 
-* Responses on a connection come in the order of the requests, so only the oldest request can be late.
-* A request counts as late only if the longest response time of a healthy broker is known: a broker responds
-  to metadata requests, lookups and heartbeats immediately, to a fetch after `max_wait_ms` at most, and to a
-  commit after offsets.commit.timeout.ms at most. While a long response is arriving, its request does not
-  count as late.
+* Responses on a connection come in the order of the requests. So only the oldest request can be late.
+
+* A request can count as late only if the longest response time of a healthy broker is known: 0 ms for
+  metadata requests, lookups and heartbeats, `max_wait_ms` for a fetch, and offsets.commit.timeout.ms for a
+  commit.
+
+* While a long response is arriving, its request does not count as late.
+
 * Produce requests and requests of transactions may wait for replicas until their timeout. While such a
-  request is in flight, metadata is refreshed repeatedly (`needs_liveness_check`). If the broker has stopped
-  responding, the cluster fences it after broker.session.timeout.ms (9 s), and then omits it from the
-  metadata. The client then closes the connection.
+  request is in flight, metadata is refreshed repeatedly (`needs_liveness_check`).
+
+* If a broker has stopped responding, the cluster fences it after broker.session.timeout.ms (9 s), and then
+  omits it from the metadata. The client then closes the connection.
 """
 
 from __future__ import annotations
@@ -71,8 +75,8 @@ class RequestTimeouts:
     def __init__(self, nodes: NodeStates, request_timeout_ms: int) -> None:
         self._nodes = nodes
         self._max_ms = request_timeout_ms
-        # Connection key -> the oldest call, the time (ms) since which it is the oldest, and how long (ms) a
-        # healthy broker may delay its response.
+        # Connection key -> (oldest call, the time (ms) since which it is the oldest, the time (ms) for which
+        # a healthy broker may delay its response).
         self._oldest: dict[int, tuple[Call, int, int | None]] = {}
         # Connection key -> when (ms) to refresh metadata, which shows whether the broker has failed.
         self._liveness_checks: dict[int, int] = {}
@@ -157,8 +161,8 @@ def _api_key(call: Call) -> int:
 def _broker_wait_ms(call: Call) -> int | None:
     """Return how long (ms) a healthy broker may delay its response; None if that is unknown.
 
-    For JoinGroup the delay is unknown, with one exception: the broker responds immediately to the first
-    JoinGroup of a dynamic member, which obtains the member id (KIP-394).
+    For JoinGroup the delay is unknown. The first JoinGroup of a dynamic member is an exception: the broker
+    responds immediately with the member id (KIP-394).
     """
     request = call.request
     if isinstance(request, FetchRequest):

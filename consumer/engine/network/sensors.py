@@ -3,11 +3,16 @@
 Rules:
 
 * Requests and responses are counted whole, including the 4 bytes of their size field. Java counts bytes when
-  the socket moves them, so a part of a long response is counted earlier there.
-* In contrast to Java, requests of a SASL login are counted. SASL messages that are sent without a Kafka
-  request (to brokers before Kafka 1.0) are not counted.
+  the socket moves them.
+
+* Unlike in Java, requests of a SASL login are counted. Brokers before Kafka 1.0 get SASL messages without a
+  Kafka request, which are not counted.
+
 * All connections to one broker have the same tag `node-id`. In Java the connection to the coordinator has a
-  tag of its own. A bootstrap address that the metadata does not list is `node--1`, `node--2`, and so on.
+  separate tag.
+
+* Bootstrap addresses that the metadata does not list have the tags `node--1`, `node--2`, and so on.
+
 * The latency of a broker is that of its responses to Fetch and Produce, as in Java.
 """
 

@@ -2,17 +2,27 @@
 
 Rules:
 
-* A throttled connection carries no request until the throttle time has passed, as the broker reads nothing
-  from it. The deadlines of requests in flight are extended by the same time.
+* A throttled connection carries no request until the throttle time has passed, because the broker reads
+  nothing from it.
+
+* The deadlines of requests in flight are extended by the throttle time.
+
 * The fetcher and the producer's sender check `NetworkClient.throttled_until` before they build a request.
-* In request versions below those in `FROM`, the broker itself delays the response. When the client receives
-  it, the throttle time has passed.
+
+* In request versions below those in `FROM`, the broker delays the response itself. When the response arrives,
+  the throttle time has passed.
+
 * The client pauses for at most `metadata_max_age_ms`, because a throttle time of days is probably wrong. The
-  report states this limit. After a pause that was cut short the client uses a new connection, because the
-  broker may still read nothing from the old one.
+  report states this limit.
+
+* After a pause that was cut short, the client uses a new connection. The broker may still read nothing from
+  the old one.
+
 * Throttling of at least a second is reported. While it lasts, the report is repeated after growing intervals.
-  If a pause will last beyond the time of the next report, the pause is reported at once, because no response
-  that could cause a report comes during the pause. Java reports nothing, even if the pause takes 24 days.
+  Java reports nothing.
+
+* If a pause will last beyond the time of the next report, it is reported at once, because no response arrives
+  during the pause.
 """
 
 from __future__ import annotations
@@ -24,8 +34,8 @@ from kproto.wire.message import Message
 
 from ..timeouts import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportIntervals
 
-# API key -> the first version in which the client pauses and the broker does not delay the response
-# (AbstractResponse.shouldClientThrottle of Kafka 4.4).
+# API key -> the first version in which the client has to pause, because the broker does not delay its
+# response (AbstractResponse.shouldClientThrottle of Kafka 4.4).
 FROM: Final[Mapping[int, int]] = {
     0: 6,  # Produce
     1: 8,  # Fetch
@@ -160,6 +170,6 @@ class ThrottleReports:
         """Return whether the throttling needs another report.
 
         Another report is needed if the throttling will end after the next report is due, and later than the
-        last report said.
+        last report predicted.
         """
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

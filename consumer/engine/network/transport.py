@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # Interval (s) at which the owner of the sockets sends an empty `Data` while a long response arrives.
 COMING_S = 1.0
-# The default limit (bytes) of the size of a response: librdkafka's default of receive.message.max.bytes. As
-# in librdkafka, the limit is at least fetch.max.bytes plus the overhead below.
+# The default maximum size (bytes) of a response: librdkafka's default of receive.message.max.bytes. As in
+# librdkafka, the maximum is at least fetch.max.bytes plus the overhead below.
 RECEIVE_MESSAGE_MAX_BYTES = 100_000_000
 RESPONSE_OVERHEAD_BYTES = 512
 
@@ -77,7 +77,7 @@ class Opened(msgspec.Struct, frozen=True):
     """The connection is established.
 
     If the connection breaks before the first response, the owner connects to the host's next address and
-    sends `Opened` again. The first request must then be written again.
+    sends `Opened` again. The first request is then written again.
     """
 
     key: int
@@ -92,7 +92,7 @@ class Reached(msgspec.Struct, frozen=True):
 class Data(msgspec.Struct, frozen=True):
     """Received bytes, in pieces of any size.
 
-    The owner sends empty `data` when a part of a long response has arrived. The whole response follows as an
+    While a long response is arriving, the owner sends empty `data`. The whole response follows as an
     `Answer`.
     """
 
@@ -103,8 +103,8 @@ class Data(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """A whole response frame, without its size.
 
-    The records of a large frame stay views of `body`, so the owner must not change `body`. Its memory is
-    reused after the last view of it has been freed.
+    The records of a large frame are views of `body`, so the owner must not change `body`. Its memory is
+    reused when the last view has been freed.
     """
 
     key: int
@@ -118,8 +118,9 @@ _ALERT = 0x1503
 class Broken(msgspec.Struct, frozen=True):
     """The connection has ended.
 
-    `why` is the reason, or `CLOSED` if the peer closed the connection without an error. If `denied` is true,
-    new connections will also fail until the configuration is changed.
+    `why` is the reason, or `CLOSED` if the peer closed the connection without an error.
+
+    If `denied` is true, new connections will also fail until the configuration is changed.
     """
 
     key: int

@@ -63,8 +63,8 @@ Waiting = dict[TopicPartition, PartitionState]
 
 UNSAID = "the response does not contain it"
 NO_TIMESTAMPS = "the topic's messages have no timestamps (message format before 0.10): latest"
-# Special timestamp -> the special timestamp to look up instead if the leader returns no offset. A log without
-# records has no maximum timestamp, and a log without tiered segments has no latest tiered offset.
+# Special timestamp -> the special timestamp to look up if the leader returns no offset for the first one. A
+# log without records has no maximum timestamp. A log without tiered segments has no latest tiered offset.
 WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
@@ -85,7 +85,7 @@ class OffsetLookup:
         self._finding: Waiting = {}
         self._listing: Waiting = {}
         # Whether the last assignment belongs to the group's first generation, and the number of partitions
-        # that each topic had in that first generation. Partitions beyond this number are new.
+        # that each topic had then. Partitions beyond this number are new.
         self.first = False
         self.existed: Mapping[str, int] = {}
 
@@ -130,8 +130,8 @@ class OffsetLookup:
         topics = {partition.topic for partition in states}
         wanted = set(states)
         if core.options.on_new_partition != core.options.auto_offset_reset:
-            # Whether a partition without a commit is new can depend on the commits of the topic's other
-            # partitions, so their offsets are requested as well.
+            # Whether a partition without a committed offset is new can depend on the other partitions of its
+            # topic. So their committed offsets are requested as well.
             for topic in topics:
                 known = core.view.topics.get(topic)
                 if known is not None:
