@@ -291,8 +291,8 @@ class BatchBuilder:
             length = varints[size]
             size += len(length)
             pieces = (length, body)
-        # One of these holds: a value is not of type bytes, a number is not in the tables of varints, or a
-        # header key is not cached.
+        # The code above cannot encode the record: a value is not of type bytes, a number is not in the tables
+        # of varints, or a header key is not cached.
         except _UNCOMMON:
             pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))

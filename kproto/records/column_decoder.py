@@ -291,8 +291,8 @@ def _guess(
     begin = np.repeat(at, many) + begin * np.repeat(apart, many)
     end = begin + np.repeat(width, many)
     looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
-    # A candidate is found by the record's attributes, a zero byte. The byte before them is the last byte of
-    # the record's length, which is not zero.
+    # A candidate for a record start is found by its attributes, a zero byte. The byte before the attributes
+    # is the last byte of the record's length, which is not zero.
     zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
     upto = np.cumsum(end - begin + 1)
     which = np.searchsorted(upto, zero, side="right")

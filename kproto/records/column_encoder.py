@@ -153,8 +153,9 @@ def _cut(
 ) -> tuple[list[int], list[int], list[int]]:
     """Cut the rows into batches of at most `max_bytes`.
 
-    Returns three lists: the index of each batch's first row, then the number of rows; an upper bound of the
-    encoded bytes before each of these rows; and an upper bound of each batch's largest record in bytes.
+    Returns three lists. The first has the index of each batch's first row, then the number of rows. The
+    second has an upper bound of the encoded bytes before each of these rows. The third has an upper bound of
+    the bytes of each batch's largest record.
     """
     rows = len(moments)
     most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)

@@ -13,8 +13,8 @@ Rules:
 * A scenario's claims hold with the written parameters: the tests run all scenarios and check
   `ScenarioRun.holds`. A run with other parameters checks the same claims, and reports those that do not hold.
 
-* A scenario lists its parameters in `takes`. Its worlds apply most of them, so the scenario has no code for
-  these.
+* A scenario lists its parameters in `takes`. The worlds of its run apply most parameters, so the scenario has
+  no code for these.
 
 * Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
 

@@ -5,10 +5,10 @@
 
 Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, which uses jose4j):
 
-* The key is the first one whose "kid" is that of the token (if the token has one), whose type fits the
-  token's algorithm, and whose "use" is "sig" or missing.
+* A token is verified with the first key that fits. Its "kid" is that of the token, if the token has one. Its
+  type fits the token's algorithm, and its "use" is "sig" or missing.
 
-* A key's "alg" is compared with the token's algorithm only if several keys match.
+* If several keys fit, the "alg" of a key must be the token's algorithm or missing.
 
 * Unsigned tokens are rejected, whatever their header says.
 

@@ -5,8 +5,8 @@
     with jars(version="2.8.2") as bootstrap: ...        # any release from 2.1 on, with ZooKeeper before 3.9
     with named("localhost:9092") as bootstrap: ...      # a running broker, with TLS and SASL if needed
 
-Each context manager of this module yields HOST:PORT as soon as the broker responds. It raises `BrokerMissing`
-with the reason if the broker cannot be started or reached.
+Each context manager of this module yields HOST:PORT as soon as the broker responds. If the broker cannot be
+started or reached, it raises `BrokerMissing` with the reason.
 
 In Docker this module runs Apache's image. The KafkaContainer of testcontainers supports only Confluent's.
 """

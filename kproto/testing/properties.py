@@ -44,7 +44,7 @@ from .invariants import InvariantBroken
 from .world.user_code import reject_awaitable
 
 # The maximum number of Python lines that an assignor may execute. An assignment of 1,000 partitions to 100
-# members needs a tenth of it.
+# members executes a tenth of this number.
 MOST_LINES: Final = 2_000_000
 
 # The limits of a decoder for each byte of its input: executed Python lines, and bytes of memory.
@@ -131,7 +131,7 @@ def a_batch_ends_where_its_rows_end(
     end: Mapping[TopicPartition, int],
     rows: Sequence[tuple[TopicPartition, int]],
 ) -> None:
-    """I20: check that a Spark batch has rows, and that they lie between its start and end offsets.
+    """I20: check that the rows of a Spark batch lie between its offsets, and that no partition lacks rows.
 
     `start` and `end` map a partition to its start and end offset in the batch. `rows` are pairs (partition,
     offset). If the two offsets of a partition differ, the partition must have a row. Gaps between rows are

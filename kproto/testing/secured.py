@@ -215,8 +215,8 @@ def secured(
     `users` maps names to passwords, for PLAIN and SCRAM. Every user may also authenticate by an OAUTHBEARER
     token (see `token`). With `issuer`, the issuer must have signed the token.
 
-    With `acls`, even if they are empty, an operation needs a rule that allows it. If `acls` is None, all
-    operations are allowed.
+    If `acls` is None, all operations are allowed. If `acls` is set, even to an empty list, an operation needs
+    a rule that allows it.
 
     `settings` are broker settings. `client_auth` determines whether clients need a certificate.
 

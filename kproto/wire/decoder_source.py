@@ -295,7 +295,7 @@ class DecoderSource(FunctionSource):
             if code in ("", "16s"):
                 code = ""
                 # A list of structs or UUIDs is read by layout only if it is null or empty. In practice, only
-                # nullable lists are.
+                # nullable lists are null or empty.
                 if not nullable:
                     return None
             parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))

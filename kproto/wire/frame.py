@@ -25,7 +25,7 @@ _SIZE = struct.Struct(">i")
 
 _LISTED = [bytearray()]
 # The result of `getrefcount` for an object to which only one list refers. A view of the object's memory
-# increases it.
+# increases the result.
 _OURS_ALONE = getrefcount(_LISTED[0])
 
 

@@ -45,8 +45,8 @@ MAX_LAYOUTS = 64
 # The maximum length of a list of numbers in an element that is read by layout.
 MAX_NUMBERS = 16
 
-# The pattern of an element's lengths. In it, null is -1, an empty value is 0, a list of numbers is its count,
-# and other bytes are 1.
+# The pattern of an element's lengths. Null is -1 in the pattern, an empty value is 0, a list of numbers is
+# its count, and other bytes are 1.
 Pattern = tuple[int, ...]
 
 # `fill(items, rows, lengths)` appends the elements of `rows` to `items`. It stops at the first element of

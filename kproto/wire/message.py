@@ -433,8 +433,8 @@ def check_version(message: type[Message], version: int) -> None:
     """Raise UnsupportedVersion unless `message` has `version`."""
     if version not in message.__versions__:
         allowed = str(message.__versions__)
-        # UnsupportedVersion omits version -1, which usually stands for a message that a broker does not know.
-        # So `allowed` contains the version.
+        # The text of UnsupportedVersion omits version -1, which usually stands for a message that a broker
+        # does not know. So `allowed` contains the version.
         if version == -1:
             allowed = f"version -1 is not supported; allowed: {allowed}"
         raise UnsupportedVersion(message.__name__, version, allowed)

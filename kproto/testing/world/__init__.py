@@ -25,8 +25,8 @@ kproto's producer.
 Methods of a client are calls of its application (`subscribe`, `seek`, `commit`, `close`) or signals to its
 process (`freeze`). Attributes of a client configure its application (`works_ms`, `callback_ms`, `listener`).
 
-An application that calls its own client is set up by `configure`, so that a replayed world creates an
-application for the new client.
+If an application calls its own client, set it up with `configure`. In a replay, it then calls the client of
+the replayed world.
 
 Cluster and network: use the methods of the world, such as `grow`, `elect`, `truncate`, `move_coordinator`,
 `stop_broker` and `fault`, and the attribute `tamper`.

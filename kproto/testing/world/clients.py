@@ -38,7 +38,7 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Wire:
-    """One connection. `conn` is the broker's id of it, and `key` the client's id of it."""
+    """One connection. `conn` is its id at the broker, and `key` its id at the client."""
 
     client: Client
     key: Any

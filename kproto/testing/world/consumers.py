@@ -44,8 +44,8 @@ class Consumer(EngineClient):
     Results so far: `records`, `changes` (the reported group changes), `calls` (callbacks), `errors` (raised
     by poll).
 
-    A key of `done` is the token of a `commit`, `close`, `unsubscribe` or `run`. A value is the pair (result,
-    error) of the call.
+    A key of `done` is the token of a `commit`, `close`, `unsubscribe` or `run`. A value is (value, error):
+    the returned value, and the raised error or None.
     """
 
     limit = knob(500)
