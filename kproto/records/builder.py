@@ -84,8 +84,8 @@ def encode_batch(
 ) -> bytes:
     """Encode one batch of magic 2 with these records, and keep their offsets and the gaps between them.
 
-    `base_offset` defaults to the offset of the first record, and `last_offset` to that of the last record. A
-    larger range makes a batch like those of a compacted log. A batch without records needs both arguments.
+    `base_offset` defaults to the first record's offset, and `last_offset` to the last record's. A larger
+    range makes a batch with gaps, as in a compacted log. A batch without records needs both arguments.
 
     `base_timestamp` defaults to the first record's timestamp, and `max_timestamp` to the highest one. With
     LogAppendTime, readers take `max_timestamp` as the timestamp of every record.
@@ -291,8 +291,8 @@ class BatchBuilder:
             length = varints[size]
             size += len(length)
             pieces = (length, body)
-        # The code above cannot encode the record: a value is not of type bytes, a number is not in the tables
-        # of varints, or a header key is not cached.
+        # A value is not of type bytes, a number is not in the tables of varints, or a header key is not
+        # cached.
         except _UNCOMMON:
             pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))
@@ -370,7 +370,9 @@ def assign_offsets(
     argument changes the CRC.
 
     Raises `RecordError` if a batch is malformed, truncated, empty or not of magic 2, or if its offsets have
-    gaps. Raises `EncodeError` for numbers that do not fit.
+    gaps.
+
+    Raises `EncodeError` for numbers that do not fit.
     """
     _check("baseOffset", base_offset)
     _check("partitionLeaderEpoch", leader_epoch)
@@ -413,8 +415,10 @@ def renumber(
 ) -> bytes:
     """Return the batch with another producer id, epoch and base sequence, and its new CRC.
 
-    A producer sets these three numbers when it sends a batch. It changes them if the broker has lost the
-    producer's state. The result is transactional if the batch was, or if `is_transactional` is set.
+    A producer sets these numbers when it sends a batch, and changes them if the broker has lost the
+    producer's state.
+
+    The result is transactional if the batch was, or if `is_transactional` is set.
 
     Raises `RecordError` unless `data` is one whole batch of magic 2, and `EncodeError` for numbers that do
     not fit.

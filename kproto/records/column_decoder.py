@@ -2,8 +2,7 @@
 
 * The decompressed batches lie in one arena, which is read through `windows`.
 
-* A record's length says where the next record starts, so the search for record starts is sequential.
-  Everything else is computed for many records at a time.
+* The search for record starts is sequential, because a record's length says where the next record starts.
 
 * A "run" is a sequence of records of one size, so this size determines where its records start.
 
@@ -12,16 +11,18 @@
 
 * If runs are short, all batches are read in parallel: each step reads the length of one record of each batch.
 
-* For reading in parallel, long batches are cut at guessed record starts. A guess is a position at which a
-  record can begin, and whose next record has the next offset.
+* For reading in parallel, long batches are cut at guessed record starts. At a guess a record can begin, and
+  the record after it has the next offset.
 
 * A guess is verified: the records before it must end exactly there. Otherwise the batch is read record by
   record.
 
 * Rows are processed in slices that fit into a cache.
 
-* A record is irregular if a length does not fit, or if a varint has more than 8 bytes. If a record is
-  irregular, `read` returns None. The caller then reads row by row, which finds the position of the error.
+* A record is irregular if a length does not fit, or if a varint has more than 8 bytes.
+
+* If a record is irregular, `read` returns None. The caller then reads row by row, which finds the position of
+  the error.
 """
 
 from __future__ import annotations
@@ -150,8 +151,8 @@ def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
 
     Returns None if runs are short, or if the estimated runs do not end where the batches end.
 
-    The estimated end of a run is the last record found that has the length of the first record. `_slice`
-    checks the lengths of the records in between later.
+    The estimated end of a run is the last record found with the length of the first one. `_slice` later
+    checks the lengths in between.
     """
     count, stop = batches.count, batches.stop
     owner, position, remaining, patience = np.arange(len(count)), batches.at, count, _PATIENCE
@@ -246,8 +247,8 @@ def _cut(
 ) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
     """Cut long batches into pieces at guessed record starts.
 
-    Returns five arrays with an entry for each piece: its start, its end, its number of records, the index of
-    its first record among the records of all batches, and the index of its batch.
+    Each piece has an entry in each of the five arrays: its start, its end, its number of records, the index
+    of its first record among all records, and the index of its batch.
     """
     at, stop, count = batches.at, batches.stop, batches.count
     every = np.arange(len(at))
@@ -291,8 +292,8 @@ def _guess(
     begin = np.repeat(at, many) + begin * np.repeat(apart, many)
     end = begin + np.repeat(width, many)
     looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
-    # A candidate for a record start is found by its attributes, a zero byte. The byte before the attributes
-    # is the last byte of the record's length, which is not zero.
+    # A candidate for a record start has a zero byte, the attributes, after a byte that is not zero: the last
+    # byte of the record's length.
     zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
     upto = np.cumsum(end - begin + 1)
     which = np.searchsorted(upto, zero, side="right")
@@ -319,8 +320,8 @@ def _guess(
         return _NO_GUESS
     which, pick = np.unique(which, return_index=True)
     place, number, owner = place[pick], number[pick], owner[which]
-    # Record numbers ascend within a batch. So a guess is dropped if its number is not above that of the
-    # previous guess. Reading the records verifies the remaining guesses.
+    # Record numbers ascend within a batch. A guess is dropped if its number is not above the previous one.
+    # Reading the records verifies all other guesses.
     rising = np.append(True, (number[1:] > number[:-1]) | (owner[1:] != owner[:-1]))
     return place[rising], number[rising], owner[rising]
 

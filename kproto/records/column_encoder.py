@@ -6,10 +6,12 @@
   varint had its *largest possible* size.
 
 * The bytes before the values are computed for all records together, as a matrix of bytes and a mask of the
-  used bytes. Arrow joins these bytes with the values. A slice of the joined bytes becomes a batch.
+  used bytes.
 
-* The values form a matrix if they all have one length, no record has a key or headers, and timestamps ascend.
-  numpy copies this matrix into the batch in a third of the time.
+* Arrow joins the bytes of the matrix with the values. Each batch is a slice of the result, with a header.
+
+* If all values have one length, no record has a key or headers, and timestamps ascend, numpy copies the
+  values as a matrix. This takes a third of the time.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -65,7 +67,9 @@ def encode_columns(
     """Encode rows into batches of magic 2 with base offset 0, as a producer sends them.
 
     `timestamp` is an array of int64 (ms). `key` and `value` are Arrow arrays of binary or string, lists of
-    bytes and None, or None for nulls only. `headers` has a tuple of (key, value) pairs for each row.
+    bytes and None, or None for nulls only.
+
+    `headers` has a tuple of (key, value) pairs for each row.
 
     A batch has at most `max_bytes` bytes before compression, or one larger row. If `producer_id` is set, the
     first row has the sequence number `base_sequence`.
@@ -153,9 +157,10 @@ def _cut(
 ) -> tuple[list[int], list[int], list[int]]:
     """Cut the rows into batches of at most `max_bytes`.
 
-    Returns three lists. The first has the index of each batch's first row, then the number of rows. The
-    second has an upper bound of the encoded bytes before each of these rows. The third has an upper bound of
-    the bytes of each batch's largest record.
+    Returns three lists. The first has the index of each batch's first row, then the number of rows.
+
+    The second list has an upper bound of the encoded bytes before each of these rows. The third has an upper
+    bound of the bytes of each batch's largest record.
     """
     rows = len(moments)
     most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)

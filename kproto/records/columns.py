@@ -1,7 +1,8 @@
 """Decode all records of a fetch together to columns, without an object per record.
 
 * `columns` returns the same records as `kproto.records.rows`, in the same order and with the same errors.
-  Only headers differ: they are parsed when the caller reads them, so errors in headers are raised then.
+
+* Headers are parsed when the caller reads them. Only then are malformed headers reported.
 
 * Records that `column_decoder` cannot read are read row by row.
 
@@ -370,8 +371,8 @@ def _read_columns(
         try:
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
-            # The decoder reads 8 bytes at a time, so it cannot read a last record close to the end of the
-            # data. The records are then copied into an arena, which is longer than the records.
+            # The decoder reads 8 bytes at a time, and the last record is too close to the end of the data. An
+            # arena is longer than the records, so they are copied into one below.
             pass
     if len(parts) > 1 and not table[CODEC].any() and (columns := _in_place(parts, sources, table, lent)):
         return columns

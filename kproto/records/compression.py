@@ -6,13 +6,13 @@
 * snappy, lz4 and zstd need the extra ``compression`` (cramjam). The packages isal and zstandard are optional:
   they make decompression of gzip and zstd faster.
 
-* The output buffer grows step by step. If the input states its decompressed size, this size is used only if
-  the codec can plausibly reach its ratio to the compressed size.
+* The output buffer grows step by step. A decompressed size that the input states is used only if its ratio to
+  the compressed size is plausible for the codec.
 
 * Any output may grow to its `allowance`: 16 MiB, or 16 times the compressed size if that is more.
 
-* An output that starts like records may grow beyond its allowance, up to `MOST`. `MOST` is high, because
-  Java's consumer has no limit, and repetitive logs compress to a thousandth of their size.
+* An output that starts like records may grow up to `MOST`. `MOST` is high, because Java's consumer has no
+  limit, and repetitive logs compress to a thousandth.
 
 * ``max_decompressed`` (bytes) replaces the allowance and `MOST`.
 
@@ -22,7 +22,7 @@
 * `decompress`, `decompress_blocks` and `decompress_into` accept the same input and return the same output.
 
 * With these limits, compressed data that does not contain records is rejected within 100 ms and 50 MB of
-  memory. A record of 10 MB of zeros is still read.
+  memory. A record of 10 MB of zeros is read.
 
 * Malformed or oversized input raises `CodecError`. The readers of batches convert it to a `RecordError` with
   the batch's position.
@@ -44,7 +44,7 @@ from .codecs import CodecError, Full, gzip, lz4, snappy, zstd
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 # The levels that each codec allows: those of Java's `CompressionType`, and level 0 if the codec's package has
-# it. snappy has no levels, so it accepts and ignores any number.
+# it. snappy ignores its level.
 _LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range(-(1 << 17), 23))
 
 # The size in bytes to which any batch may decompress: sixteen times Kafka's default of max.message.bytes.
@@ -54,7 +54,7 @@ ALWAYS_ALLOWED = 16 << 20
 ALLOWED_RATIO = 16
 
 # The size in bytes to which a batch may decompress if it starts like records: 1000 times Kafka's default of
-# max.message.bytes. gzip and zstd compress the most repetitive logs to a thousandth.
+# max.message.bytes. gzip and zstd reach this ratio on the most repetitive logs.
 MOST = 1 << 30
 
 # `begins` receives at most this number of bytes from the start of the output.
@@ -162,11 +162,11 @@ def decompress_blocks(
 ) -> Iterator[bytes]:
     """Decompress block by block, as an iterator. Arguments and errors are those of `decompress`.
 
-    Blocks of gzip and zstd have at most 1 MiB, those of lz4 at most 4 MiB. A block of snappy has at most 22
-    times its compressed size.
+    A block has at most 1 MiB with gzip and zstd, 4 MiB with lz4, and 22 times its compressed size with
+    snappy.
 
-    In three cases the whole output is one block: the data is not compressed, the codec is zstd and the
-    package zstandard is missing, or the blocks of an lz4 frame depend on each other.
+    The whole output is one block if the data is not compressed, if the codec is zstd and the package
+    zstandard is missing, or if the blocks of an lz4 frame depend on each other.
     """
     source = memoryview(data)
     blocks = _blocks(codec, source, old_lz4)

@@ -19,8 +19,9 @@
   and have the same timestamp type. With LogAppendTime they also need the same timestamp.
 
 Kafka 3.9 is the last version that converts: in `RecordsUtil.downConvert` for fetches, and in `LogValidator`
-for old producers. `LogValidator` also assigns offsets. Here, the caller calls `assign_offsets` after
-`convert`.
+for old producers.
+
+`LogValidator` also assigns offsets. Here, the caller calls `assign_offsets` after `convert`.
 """
 
 from __future__ import annotations
@@ -60,9 +61,10 @@ def convert(
 
     For `max_decompressed` see `rows`.
 
-    Raises `RecordError` for malformed batches, and for offsets that are not ascending. Raises `EncodeError`
-    for an unknown magic, and for zstd in down-conversion. Raises `MissingExtra` if a codec's package is
-    missing.
+    Raises `RecordError` for malformed batches, and for offsets that are not ascending.
+
+    Raises `EncodeError` for an unknown magic, and for zstd in down-conversion. Raises `MissingExtra` if a
+    codec's package is missing.
     """
     if magic not in (0, 1, 2):
         raise EncodeError("RecordBatch", magic, "magic", "only 0, 1 and 2 exist")

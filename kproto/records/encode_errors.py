@@ -1,8 +1,7 @@
 """Determine why a record cannot be encoded.
 
-The encoders do not check values beforehand. A value of a wrong type or out of range makes them raise one of
-`UNWRITABLE`. Then `explain_unwritable` finds the value and names its path, such as
-``records[3].headers[0].value``.
+The encoders do not check values beforehand. A wrong value makes them raise one of `UNWRITABLE`. Then
+`explain_unwritable` finds the value and names its path, such as ``records[3].headers[0].value``.
 """
 
 from __future__ import annotations

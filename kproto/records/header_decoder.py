@@ -7,7 +7,8 @@
   result.
 
 * Each step of numpy reads one header of every record: the first headers, then the second ones, and so on.
-  Each distinct key is decoded once, because a topic has few different keys.
+
+* Each distinct key is decoded once, because a topic has few different keys.
 
 * Irregular headers, and records with more than `_MOST_STEPS` headers, are read record by record. This also
   finds the position of an error.

@@ -2,8 +2,8 @@
 
 * A message set consists of messages. A compressed message is a wrapper: its value is a message set.
 
-* Each message outside of a wrapper is read as a `Batch`, and so is each wrapper. So `batches` and `rows`
-  return the same types for every magic.
+* Each wrapper, and each message outside of a wrapper, is read as a `Batch`. So `batches` and `rows` return
+  the same types for every magic.
 
 * In a wrapper of magic 0, inner offsets are absolute.
 
@@ -18,8 +18,9 @@
 * The wrapper's magic decides whether inner offsets are relative. The inner message's magic decides whether
   the inner message has a timestamp.
 
-* Records of magic 0 have no timestamp, which is read as -1. In magic 1, the timestamp of a wrapper with
-  LogAppendTime replaces the inner timestamps (KIP-32).
+* Records of magic 0 have no timestamp, which is read as -1.
+
+* In magic 1, the timestamp of a wrapper with LogAppendTime replaces the inner timestamps (KIP-32).
 
 * The CRC is zlib's CRC-32 of all bytes after the CRC field.
 

@@ -36,11 +36,11 @@ from .legacy import read_message
 from .record_stream import record_lists
 
 # From this number of records on, decoding to columns is faster than decoding row by row. Measured: from 600
-# or from 1800 records on, depending on the records.
+# to 1800 records, depending on the records.
 WORTH_COLUMNS = 1000
 
 # A records field with more records than this number is decoded in parts, unless it has at least seven bytes
-# per record. Decoding a million records as columns takes 120 MB.
+# per record. A million records as columns take 120 MB.
 TOO_MANY = 500_000
 
 _int32 = struct.Struct(">i").unpack_from
@@ -53,7 +53,7 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
 
     If a batch is malformed, the batches before it are yielded, then `RecordError` is raised.
 
-    In magic 0 and 1, a wrapper is one batch, and so is each message outside of a wrapper. A wrapper is
+    In magic 0 and 1, each wrapper, and each message outside of a wrapper, is one batch. A wrapper is
     decompressed to at most `max_decompressed` bytes.
     """
     check_data(data)
@@ -102,8 +102,8 @@ class BatchSpan(msgspec.Struct, frozen=True, gc=False):
 def spans(data: Data) -> Iterator[BatchSpan | Batch]:
     """Iterate over the positions of batches without checking CRCs, in a fifth of the time of `batches`.
 
-    Yields a `BatchSpan` for each batch of magic 2 before the first batch of magic 0 or 1, and a `Batch` for
-    each later batch. The errors are those of `batches`.
+    Yields a `BatchSpan` for each batch of magic 2. After the first batch of magic 0 or 1, yields a `Batch`
+    for every batch. The errors are those of `batches`.
     """
     check_data(data)
     at, end = 0, len(data)
@@ -121,8 +121,8 @@ def spans(data: Data) -> Iterator[BatchSpan | Batch]:
 def has_many_records(*fields: Data) -> bool:
     """Return whether the batch headers announce so many records that decoding to columns is faster.
 
-    Only batches of magic 2 count, because message sets are not decoded to columns. A malformed record count
-    counts at most one record per byte of the batch.
+    Only batches of magic 2 count, because message sets are not decoded to columns. A batch counts at most one
+    record per byte, in case its record count is malformed.
     """
     count = 0
     for data in fields:
@@ -156,8 +156,9 @@ def has_too_many_records(data: Data) -> bool:
 class AbortedTransactions:
     """Tracks which batches belong to aborted transactions, in the order of the log.
 
-    `aborted` are the pairs (producer id, first offset) of one partition in a fetch response. Call `skips`
-    once for every batch, in order: an abort marker ends its producer's transaction.
+    `aborted` are the pairs (producer id, first offset) of one partition in a fetch response.
+
+    Call `skips` once for every batch, in order, because an abort marker ends its producer's transaction.
 
     `skips` raises `RecordError` for a marker that cannot be read. See KIP-98 and Java's `CompletedFetch`.
     """

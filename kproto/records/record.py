@@ -174,8 +174,10 @@ def parse_records(
 def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: int) -> tuple[int, int]:
     """Return the number of complete records from `at` on, at most `most`, and the end of the last one.
 
-    Each counted record starts within the first `most_bytes` bytes. Only its length is read. A record with a
-    malformed length counts as complete and ends with the data, so that parsing it raises the error.
+    Each counted record starts within the first `most_bytes` bytes. Only its length is read.
+
+    A record with a malformed length counts as complete and ends with the data. So parsing it raises the
+    error.
     """
     end, beyond = len(data), at + most_bytes
     for number in range(most):

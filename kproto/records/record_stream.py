@@ -1,7 +1,7 @@
 """Decode the records of a batch list by list, while they are decompressed.
 
-A batch of a few kilobytes may have millions of records. `Batch.records` decodes all of them, and needs about
-fifty times the memory of the decompressed bytes. `record_lists` keeps only one block and one list in memory.
+A batch of a few kilobytes may have millions of records. `Batch.records` decodes all of them. `record_lists`
+keeps only one block and one list in memory.
 
 See the iterators of Kafka's `DefaultRecordBatch`.
 """
@@ -17,8 +17,8 @@ from .compression import decompress_blocks
 from .legacy import wrapper_of
 from .record import Record, begins_records, complete_records
 
-# The records of a list start within this number of encoded bytes. The number of records limits memory too
-# weakly, because a record may have many headers, which take forty times the memory of their bytes.
+# The records of a list start within this number of encoded bytes. A limit on the number of records would not
+# limit memory, because headers take forty times the memory of their bytes.
 PART_BYTES = 1 << 20
 
 
@@ -40,8 +40,8 @@ def record_lists(batch: Batch, size: int, max_decompressed: int | None = None) -
 
 def _record_lists(batch: Batch, size: int, max_decompressed: int | None) -> Iterator[list[Record]]:
     blocks = _blocks(batch, max_decompressed)
-    # `data[at:]` is not decoded yet. `before` is the position of `data` in the decompressed bytes of the
-    # batch. If the batch is not compressed, `before` is the position in the records field.
+    # `data[at:]` is not decoded yet. `before` is the position of `data` in the decompressed bytes, or in the
+    # records field if the batch is not compressed.
     data, at, remaining = bytearray(), 0, batch.count
     before = 0 if batch.codec else batch.start + HEADER_SIZE
     while remaining:

@@ -151,8 +151,8 @@ def _row_by_row(
 ) -> Iterator[list[Record]]:
     """Iterate over the records to return, batch by batch, or in lists of at most `size` records.
 
-    `known` is the error of an earlier decoding to columns, or None. It is raised when the iteration reaches
-    its batch, so that a decompression bomb is not decompressed twice.
+    `known` is the error of an earlier decoding to columns, or None. When the iteration reaches the batch of
+    this error, the error is raised without decompressing the batch again.
     """
     transactions = AbortedTransactions(aborted)
     for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):

@@ -2,8 +2,8 @@
 
 * Windows are unaligned numpy views. They should be indexed, because `take` would copy the whole view.
 
-* Varints of one and two bytes are looked up in a table of all 65536 windows of two bytes. Varints of three
-  and four bytes need a second look-up. Longer varints are computed.
+* Varints of one and two bytes are looked up in a table of all windows of two bytes. Varints of three and four
+  bytes need a second look-up. Longer varints are computed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ class Windows:
 def tables() -> tuple[NDArray[np.int32], Int64s]:
     """Return two tables, both indexed by a window: two bytes, read as a little-endian number.
 
-    An entry of the first table describes the varint at the start of the window: value << 2 | its width in
-    bytes. For a varint of more than two bytes, the entry is low 14 bits << 2 | 3.
+    An entry of the first table describes the varint at the start of the window: value << 2 | width in bytes.
+
+    For a varint of more than two bytes, the entry of the first table is low 14 bits << 2 | 3.
 
     An entry of the second table is the total size of a record whose length is this varint. The entry is 0 if
     the varint is longer than two bytes or negative.
@@ -93,8 +94,8 @@ def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
 
     The width is 0 if the varint is longer than four bytes, or continues after the end of its window.
 
-    In a window whose varint continues, the top bit is set. A right shift fills such a window with ones, which
-    again look like a varint that continues.
+    If the varint continues after its window, the top bit of the window is set. A right shift fills such a
+    window with ones, which again look like a varint that continues.
     """
     table, _ = tables()
     entry = table[window & 0xFFFF]

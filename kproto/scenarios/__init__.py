@@ -12,8 +12,8 @@ Each module of scenarios covers a part of one document.
 The module `scenario` defines scenarios, and `parameters` the parameters of their runs. `report` renders a run
 as text, JSON or HTML. `matrices` runs one situation for many clients and settings.
 
-The clients are the models of `kproto.models` and kproto's own consumer. The cluster is the embedded broker. A
-run computes all of its results: none is copied from a document.
+The clients are the models of `kproto.models` and kproto's own consumer. The cluster is the embedded broker.
+All results are computed, and none is copied from a document.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from .scenario import find as find
     from .scenario import scenarios as scenarios
 
-# `scenario` is imported at the first use of one of its names, because each start of the command `kproto`
-# needs only `parameters`. `__getattr__` is hidden from type checkers, which would otherwise accept any
-# attribute of this module.
+# `scenario` is imported at the first use of one of its names, because the command `kproto` usually needs only
+# `parameters`.
+#
+# `__getattr__` is hidden from type checkers, which would otherwise accept any attribute of this module.
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(
         __name__, dict.fromkeys(("Scenario", "ScenarioRun", "find", "scenarios"), ".scenario")

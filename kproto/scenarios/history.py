@@ -254,7 +254,7 @@ def _describe(
     """Describe an observation in words; None for a delivery that continues the previous delivery.
 
     A key of `reading` is (member, partition), and a value is the next offset of a contiguous read. `owned`
-    has the partitions that the member owned before the observation. This function updates both arguments.
+    has the partitions that the member owned before. Both arguments are updated.
     """
     partitions = ", ".join(map(str, sorted(observation.partitions))) or "nothing"
     match observation.kind:

@@ -20,8 +20,8 @@ MOST_RECORDS = 500_000
 NEW = 2
 # Defaults of the runs.
 REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500, 200
-# How long a broker holds a fetch without records, in ms. All clients use this value, so that their losses are
-# comparable. kafka-go's default is 10 s, and the defaults of the others are 250 to 500 ms.
+# How long a broker holds a fetch without records, in ms. One value for all clients makes their losses
+# comparable. The defaults of the clients are 250 ms to 10 s.
 FETCH_WAIT_MS = 100
 
 
@@ -84,8 +84,8 @@ def loss(
 ) -> Loss:
     """Run one client as the only member of a group whose topic grows by two partitions.
 
-    The topic grows `grow_at_ms` after the member's start. From then on, `rate` records per second are written
-    into each new partition, for `after_ms` or for about two refresh intervals. The member then reads for
+    The topic grows `grow_at_ms` after the member's start. Then `rate` records per second are written into
+    each new partition, for `after_ms` or for about two refresh intervals. Finally the member reads for
     `settle_ms`.
 
     The run uses `world`, which must have only the topic t. The default is a new world in which t has two

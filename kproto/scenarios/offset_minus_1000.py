@@ -1,8 +1,9 @@
 """Document 000: an offset of -1000 in confluent-kafka-go, and the race behind it.
 
-A handler of HTTP requests assigns partition 0 at an offset, seeks to this offset, and polls. The outcome
-depends on whether the program subscribes once at its start or in each request. Either messages start at the
-offset, or they start at the committed offset and the assignment has the offset -1000.
+A handler of HTTP requests assigns partition 0 at an offset, seeks to this offset, and polls.
+
+If the program subscribes in each request, and not once at its start, the result may differ: messages start at
+the committed offset, and the assignment has the offset -1000.
 
 The document does not explain why. librdkafka's own thread joins the group, and the group's assignment is an
 event that waits until the application polls. Handling the event replaces the partitions that were assigned by

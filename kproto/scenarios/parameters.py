@@ -3,9 +3,8 @@
 `PARAMETERS` is the only table of parameters. A scenario lists the parameters that it takes, as in
 `takes=("client", "heartbeat_ms")`.
 
-Most parameters replace an option of each member that joins the scenario's group, and two set the numbers of
-members and partitions. `StoryWorld` applies all of these. Any other parameter is read by the scenarios that
-take it.
+Most parameters replace an option of each member of the scenario's group, and two set the numbers of members
+and partitions. `StoryWorld` applies all of these. Scenarios read the other parameters themselves.
 """
 
 from __future__ import annotations
@@ -220,8 +219,10 @@ def _is_within(value: int, limits: tuple[int, int]) -> bool:
 def check_taken(story: str, parameters: Parameters, takes: Iterable[str], fixed: str = "") -> None:
     """Raise ConfigError if `parameters` has a parameter that is not among `takes`.
 
-    `story` is the scenario's id. The error lists the parameters that this scenario takes. It also contains
-    `fixed`, the scenario's reason for taking no parameter, or else says which scenarios take the parameter.
+    `story` is the scenario's id. The error lists the parameters that this scenario takes.
+
+    `fixed` is the scenario's reason for taking no parameter. If `fixed` is empty, the error says which
+    scenarios take the parameter.
     """
     allowed = [name for name in PARAMETERS if name in set(takes)]
     for name, value in parameters.changed().items():

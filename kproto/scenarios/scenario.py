@@ -10,8 +10,10 @@ A scenario is one decorated function in the module of its document:
 
 Rules:
 
-* A scenario's claims hold with the written parameters: the tests run all scenarios and check
-  `ScenarioRun.holds`. A run with other parameters checks the same claims, and reports those that do not hold.
+* A scenario's claims hold with the written parameters. The tests run all scenarios and check
+  `ScenarioRun.holds`.
+
+* A run with other parameters checks the same claims, and reports those that do not hold.
 
 * A scenario lists its parameters in `takes`. The worlds of its run apply most parameters, so the scenario has
   no code for these.
@@ -197,8 +199,10 @@ class ScenarioRun:
     def why(self, text: str, *, of_run: bool = False) -> None:
         """Add an explanation of the result. All claims must have been added before.
 
-        The text explains the scenario as written. The text is marked "(as written)" if parameters changed the
-        run and a claim does not hold. With `of_run`, the text explains the run itself and is never marked.
+        The text explains the scenario as written. It is marked "(as written)" if parameters changed the run
+        and a claim does not hold.
+
+        With `of_run`, the text explains the run itself and is never marked.
         """
         is_other = bool(self.changes) and not self.holds and not of_run
         self.because.append(f"(as written) {text}" if is_other else text)

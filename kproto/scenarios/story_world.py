@@ -28,11 +28,11 @@ _ASSIGNORS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # Clients without static membership.
 NOT_STATIC: Final = ("kafka-go", "sarama-cluster")
-# How long a batch is processed, in ms, in a run with the parameter `commit`, unless the scenario sets another
-# time. A member that is killed soon after a delivery has not processed the batch.
+# How long a batch is processed, in ms, in a run with the parameter `commit`. A member that is killed soon
+# after a delivery has not processed the batch.
 _PROCESSING_MS = 5_000
-# The session timeout and the heartbeat interval of a member whose scenario does not set them. 10 s, the
-# default of sarama and Java 2.6, is the lowest default of all clients. 3 s is Kafka's default.
+# The session timeout and the heartbeat interval of a member whose scenario does not set them: the lowest
+# default of all clients (that of sarama and Java 2.6), and Kafka's default.
 _SESSION_MS, _HEARTBEAT_MS = 10_000, 3_000
 
 
@@ -45,6 +45,7 @@ class StoryWorld(World):
     """A world that applies `parameters`. The parameter `partitions` replaces the count of the first topic.
 
     `members` is the number of members that the scenario starts by name, or None if no other member may join.
+
     If the parameter `members` is larger, the missing members join with the first one, and have its options.
 
     `replaced` maps each parameter that was applied to the written values that it replaced.

@@ -46,8 +46,8 @@ class Challenge:
 class Accepted:
     """The client is authenticated as `principal`.
 
-    `data` is sent to the client. `until_ms` is the time at which the credentials expire, in ms since 1970, or
-    None for never. With `by_token`, the credentials are a delegation token.
+    `data` is sent to the client. `until_ms` is when the credentials expire, in ms since 1970, or None for
+    never. With `by_token`, the credentials are a delegation token.
     """
 
     principal: str

@@ -5,8 +5,8 @@
 
 Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, which uses jose4j):
 
-* A token is verified with the first key that fits. Its "kid" is that of the token, if the token has one. Its
-  type fits the token's algorithm, and its "use" is "sig" or missing.
+* A token is verified with the first key that fits. The key has the token's "kid", if the token has one, a
+  type that fits the token's algorithm, and a "use" of "sig" or none.
 
 * If several keys fit, the "alg" of a key must be the token's algorithm or missing.
 

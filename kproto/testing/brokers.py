@@ -41,8 +41,8 @@ KAFKA: Final = "4.3.1"  # The Kafka version that is started by default.
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 
-# The code of a watching process. If the test process is killed, the watching process stops the broker and
-# deletes its folder. It notices by its stdin, which then ends without data.
+# The code of a process that watches the test process. When its stdin ends without data, the test process was
+# killed. It then stops the broker and deletes the broker's folder.
 _WATCH: Final = """
 import os, shutil, sys, time
 if not sys.stdin.read():

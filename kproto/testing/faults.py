@@ -9,9 +9,10 @@
         proxy.delay(0.05)                         # each chunk of bytes takes 50 ms longer; 0 ends the delay
         proxy.trouble(seed=7, seconds=20)         # all of these, at random times
 
-Clients connect to the address that a broker advertises, so the broker must advertise the proxy's address. For
-the embedded broker, call `Server.advertise`. For a real Kafka, set `advertised.listeners`, and use a fixed
-port of the proxy.
+Clients connect to the address that a broker advertises, so the broker must advertise the proxy's address.
+
+For the embedded broker, call `Server.advertise`. For a real Kafka, set `advertised.listeners`, and use a
+fixed port of the proxy.
 
 The proxy runs in a separate thread. Its methods may be called from any thread.
 """
@@ -113,8 +114,8 @@ class Proxy:
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
         """Cause random faults for this time in seconds. The seed determines the faults and their times.
 
-        `longest` is the maximum length of a stall in seconds. The call blocks until the time has passed. Then
-        the delay is 0, but a last stall may continue for up to `longest` seconds.
+        `longest` is the maximum length of a stall in seconds. The call blocks. At its end the delay is 0, but
+        a last stall may continue for up to `longest` seconds.
         """
         self._do(lambda: None)  # Raise IllegalState if the proxy is not running.
         random = Random(seed)

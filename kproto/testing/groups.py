@@ -28,7 +28,7 @@ Hypothesis reports a failure as a short list of calls:
     state.teardown()
 
 To debug a failure, run the reported calls in a separate test. Then use `trace()`, `rewind()` and `save()` of
-`state.world`, the failing world. In a replayed world, `application` is called again for each member.
+`state.world`. A replayed world calls `application` again for each member.
 
 `save()` stores the names of your assignors, for `World.load(path, assignors=[my_assignor])`. It does not
 store your applications: the members of a loaded world only read.

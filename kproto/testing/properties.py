@@ -10,8 +10,9 @@
 Each check raises `InvariantBroken` with the reason. The numbers (I6, ...) are those of
 `kproto.testing.invariants`.
 
-Slow code is stopped after a number of executed Python lines, so that the result is the same on every machine.
-This limit cannot stop a loop that executes no Python line (`max(itertools.count())`) or that catches
+Slow code is stopped after a number of executed Python lines, so the result is the same on every machine.
+
+The limit cannot stop a loop that executes no Python line (`max(itertools.count())`), or that catches
 `InvariantBroken`.
 """
 
@@ -134,8 +135,9 @@ def a_batch_ends_where_its_rows_end(
     """I20: check that the rows of a Spark batch lie between its offsets, and that no partition lacks rows.
 
     `start` and `end` map a partition to its start and end offset in the batch. `rows` are pairs (partition,
-    offset). If the two offsets of a partition differ, the partition must have a row. Gaps between rows are
-    allowed.
+    offset).
+
+    A partition whose two offsets differ must have a row. Gaps between rows are allowed.
     """
     for partition in dict.fromkeys([*end, *(row_partition for row_partition, _ in rows)]):
         offsets = [offset for row_partition, offset in rows if row_partition == partition]

@@ -41,13 +41,13 @@ _LARGEST_REQUEST: Final = 100 << 20
 # The number of bytes of a frame that are written at a time.
 _PIECE: Final = 1 << 20
 # The first two bytes of a TLS alert: its content type and the first byte of its version. A broker that speaks
-# TLS sends them where the proxy expects the size of a frame.
+# TLS sends them in place of the size of a frame.
 _ALERT: Final = 0x1503
 # The first two bytes of a client's TLS handshake.
 _HELLO: Final = 0x1603
-# The type of `frames`, which is called for each frame. Arguments: the address (IP, port) of the client, that
-# of the broker, whether the client sent the frame, and the frame without size and credentials. The frame is
-# None at the end of the connection.
+# The type of `frames`, which is called for each frame. Arguments: the client's address (IP, port), the
+# broker's address, whether the client sent the frame, and the frame without size and credentials, or None at
+# the end of the connection.
 Frames = Callable[[Address, Address, bool, bytes | None], object]
 
 

@@ -43,8 +43,8 @@ QUICK: Final[dict[str, Any]] = {
     "socket_connection_setup_timeout_ms": 1_000,
 }
 
-# The assignors of members. A schedule uses one line, and each member one entry of this line. Any two entries
-# of a line have an assignor in common. The last two lines are the halves of a rolling upgrade.
+# The assignors of members. A schedule uses one line, whose entries all have an assignor in common, and each
+# member one entry. The last two lines are the halves of a rolling upgrade.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
@@ -102,12 +102,12 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
     """Let a world settle: heal all faults, start all brokers, and let all applications poll.
 
     Settling takes at most `ms` of virtual time, in two halves. Between the halves, a record is written to
-    every partition. A half ends early if the invariants `AT_REST` hold and no application has observed an
-    event for some time.
+    every partition.
 
-    In the first half, the time without events is longer than the consumers' session.timeout.ms and
-    max.poll.interval.ms. In the second half, it is longer than their metadata.max.age.ms. Afterwards only
-    heartbeats and fetches can follow.
+    A half ends early if the invariants `AT_REST` hold and no application has observed an event for some time.
+
+    The time without events is longer than session.timeout.ms and max.poll.interval.ms in the first half, and
+    longer than metadata.max.age.ms in the second. Afterwards only heartbeats and fetches can follow.
     """
     world.heal()
     for node in world.nodes:

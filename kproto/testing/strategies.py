@@ -18,7 +18,9 @@
         assert my_consumer.read(batch.data) == batch.records
 
 Drawn messages are always valid: `message.encode(version)` does not raise, and decoding returns an equal
-message. A field that exists in the version takes any value of its type. Other fields keep their defaults.
+message.
+
+A field that exists in the version takes any value of its type. Other fields keep their defaults.
 
 Kafka can read every drawn record batch, and finds its `records`.
 

@@ -1,7 +1,9 @@
 """InitProducerId: a producer takes a transactional id, or keeps it after an error.
 
 * X1, X4: each producer that takes a transactional id receives the next epoch, so the former producer is
-  fenced. The request need not contain a producer id or an epoch.
+  fenced.
+
+* The request of a new producer needs no producer id and no epoch.
 
 * A producer that continues after an error sends its producer id and epoch (KIP-360). It must be the current
   owner. Any other producer is fenced.

@@ -3,8 +3,9 @@
 * Only `move` assigns the state of a transaction, along EDGES.
 
 * Dead is the state of a transactional id that does not exist. `TransactionCoordinator.find` returns a Dead
-  transaction for an unknown id. A move from Dead to Empty creates the transactional id, and a move to Dead
-  deletes it.
+  transaction for an unknown id.
+
+* A move from Dead to Empty creates the transactional id, and a move to Dead deletes it.
 
 * PrepareCommit and PrepareAbort last from the decision until the markers are in all logs. `WriteMarkers`
   requests the markers, and `MarkersWritten` reports that they have been written.
@@ -12,8 +13,8 @@
 * `move` sets the deadline of a transaction, which follows from its state. It is `NEVER` in states without a
   deadline. The coordinator keeps all deadlines in order.
 
-The module follows TransactionMetadata and TransactionState of Kafka 4.3. Kafka's state PrepareEpochFence
-lasts only while Kafka writes to its log. kproto writes no log, so it does not have this state.
+The module follows TransactionMetadata and TransactionState of Kafka 4.3. It does not need Kafka's state
+PrepareEpochFence, which lasts only while Kafka writes to its log.
 """
 
 from __future__ import annotations

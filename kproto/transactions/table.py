@@ -3,8 +3,8 @@
     coordinator = TransactionCoordinator(TransactionSettings(), topics)
     actions = step(coordinator, RequestReceived(token, request, version), now)
 
-`step` applies one event and returns the actions to perform. Every request of REQUESTS gets its `SendResponse`
-in the same step. `next_deadline` returns the time at which the caller must send a `Tick`.
+`step` applies one event and returns the actions to perform. It answers every request of REQUESTS by a
+`SendResponse`. `next_deadline` returns the time at which the caller must send a `Tick`.
 
 States and transitions:
 

@@ -32,14 +32,14 @@ What makes it fast:
   (`layouts.py`).
 
 Encoders mirror the decoders. One `pack` writes a run, which is a sequence of fixed-size fields. The encoded
-pieces are appended to a list and joined at the end. An empty tag section is written as a pad byte at the end
-of the run before it.
+pieces are joined at the end.
+
+An empty tag section is written as a pad byte at the end of the run before it.
 
 What keeps it correct:
 
-* `buf[p:q]` does not raise if q is beyond the end of the buffer. The end of a truncated message is still
-  detected. p only grows, so a later read of a fixed-size value raises, or the last line finds p beyond the
-  end.
+* `buf[p:q]` does not raise if q is beyond the end of the buffer. But p only grows. So a later read of a
+  fixed-size value raises, or the last line finds p beyond the end.
 
 * Every count is checked against the remaining bytes before a list of that size is made.
 

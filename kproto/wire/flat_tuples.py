@@ -16,9 +16,10 @@ The values are:
     other arrays                          lists
     null                                  None
 
-`flatten` makes the same tuples from a message. `_TupleSource` changes the decoders of `decoder_source.py` to
-make such tuples. `_TupleLayouts` adds two faster ways to read array elements of equal lengths (see
-`layouts.py`).
+`flatten` makes the same tuples from a message.
+
+`_TupleSource` changes the decoders of `decoder_source.py` to make tuples. `_TupleLayouts` adds two faster
+ways to read array elements of equal lengths (see `layouts.py`).
 """
 
 from __future__ import annotations
@@ -190,13 +191,11 @@ def _read_tags(
 class _TupleLayouts(Layouts):
     """Layouts that avoid or shorten the loop over elements where it would take most of the time.
 
-    * Many elements without lists of numbers: the bytes that encode lengths are compared by strided slices,
-      each with one byte of every element. The unpacked rows then contain no lengths, and usually are the
-      resulting tuples.
+    * Many elements without lists of numbers: the bytes that encode lengths are compared by strided slices, so
+      that the unpacked rows contain no lengths. The rows then usually are the resulting tuples.
 
     * Elements that end in lists of numbers: the lists are cached by their bytes, because many partitions have
-      the same replicas. Allocation and garbage collection of new lists would take half of the time. When the
-      cache is full, caching ends.
+      the same replicas. When the cache is full, caching ends.
     """
 
     def __init__(

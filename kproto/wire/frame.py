@@ -2,8 +2,8 @@
 
 Kafka puts an int32 in front of every request and response: the number of bytes that follow.
 
-`Frames` divides a stream into frames, in whatever chunks the stream arrives. It checks a size as soon as its
-four bytes have arrived. So it buffers at most one frame of the allowed size and the last chunk.
+`Frames` divides a stream into frames, in whatever chunks the stream arrives. A size is checked as soon as its
+four bytes have arrived, so at most one frame of the allowed size and the last chunk are buffered.
 
 `ReceiveBuffer` does the same for sockets that receive with `recv_into`, and does not copy large frames.
 """
@@ -57,9 +57,9 @@ class Frames:
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Add the next bytes of the stream. Return the bodies of the frames that these bytes complete.
 
-        Yields the frames before an invalid size, then raises FrameError for a size that is negative or above
-        `max_size`. Every later call raises the same error, because the start of the next frame is unknown.
-        The caller should close the connection.
+        Raises FrameError for a size that is negative or above `max_size`. The frames before this size are
+        yielded first. Then close the connection: the start of the next frame is unknown, and every later call
+        raises the same error.
         """
         if self._broken is not None:
             raise self._broken
@@ -111,16 +111,15 @@ class ReceiveBuffer:
 
     The body of a large frame is the `bytearray` into which the socket wrote.
 
-    A large size prefix alone does not make the buffer large. The buffer is at most as large as the largest of
-    these: twice the bytes of the frame that have arrived, the largest frame of this connection so far, and
-    `MIN_SIZE`.
+    A large size prefix alone does not make the buffer large. Its size is at most the largest of three
+    numbers: twice the bytes of the frame that have arrived, the size of the connection's largest frame so
+    far, and `MIN_SIZE`.
 
     `max_size` is the largest size of a frame in bytes. The first frame may have at most `MAX_FRAME_SIZE`
     bytes, because a peer that announces more does not speak Kafka's protocol.
 
-    The buffers of the last large bodies are reused when nothing else refers to them or to a view of them.
-    Allocating memory would take longer than receiving. A small frame frees these buffers, so an idle
-    connection keeps none.
+    The buffers of the last large bodies are reused when nothing else refers to them or to a view of them. A
+    small frame frees these buffers, so an idle connection keeps none.
     """
 
     __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size", "max_size")

@@ -2,8 +2,8 @@
 
 The compiler is tested against this codec.
 
-The interpreter also reports errors. A compiled function only detects that its input is malformed. The
-interpreter then processes the same input again, and reports the field, the offset and the reason.
+The interpreter also reports errors. A compiled function only detects malformed input. The interpreter then
+processes the same input, and reports the field, the offset and the reason.
 
 The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated readers):
 
@@ -18,7 +18,9 @@ The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated 
 * Any negative length means null. Null in a field that is not nullable is an error.
 
 * Tags are read in any order, and the last of two equal tags counts, as in Kafka's reader. Tags are written in
-  ascending order. The size of a known tag must be the size of its value.
+  ascending order.
+
+* The size of a known tag must be the size of its value.
 
 * A varint has at most 5 bytes and is below 2**31. A string has at most 32767 bytes, even in flexible
   versions.

@@ -1,7 +1,7 @@
 """Read array elements with one call if they share a layout, which means that their lengths are equal.
 
-The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths of
-the values. So the reader assumes that the next elements have the lengths of the previous element.
+The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths.
+So the reader assumes that the next elements have the lengths of the previous one.
 
 * One `iter_unpack` reads all elements, lengths included. A loop that is generated for the pattern of the
   lengths compares the lengths and stores the values.
@@ -19,8 +19,8 @@ The following limits keep the reader correct and bounded:
 
 * If the lengths differ, at most `MAX_BYTES` bytes were copied for nothing.
 
-* A layout is stored when `MIN_RUN` elements share it. The numbers of layouts and of compiled loops are
-  bounded: at the limit, layouts are dropped, and no more loops are compiled.
+* A layout is stored when `MIN_RUN` elements share it. At `MAX_LAYOUTS`, layouts are dropped, and no more
+  loops are compiled.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ Rules of a declaration:
 * Fields are declared in wire order. A field without a range exists in every version. A field without a
   default is required.
 
-* A field that some of the message's versions lack has a default. For such a version, `decode` sets the
-  default. `encode` raises if the field has any other value, unless the field is `ignorable`.
+* A field that some versions of the message lack has a default. For such a version, `decode` sets the default,
+  and `encode` raises for any other value, unless the field is `ignorable`.
 
 * `X | None` is nullable in all versions of the field. `nullable="7+"` limits the versions.
 
@@ -29,8 +29,10 @@ Rules of a declaration:
 
 * Structs and messages are keyword-only, slotted, mutable and comparable. They do not know their version.
 
-* Structs and messages are `msgspec.Struct`s, because these are created fast. Decoders create them from
-  positional values in declared order. In other code, type checkers reject positional values.
+* Structs and messages are `msgspec.Struct`s, because these are created fast.
+
+* Decoders create structs and messages from positional values in declared order. In other code, type checkers
+  reject positional values.
 
 * The garbage collector does not track structs and messages (`gc=False`). They cannot form cycles, because no
   declaration contains itself.
@@ -180,9 +182,8 @@ class _DeclarationMeta(msgspec.StructMeta):
     The classes that this metaclass makes are not instances of it. Their bases are plain copies of `Struct`
     and `Message`. `isinstance` and `issubclass` work as usual.
 
-    Without this, decoding would be slower: in Python 3.11, a call of a class takes 1.5 times as long if its
-    metaclass is written in Python. Only messages have such a metaclass, `_MessageMeta`, because decoding a
-    response creates just one message.
+    In Python 3.11, a call of a class takes 1.5 times as long if its metaclass is written in Python. Only
+    messages have such a metaclass, `_MessageMeta`: decoding a response creates just one message.
     """
 
     __plain__: Any

@@ -1,7 +1,7 @@
 """Divide a large message into messages with fewer elements, without decoding it.
 
-`divide` only finds where values end, and yields after every `STRIDE` elements. So the caller can divide a
-message of any size in short steps. The memory needed is a small multiple of the message's size.
+`divide` only finds where values end, and yields after every `STRIDE` elements, so that its steps are short.
+It needs a small multiple of the message's size in memory.
 
 An element is an entry of an array at any depth, or a tagged field.
 

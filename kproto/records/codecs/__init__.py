@@ -1,10 +1,10 @@
 """The codecs of record batches. Each codec has a module, which reads every format of the codec that topics
 contain.
 
-Each module has `compress(data, level)` and `decompress_into(data, out)`. `decompress_into` writes to the
-start of `out` and returns the number of bytes. It raises `Full` if `out` is too small.
+Each module has `compress(data, level)` and `decompress_into(data, out)`.
 
-`kproto.records.compression` limits the size of `out`.
+`decompress_into` writes to the start of `out` and returns the number of bytes. It raises `Full` if `out` is
+too small. `kproto.records.compression` limits the size of `out`.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
 
     Bytes behind the last member are ignored, as in Java's GZIPInputStream.
 
-    The decompressor gets the input in pieces, because it copies the unused rest of its input after each step
-    and each member. A small piece makes these copies cheap.
+    The decompressor gets the input in pieces, because it copies the rest of its input after each step and
+    each member.
 
     After the first member, the first piece of each member has only 1 KiB, because one megabyte may contain
     50,000 empty members.

@@ -42,8 +42,8 @@ def header_of(data: memoryview) -> tuple[int, int] | None:
 def _read_header(data: memoryview, at: int) -> tuple[int, int]:
     """Parse the header of the frame at `at`.
 
-    Returns the position of the frame's blocks, and how many bytes of the header contain the decompressed
-    size. This number is 0 if the header has no size.
+    Returns the position of the frame's blocks, and the width in bytes of the header's decompressed size. A
+    width of 0 means that the header has no size.
     """
     flags = data[at + 4]
     single = flags >> 5 & 1

@@ -7,11 +7,12 @@
 Each invariant takes a `World`. It raises `InvariantBroken`, which names the client, the reason and the time.
 
 Invariants describe kproto's consumers. A model of another client is checked only where it affects kproto's
-consumers, for example if a partition has two owners, and by the rules of the original client.
+consumers, for example if a partition has two owners.
 
 `docs/rules/invariants.md` explains the numbers I1 to I20, and lists the bugs of other clients behind these
-invariants. `kproto.testing.properties` has checks of one assignor, decoder or reader of batches, without a
-world.
+invariants.
+
+`kproto.testing.properties` has checks of one assignor, decoder or reader of batches, without a world.
 
 * `always`: invariants of every moment
 

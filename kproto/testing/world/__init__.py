@@ -2,9 +2,8 @@
 
 Two worlds with the same arguments and the same calls run identically.
 
-An hour of an idle group of three consumers takes about 5 s of CPU time. Each member fetches twice and polls
-once per second. With `fetch_max_wait_ms=10_000`, and `poll_timeout_ms = 10_000` at each client, the hour
-takes 1 s. `benchmarks/world.py` measures both hours.
+An hour of an idle group of three consumers takes about 5 s of CPU time. With `fetch_max_wait_ms=10_000`, and
+`poll_timeout_ms = 10_000` at each client, it takes 1 s (`benchmarks/world.py`).
 
     from kproto.testing.world import World, tp
 

@@ -7,8 +7,8 @@ Rules:
 * The journal keeps each call between two runs, with the number of turns before the call. For each `run` it
   keeps the number of turns that the run took.
 
-* Calls during a run (by a listener, or by a function of `call_later`) are not kept, because the same code
-  repeats them in the replay. `until` runs between two turns, so its calls are kept.
+* Calls during a run (by a listener, or by a function of `call_later`) are not kept, because the replay
+  repeats them. Calls by `until` are kept, because `until` runs between two turns.
 
 * A journal whose arguments contain a function, such as that of `call_later`, can be replayed, but not saved.
   Assignors and the code of applications are exceptions.

@@ -54,8 +54,9 @@ class _ModelConnection:
 class ModelClient(Client):
     """A model of another client. `options` are those of `kproto.models.contract.ModelConfig`.
 
-    Results so far: `records`, `calls` (callbacks), `reports`, `errors` (raised by poll). A key of `committed`
-    is the token of a commit, and a value is its error, or None if it succeeded.
+    Results so far: `records`, `calls` (callbacks), `reports`, `errors` (raised by poll).
+
+    A key of `committed` is the token of a commit, and a value is its error, or None if it succeeded.
     """
 
     works_ms = knob(0)

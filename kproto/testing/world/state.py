@@ -34,8 +34,8 @@ DEFAULTS: Final[Mapping[str, str | int]] = {
 }
 
 
-# Called with (client, request, version) before the broker receives the request. If the function returns a
-# message, the client receives it as the response. If it returns None, the broker receives the request.
+# Called with (client, request, version) before the broker receives the request. If it returns a message, the
+# client receives the message as the response, and the broker receives nothing.
 Tamper = Callable[[Client, Message, int], Message | None]
 
 
