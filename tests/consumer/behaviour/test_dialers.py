@@ -19,6 +19,8 @@ from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 from tests.consumer.behaviour.proxies import TinyProxy, tiny_proxy
 
+pytestmark = pytest.mark.usefixtures("fast_collections")
+
 P0 = TopicPartition("t", 0)
 SECONDS = 60.0
 
@@ -153,6 +155,8 @@ FAILURES: list[tuple[Callable[[str, int], Any], str]] = [
 def test_a_failure_names_the_broker_and_the_dialer(
     broker: Server, dialer: Any, message: str, recwarn: pytest.WarningsRecorder
 ) -> None:
+    gc.collect()
+    recwarn.clear()  # The garbage of other tests may contain open connections.
     with Admin(broker.bootstrap, dialer=dialer) as admin:
         with pytest.raises(ConnectionFailed, match=message) as raised:
             admin.topics()
