@@ -115,8 +115,7 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
 def without_traceback(error: E) -> E:
     """Return a stored error without its traceback, to be raised again.
 
-    If the traceback were kept, each raise would add frames to it, and the frames would keep their variables
-    alive.
+    Each raise adds frames to an error's traceback, and these frames keep their variables alive.
     """
     return error.with_traceback(None)
 

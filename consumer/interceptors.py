@@ -8,10 +8,11 @@
 
 Rules:
 
-* An interceptor never fails the client. If a method raises an exception, or does not return an object of the
-  documented type (for example, it returns a coroutine), an error is logged, and the client continues as if
-  the interceptor did not exist.
-* Interceptors run in the order of the list; each gets what the one before it has returned.
+* An interceptor never fails the client. If a method raises an exception or returns a wrong type, such as a
+  coroutine, an error is logged. The client continues as if the interceptor did not exist.
+
+* Interceptors run in the order of the list. Each receives the result of the interceptor before it.
+
 * `send_columns` and `poll_columns` call no interceptor.
 """
 
@@ -55,29 +56,31 @@ class ProducerInterceptor:
     """Sees the records of a producer. Override the methods that you need (Java's ProducerInterceptor)."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record to send. The method runs in the thread or task that calls `send`, before the
-        serializers.
+        """Return the record to send.
+
+        The method runs in the thread or task that calls `send`, before the serializers.
         """
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
         """Handle the result of a delivery: where the record was written, or the error.
 
-        The method also gets the error of a `send` that has failed. It runs where delivery callbacks run: in a
-        thread of its own, or in the event loop.
+        The method also receives the error of a failed `send`. Like delivery callbacks, it runs in its own
+        thread, or in the event loop.
         """
 
 
 class ConsumerInterceptor:
-    """Sees the records and commits of a consumer. Override the methods that you need (Java's
-    ConsumerInterceptor).
+    """Sees the records and commits of a consumer (Java's ConsumerInterceptor).
+
+    Override the methods that you need.
     """
 
     def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records that poll returns. The method runs inside poll, after the deserializers.
 
-        Records that are missing from the result are not returned, and count as processed. In this method,
-        calls that change the state of the consumer raise IllegalState.
+        A record that is not in the result is not returned to the application, and counts as processed. Calls
+        in this method that change the state of the consumer raise IllegalState.
         """
         return records
 
@@ -99,8 +102,8 @@ def call_interceptor(
 ) -> T:
     """Call a method of an interceptor, pass its result to `check`, and return what `check` returns.
 
-    If the method or the check fails, log an error and return `default`. `subject` names the records or the
-    commit in the log message.
+    If the method raises or its result is invalid, log an error and return `default`. `subject` describes the
+    records or the commit in the log message.
     """
     name = f"{type(interceptor).__qualname__}.{method}()"
     try:

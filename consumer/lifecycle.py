@@ -1,10 +1,12 @@
 """Ends the open clients of a process when it exits, and disables them in the child of a fork.
 
-* Fork: the child process has the parent's sockets, but not its threads. If both processes used one
-  connection, each would read responses to the other's requests. So in the child every call raises
-  IllegalState, and nothing is read, sent or closed.
+* Fork: the child process has the parent's sockets, but not its threads. With a shared connection, each
+  process would read responses to the other's requests. So every call in the child raises IllegalState, and
+  the child neither reads, sends nor closes anything.
+
 * Exit of the interpreter without `close`: a warning is logged for each client that loses records, commits or
   a transaction.
+
 * Copy and pickle: a client can be neither copied nor sent to another process (`BoundToProcess`).
 
 Each runtime calls `register` and `unregister`. This module only has weak references to runtimes.

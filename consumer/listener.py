@@ -11,8 +11,10 @@ class RebalanceListener:
     """The callbacks of a rebalance. Override the methods that you need.
 
     The callbacks run inside poll, close and unsubscribe, in the caller's thread. With an `AsyncConsumer` they
-    may be coroutines. The rebalance waits for the callbacks, while heartbeats continue. An exception of a
-    callback is raised by the method that ran the callback, after the rebalance has continued.
+    may be coroutines. The rebalance waits for them, while heartbeats continue.
+
+    If a callback raises an exception, the rebalance continues. Then the method that ran the callback raises
+    the exception.
     """
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:

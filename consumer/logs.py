@@ -1,8 +1,7 @@
 """The logger of the clients, `kproto.consumer`.
 
-Handlers and filters of this logger are code of the application. An exception in one of them does not stop a
-client. As usual in `logging`, the exception's traceback is written to stderr, unless
-`logging.raiseExceptions` is off.
+Handlers and filters of this logger are application code. Their exceptions do not stop a client. As usual in
+`logging`, the traceback is written to stderr, unless `logging.raiseExceptions` is false.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Checks the options of a new consumer or producer, before it connects.
 
-The tables `CONSUMER` of `consumer.consumer_options` and `PRODUCER` of `consumer.producer_options` have the
-check of each option. The options have Kafka's names in snake_case.
+The options have Kafka's names in snake_case. The tables `CONSUMER` in `consumer.consumer_options` and
+`PRODUCER` in `consumer.producer_options` contain the check of each option.
 
-An invalid option raises a `ConfigError` that names the option, its value and the allowed values. For an
-unknown option the error suggests the most similar name. Values that Java accepts, although they cause
-failures later, are rejected as well: for example a heartbeat interval that is not below the session timeout,
-and auto commit without a group.
+An invalid option raises a `ConfigError` with the option, its value and the allowed values. For an unknown
+option, the error suggests the most similar name.
+
+Some values that Java accepts are rejected because they cause failures later. Examples are a heartbeat
+interval that is not below the session timeout, and auto commit without a group.
 """
 
 from __future__ import annotations

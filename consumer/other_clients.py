@@ -1,8 +1,9 @@
 """Methods and arguments of other libraries, with the name of each in this library.
 
-The names are used only in errors: an error about another library's name shows this library's name. All names
-are in snake_case; those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each
-library.
+An error about another library's name contains this library's name. The names have no other use.
+
+All names are in snake_case. Those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table
+for each library.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _CLUSTER_ID = "use Admin(bootstrap).describe_cluster().cluster_id"
 _LISTENER = "listener, an object of a class that extends RebalanceListener"
 _NEW_PASSWORD = "not supported: create a new client, or use a sasl_oauth_token_provider for new tokens"
 
-# Kind of object (a client, a delivery, ...) -> another library's method -> this library's method, or what to
-# use instead.
+# Kind of object, such as a client or a delivery -> method of another library -> this library's method, or
+# advice.
 METHODS: Final[Mapping[str, Mapping[str, str]]] = {
     "consumer": {
         "seek_to_beginning": 'use seek_to("earliest")',
@@ -170,8 +171,8 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     method = re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name)
     if method in METHODS[kind]:
         return AttributeError(f"{error}; {METHODS[kind][method]}", name=name, obj=client)
-    # The method may belong to another kind of client, for example if a producer's method was called on a
-    # consumer.
+    # The method may belong to another kind of client, for example if the application calls a producer's
+    # method on a consumer.
     other_kind = next((other_kind for other_kind in CLIENTS if method in METHODS[other_kind]), None)
     hint = ""
     if other_kind and kind in CLIENTS:
@@ -180,8 +181,8 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-# Advice for constructor calls with more than one positional argument. In other libraries the further
-# arguments are topics. In sarama's groups they are the group id and the topics.
+# Advice for constructor calls with more than one positional argument. In other libraries, further arguments
+# are topics. In sarama's groups they are the group id and the topics.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 
@@ -189,9 +190,10 @@ _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, val
 def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
     """Decorate a client's `__init__`: it takes one positional argument, and its errors show no password.
 
-    Some tools show the variables of each frame of a traceback, and the frames of `__init__` have variables
-    with passwords. So this function raises errors of `__init__` again without these frames. A dict of
-    options, as librdkafka accepts it, may contain passwords as well; the error omits them.
+    Some tools show the variables of each frame of a traceback, and variables of `__init__` contain passwords.
+    So this function raises errors of `__init__` again without its frames.
+
+    A dict of options, as librdkafka accepts it, may also contain passwords. The error does not show it.
     """
 
     @functools.wraps(init)
@@ -210,8 +212,8 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
         servers: Any = shown_args[0] if shown_args else kwargs.get("bootstrap_servers")
         try:
             if isinstance(servers, Mapping):
-                # `addresses` raises an error that says how to pass options. It is called here, because
-                # otherwise an error about a missing option might be raised first.
+                # `addresses` raises an error that explains how to pass options. This call precedes the check
+                # for missing options, whose error would be misleading here.
                 addresses(cast("Any", servers))
             init(self, *shown_args, **kwargs)
         except (KprotoError, TypeError) as error:

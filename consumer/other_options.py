@@ -1,8 +1,9 @@
 """The option names of other libraries, and this library's names for them, or why there is no such option.
 
-The names are used only in errors: an error about another library's option names this library's option. All
-names are in snake_case; those of librdkafka and Java have "_" for ".". The names for TLS and SASL that have a
-counterpart are in `consumer/security/option_names.py`.
+An error about another library's option contains this library's option. The names have no other use.
+
+All names are in snake_case. Those of librdkafka and Java have "_" for ".". The names of TLS and SASL options
+are in `consumer/security/option_names.py`.
 
 `tests/conformance/test_other_libraries.py` checks that every option of the installed libraries has an answer.
 """

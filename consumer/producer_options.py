@@ -1,7 +1,6 @@
 """The options of producers: the types and defaults of their values, their checks, and their descriptions.
 
-A new option needs a line in `ProducerConfig`, in `ProducerOptions` and in `PRODUCER`, as a consumer's option
-does in `consumer.consumer_options`.
+A new option needs a line in each of `ProducerConfig`, `ProducerOptions` and `PRODUCER`.
 """
 
 from __future__ import annotations

@@ -145,8 +145,7 @@ class ProducerRuntime:
             run_callback(lambda: callback(delivery))
 
     def add_observer(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
-        """Call `callback` as `add_callback` does. The callback does not report a failure to the
-        application, so flush still raises NotDelivered for it."""
+        """Call `callback` as `add_callback` does, but let flush raise NotDelivered for a failed record."""
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
         queue = partial(self._queue_callback, callback, delivery)
         if not self.records.add_callback(batch, index, queue, is_known=False):
@@ -157,8 +156,9 @@ class ProducerRuntime:
         self._queue_call(lambda: callback(delivery))
 
     def _queue_call(self, call: Callable[[], object]) -> None:
-        """Queue a call of a function of the application. Such calls are made without a lock, one after the
-        other.
+        """Queue a call of an application's function.
+
+        Queued functions run without a lock, one after the other.
         """
         raise NotImplementedError
 

@@ -23,7 +23,7 @@ class ConsumerRecord(msgspec.Struct, Generic[K, V], gc=False):
     Key and value are bytes, or what the consumer's deserializers return. None is Kafka's null.
 
     `leader_epoch` is the epoch of the leader that appended the record, as in Java's ConsumerRecord. It is
-    None for the message formats before Kafka 0.11.
+    None for records in formats before Kafka 0.11.
     """
 
     topic: str
@@ -69,34 +69,50 @@ class GroupChange(msgspec.Struct, frozen=True):
 
     `Consumer.events` and `Producer.events` report changes. The `kind` of a consumer's change is one of
 
-    * "rejoining": the consumer sends JoinGroup because of `reason` ("" when it first joins);
+    * "rejoining": the consumer sends JoinGroup because of `reason`, which is "" for the first join;
+
     * "assigned": `partitions` were added; `owned` are all owned partitions;
+
     * "revoked": `partitions` are released, after the callback and the commit, and before another member gets
       them;
+
     * "lost": `partitions` may already belong to another member, and nothing could be committed;
+
     * "coordinator": a coordinator was found, or lost because of `reason`;
+
     * "reset": `partitions` start at `offset` because of `reason`, and not at a committed offset. If `before`
-      is set, this position was not in the log, and the records between the two offsets are skipped or
-      returned again;
+      is set, the previous position `before` was not in the log. The records between the two offsets are then
+      skipped or returned again;
+
     * "unsought": seeks that waited for `partitions` were dropped, because the group assigned them to another
       member;
+
     * "truncated": the log was truncated below the position `before` of `partitions`; reading continues at
       `offset`;
+
     * "uncommitted": `partitions` were released before their last offsets could be committed, or an automatic
       commit was rejected (`reason`);
+
     * "refused": a request that is retried indefinitely has failed for some seconds; `reason` has the request
-      and the error. The report is repeated after growing intervals (30 s to 10 min) while the request keeps
-      failing;
+      and the error. While it fails, the report is repeated after growing intervals (30 s to 10 min);
+
     * "throttled": a broker requires a pause of a second or more, as this client exceeds a quota (KIP-219).
       The report is repeated after growing intervals;
+
     * "unreachable": no broker responds. The report is repeated after growing intervals;
+
     * "reachable": a broker responds again;
+
     * "missing": a subscribed topic, or an assigned partition, does not exist;
-    * "stalled": no record of `partitions` was returned for `stall_report_ms`, although there are records
-      after their positions; `reason` is that of `Consumer.why`;
-    * "end": the application has read `partitions` to the end, `offset`. With read_committed the end is the
-      last stable offset. The report needs `enable_partition_eof`;
+
+    * "stalled": no record of `partitions` was returned for `stall_report_ms`, although their logs have
+      records after the positions; `reason` is that of `Consumer.why`;
+
+    * "end": the application has read `partitions` to the end, `offset`. With read_committed, the end is the
+      last stable offset. Only with `enable_partition_eof`;
+
     * "left": the member has left the group;
+
     * "closed": the consumer has been closed.
 
     Producers report "unreachable", "reachable", "missing", "refused" and "throttled" with the same meaning,
@@ -104,7 +120,9 @@ class GroupChange(msgspec.Struct, frozen=True):
 
     * "undelivered": records of `partitions` were not delivered; `reason` has their number and the error. The
       report is repeated after growing intervals while records fail for the same reason;
+
     * "failed": the transactional producer can send no more records, and must be created again;
+
     * "closed": the producer has been closed, or has ended because of `reason`.
 
     `at` is in milliseconds since 1970.
@@ -144,30 +162,53 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
     `reason` is one of
 
     * "closed": the consumer is closed;
+
     * "not assigned": the partition is not assigned to this consumer;
+
     * "no topic": the topic does not exist, according to the metadata;
+
     * "rebalancing": the member has no assignment yet;
+
     * "callback": a rebalance callback, a deserializer, an interceptor or a callback of `events` runs, or a
       rebalance callback runs in the next poll;
+
     * "revoking": the partition is being revoked;
+
     * "commit": the start offset is being committed before the first record is returned;
+
     * "paused": the application has paused the partition;
+
     * "error": poll raises an error until the application seeks, or makes a new consumer;
+
     * "position": the committed offset, or the offset of the reset policy, is being looked up;
+
     * "validation": the leader is asked whether its log contains the position (KIP-320);
+
     * "poll": the application has not called poll for a second or more;
+
     * "buffered": the records are fetched, and the next polls return them;
+
     * "backoff": a failed fetch is retried at `until`;
+
     * "no leader": the metadata contains no leader of the partition;
+
     * "connection": there is no connection to the leader;
+
     * "buffer full": fetched records of the broker's other partitions fill the buffer for this broker;
+
     * "transaction": with read_committed, an open transaction is at the position;
+
     * "caught up": the position is the end of the log;
+
     * "fetching": a fetch is in flight.
 
-    `detail` is a sentence, with the last failure of a request that is being retried. `since` and `until` are
-    in milliseconds since 1970: when the wait began, and when it ends by itself; None if unknown. `lag` is the
-    number of offsets from the position to the high watermark at the last fetch; None if unknown.
+    `detail` is a sentence. It includes the last failure of a request that is being retried.
+
+    `since` and `until` are in milliseconds since 1970. `since` is the time when the wait began. `until` is
+    the time when the wait ends by itself. Each is None if it is unknown.
+
+    `lag` is the number of offsets from the position to the high watermark at the last fetch. It is None if it
+    is unknown.
     """
 
     partition: TopicPartition

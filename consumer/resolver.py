@@ -2,15 +2,19 @@
 
 Rules:
 
-* Numeric addresses are returned immediately. A name is resolved in a daemon thread. If several connections
-  need the same name, they share one thread.
-* A host's addresses are tried in turn. An address that is not the last one is tried for `PATIENCE_S` seconds.
-  IPv4 addresses come first, because brokers that listen on only one family nearly always listen on IPv4. The
-  address that failed most recently is tried last, so that the next attempt starts with a different address.
+* Numeric addresses are returned immediately. A name is resolved in a daemon thread. Connections that need the
+  same name share a thread.
+
+* A host's addresses are tried in turn, each except the last one for `PATIENCE_S` seconds. The address that
+  failed most recently is tried last.
+
+* IPv4 addresses come first: brokers that listen on only one family nearly always listen on IPv4.
+
 * An address also fails if the connection ends before any response. Examples are a proxy without a broker
   behind it, and a stopped broker process whose kernel still accepts connections.
-* An invalid name or port (an empty label, a port above 65535) is returned as an error text. No exception is
-  raised.
+
+* An invalid name or port, such as an empty label or a port above 65535, raises no exception. The result is an
+  error text.
 """
 
 from __future__ import annotations

@@ -1,19 +1,24 @@
 """The runtime of a consumer or admin client: applies events to the engine, and routes the engine's actions.
 
-The runtime also rejects the calls that are not allowed, for example calls of a closed client, and calls in a
-callback that the call would wait for. This module has the code that threads and asyncio share.
-`blocking.runtime` and `aio.runtime` implement how calls wait and how bytes are sent.
+The runtime also rejects calls that are not allowed, such as calls of a closed client, or calls in a callback
+for which the call would wait.
+
+This module has the code that threads and asyncio share. `blocking.runtime` and `aio.runtime` implement how
+calls wait and how bytes are sent.
 
 Rules:
 
-* Code of the application (callbacks, including those of futures, and log handlers) runs without a lock.
-  Exceptions of this code are logged or raised to the caller, and do not stop the client.
-* Every future that a client returns completes, with a result or with an error.
-* If the engine raises an exception other than `KprotoError`, this is a bug. The client has then failed:
-  waiting calls raise an error, and `close` still works. A BaseException that cannot be raised in a call of
-  the application has the same effect.
-* A runtime refers to its driver. The driver has no direct or indirect reference to the runtime. So a client
-  that is abandoned without `close` is freed immediately, and not by the garbage collector.
+* Application code (callbacks, including those of futures, and log handlers) runs without a lock. Its
+  exceptions are logged or raised to the caller, and do not stop the client.
+
+* Every future that a client returns completes with a result or an error.
+
+* If the engine raises an exception other than `KprotoError`, this is a bug, and the client has failed:
+  waiting calls raise an error, and `close` still works. A BaseException that no call of the application can
+  raise has the same effect.
+
+* A runtime refers to its driver, but the driver has no direct or indirect reference to the runtime. So a
+  client that is abandoned without `close` is freed immediately, without the garbage collector.
 """
 
 from __future__ import annotations
@@ -38,16 +43,16 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# The method that may be called while another thread or task is inside a method of the client. That other
-# method then raises IllegalState. In the child of a fork this method does nothing and raises nothing, because
-# the client belongs to the parent.
+# The method that may be called while another thread or task is inside a method of the client. The other
+# method then raises IllegalState. In the child of a fork, this method does nothing, because the client
+# belongs to the parent.
 CLOSE: Final = "close"
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
 # The callbacks in which the current thread or task runs. A task inherits this value from the task that
-# started it, so that a task started in a callback cannot wait for this callback while the callback waits for
-# the task.
+# started it. So a task that was started in a callback cannot wait for this callback while the callback waits
+# for the task.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 
@@ -111,8 +116,8 @@ class RunningCallback(msgspec.Struct, frozen=True):
 class Runtime:
     """An engine, and the calls that wait for it.
 
-    A call that waits first reads `changes`, then checks its condition, then waits until `changes` differs
-    from the value read. So the call misses no change between the check and the wait.
+    A waiting call reads `changes`, checks its condition, and waits until `changes` differs from the value
+    read. So the call misses no change between the check and the wait.
     """
 
     # Whether a callback may be a coroutine.
@@ -128,12 +133,12 @@ class Runtime:
         # Events of calls that a signal may have interrupted. The engine must apply them before any other
         # event.
         self.owed: deque[ev.Event] = deque()
-        # The callback that a poll has to call, and the error that a poll has to raise. They are stored here,
-        # because Ctrl-C may end a poll before it has called the callback or raised the error.
+        # The callback that a poll has to call, and the error that a poll has to raise. If Ctrl-C ends a poll
+        # before that, the next poll calls the callback, or raises the error.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
         # While a method is about to return records: the calling thread or task, and the records. Otherwise
-        # None. If the method is interrupted, the records must be given back to the engine.
+        # None. If the method is interrupted, the engine takes back these records.
         self.delivering: tuple[object, object] | None = None
         # Whether `wakeup` was called and has not ended a poll yet.
         self.woken = False
@@ -211,8 +216,8 @@ class Runtime:
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
         """Return a context manager for a call of `method`. Raise IllegalState if the call is not allowed now.
 
-        `waits` says that the method may wait. `serves` says that it runs the application's callbacks; such a
-        method cannot be called in a callback.
+        With `waits`, the method may wait. With `serves`, the method runs the application's callbacks, and
+        cannot be called in a callback.
         """
         raise NotImplementedError
 

@@ -12,12 +12,17 @@
 Rules:
 
 * A deserializer is a function of (topic, data, headers), or an object with such a method `deserialize`.
+
 * A serializer is a function of (topic, value, headers) that returns bytes or None, or an object with such a
   method `serialize`.
+
 * For the asyncio clients these functions may be coroutines.
+
 * None is Kafka's null in both directions, and no function is called for it. So a tombstone stays a tombstone.
+
 * The functions run in the thread or task that calls `poll` or `send`, without a lock. The timeout of poll,
   and max_block_ms, do not limit the time of these functions.
+
 * A deserializer cannot call methods that change the state of its consumer: they raise IllegalState.
 """
 

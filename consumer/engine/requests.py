@@ -1,8 +1,9 @@
 """Functions that build requests in all versions, and functions that read their responses.
 
-Unknown offsets, epochs and timestamps are None. Only this module and `producer.transaction_requests`, which
-has the requests of transactions, convert None to and from Kafka's -1. Fetch requests are built in
-`fetch.sessions`, because their content depends on the fetch session.
+Unknown offsets, epochs and timestamps are None. Only this module and `producer.transaction_requests` convert
+None to and from Kafka's -1.
+
+`fetch.sessions` builds Fetch requests, because their content depends on the fetch session.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ _SPECS = {
     "earliest_local": EARLIEST_LOCAL,
     "latest_tiered": LATEST_TIERED,
 }
-# Special timestamp -> (the first version of ListOffsets that supports it, the first release with this
-# version). Earlier brokers would interpret the number as a time before 1970.
+# Special timestamp -> (first ListOffsets version with it, first Kafka release with this version). Earlier
+# brokers would interpret the number as a time before 1970.
 _TIMESTAMP_SINCE = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.5"), LATEST_TIERED: (9, "3.9")}
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
-# Last version of OffsetCommit and OffsetFetch that identifies topics by name (Kafka 4.1). Java's classic
+# Last version of OffsetCommit and OffsetFetch with topic names instead of ids (Kafka 4.1). Java's classic
 # consumer uses no later version.
 LAST_WITH_NAMES: Final = 9
 _Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
@@ -161,7 +162,7 @@ def list_offsets_request(
     """Build a ListOffsets request for one leader.
 
     `timestamps` may contain Kafka's special values, such as -1. Building raises UnsupportedVersion if the
-    leader does not know one of them.
+    leader does not support one of them.
     """
 
     def build(version: int) -> ListOffsetsRequest:
@@ -212,8 +213,8 @@ def offset_commit_request(
 ) -> Prepared:
     """Build an OffsetCommit request. `offsets` maps a partition to (offset, leader epoch, metadata).
 
-    Up to version 9 the request identifies topics by name, and from version 10 on by the topic ids in `ids`.
-    Without `may_use_names` the request is only sent in version 10 or higher.
+    Up to version 9, the request identifies topics by name. From version 10 on, it uses the topic ids in
+    `ids`. If `may_use_names` is false, the request is sent only in version 10 or higher.
     """
 
     def build(version: int) -> OffsetCommitRequest:
@@ -341,8 +342,8 @@ def offset_fetch_result(
 ) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]] | None:
     """Return the group's error code, and the committed offset of each partition.
 
-    The entry of a partition without a commit is None, and that of a failed partition is its error code. If
-    the response does not contain the group, the function returns None.
+    The dict maps a partition to its committed offset, to None if it has none, or to the error code of a
+    failed partition. The function returns None if the response does not contain the group.
     """
 
     named: Iterable[tuple[str, Sequence[_Committed]]]

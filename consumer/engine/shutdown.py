@@ -1,10 +1,13 @@
 """The calls of unsubscribe and close. After unsubscribe the consumer may subscribe again.
 
-* The call of close first leaves the group, after the callbacks and commits that this requires. Then it closes
-  the fetch sessions at the brokers, and finally the connections (M98). Meanwhile the client pushes its
-  metrics for the last time (KIP-714). The call ends within its timeout, whatever it waits for.
-* Every call of unsubscribe and close completes exactly once. If a commit fails during the call, the call
-  fails with the commit's error.
+* The call of close leaves the group after the required callbacks and commits. Then it closes the fetch
+  sessions at the brokers, and finally the connections (M98). Meanwhile the client pushes its last metrics
+  (KIP-714).
+
+* The call of close ends within its timeout.
+
+* Every call of unsubscribe and close completes exactly once. If a commit of the call fails, the call fails
+  with this error.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from .metadata.updater import MetadataUpdater
 from .positions.partition_states import PartitionState
 from .telemetry.reporter import ClientTelemetry
 
-# How long (ms) close waits for the responses that confirm that the fetch sessions are closed, and that the
-# last metrics are pushed.
+# How long (ms) close waits for the responses to the requests that close the fetch sessions and push the last
+# metrics.
 CLOSE_SESSIONS_MS = 1_000
 
 
@@ -96,8 +99,8 @@ class ConsumerShutdown:
     ) -> None:
         """Commit processed offsets of manually assigned partitions if auto commit is on, then call `proceed`.
 
-        `proceed` is called when all earlier commits have completed as well, or after `timeout_ms`. With
-        `policy="java"` processed offsets are only committed during close (M99).
+        `proceed` is called when all earlier commits have also completed, or after `timeout_ms`. With
+        `policy="java"`, processed offsets are committed only during close (M99).
         """
         options, states = self._core.options, dict[TopicPartition, PartitionState]()
         if options.enable_auto_commit and not (options.as_java and not self._close_event):
@@ -149,8 +152,8 @@ class ConsumerShutdown:
         if event.processed:
             core.partitions.mark_processed()
         self._positioned = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
-        # The member gets less time than close has, so that LeaveGroup can still be sent if a callback or a
-        # commit does not end.
+        # The member gets less time than close. So LeaveGroup can still be sent if a callback or a commit does
+        # not end.
         timeout_ms = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
         if self._status.in_group:
             self._group.close(event.leave, timeout_ms)

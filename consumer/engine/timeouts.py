@@ -1,8 +1,7 @@
 """Backoff, report intervals, and every fixed timeout of the engine.
 
-Timeouts that are not fixed are options, such as `retry_backoff_ms`, with their defaults in
-`consumer.consumer_options` and `consumer.producer_options`. The defaults in this module apply to clients
-without such an option.
+Configurable timeouts, such as `retry_backoff_ms`, are options with defaults in `consumer.consumer_options`
+and `consumer.producer_options`. The defaults in this module apply to clients without such an option.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ FIRST_SETUP_TIMEOUT_MS: Final = 3_000
 # Timeout (ms) of a request whose response a healthy broker does not delay. Each attempt that times out
 # doubles the timeout. A segment that is lost twice arrives after 3 s (RFC 6298).
 FIRST_RESPONSE_TIMEOUT_MS: Final = 5_000
-# Time (ms) after which a connection attempt counts as slow, and requests that any broker can serve go to
-# another address. A reachable host responds to the SYN immediately, or after 1 s if the first SYN was lost.
+# Time (ms) after which a connection attempt counts as slow. Requests that any broker can serve then go to
+# another address. A reachable host responds immediately, or after 1 s if the first SYN was lost.
 SLOW_CONNECT_MS: Final = 1_500
 # Interval (ms) of Metadata requests that check whether a broker is alive while it works on a slow request.
 LIVENESS_CHECK_INTERVAL_MS: Final = 2_000
@@ -46,29 +45,28 @@ MAX_THROTTLE_MS: Final = 300_000
 # Time (ms) without a response from any bootstrap address after which the application gets an error
 # (kafka-python's `bootstrap_timeout_ms`).
 BOOTSTRAP_REPORT_DELAY_MS: Final = 2_000
-# Longest interval (ms) between metadata requests for a topic that does not exist: it may be created at any
-# time.
+# Longest interval (ms) between metadata requests for a missing topic, which may be created at any time.
 MISSING_TOPIC_BACKOFF_MAX_MS: Final = 10_000
 
 # Fetching:
 
-# Time (ms) for which fetches to a leader contain no rack after a follower has failed (KIP-392). With a rack
-# the leader would name the same follower again. Each further failure doubles the time.
+# Time (ms) for which fetches to a leader contain no rack after a follower has failed (KIP-392). With a rack,
+# the leader would return the same follower again. Each further failure doubles the time.
 REPLICA_BACKOFF_MS: Final = 10_000
 
 # Producer:
 
 # Time (ms) for which a producer opens no additional connection to a broker after one has failed. A failed
-# attempt may take seconds, and delays the partitions that would use the connection.
+# attempt may take seconds, and delays the partitions that wait for the connection.
 EXTRA_CONNECTION_BACKOFF_MS: Final = 60_000
 # Backoff (ms) of AddPartitionsToTxn while the coordinator completes the previous transaction
 # (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).
 ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = 20
-# Time (ms) after which a partition's oldest record counts as delayed: while more than half of buffer.memory
-# is in use, the partition then accepts no records.
+# Time (ms) after which a partition's oldest record counts as delayed. While more than half of buffer.memory
+# is in use, a partition with a delayed record accepts no records.
 STALLED_PARTITION_MS: Final = 1000
-# Time (ms) for which an error of a topic's metadata is raised to the sends that waited for the metadata. A
-# later send requests the metadata again.
+# Time (ms) for which a metadata error of a topic is raised to the sends that waited for the metadata. A later
+# send requests the metadata again.
 SENDER_WAKEUP_MS: Final = 1000
 
 # Reports:

@@ -8,14 +8,18 @@
 
 Rules:
 
-* The name of an instrument consists of the kind of client and the name of Java's metric, for example
+* The name of an instrument is the kind of client and the name of Java's metric:
   `kafka.consumer.records_lag_max`. OpenTelemetry's instrumentation of Java's clients uses the same names.
+
 * Totals are observable counters; all other metrics are observable gauges. A metric without a value, such as
   an average before the first request, is not exported.
-* If a metric exists for the client and also for each topic, partition or broker, only the latter are
-  exported, so that sums over all attributes count nothing twice.
+
+* If a metric exists for the client and also for each topic, partition or broker, the metric of the client is
+  not exported. So sums over all attributes count nothing twice.
+
 * Units are those of UCUM, such as "By" for bytes and "{record}/s" for records per second.
-* Each export reads one snapshot of each client. A client that the application drops is no longer exported.
+
+* Each export reads one snapshot of each client. Clients that the application has dropped are not exported.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ class Measured(Protocol):
 class ClientInstruments:
     """Observable instruments for the metrics of clients.
 
-    `meter_provider` is by default the global one. Create one object for all clients of a process, because
+    `meter_provider` defaults to the global one. Create one object for all clients of a process, because
     OpenTelemetry warns if instruments are created twice.
     """
 
@@ -104,7 +108,7 @@ class _Snapshots:
         self._clients: weakref.WeakSet[Measured] = weakref.WeakSet()
         self._read_at: int | None = None
         # (Name of a metric, number of its tags without `client-id`) -> this metric of all clients. The number
-        # distinguishes the metric of a client from those of its topics, partitions or brokers.
+        # of tags distinguishes a client's metric from the metric of its topics, partitions or brokers.
         self._metrics: dict[tuple[str, int], list[Metric]] = {}
 
     def add(self, client: Measured) -> None:

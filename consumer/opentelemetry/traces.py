@@ -10,13 +10,16 @@
 
 Rules:
 
-* The span "send" of a record is a child of the current span. Its context is added to the record's headers, by
-  default as `traceparent` and `tracestate` (W3C), and replaces an earlier one.
-* The span "send" ends when the record is queued, because no interceptor learns which record was delivered.
-  OpenTelemetry's interceptors for Java's clients end it at the same moment.
+* The span "send" of a record is a child of the current span. The context of this span is added to the
+  record's headers, by default as `traceparent` and `tracestate` (W3C). It replaces an earlier context.
+
+* The span "send" ends when the record is queued, as with OpenTelemetry's interceptors for Java's clients.
+  Interceptors do not learn which record was delivered.
+
 * Each poll that returns records has one span "poll" for each topic, with links to the spans of its records.
-* The span "process" of a record continues the trace of its producer. A record without a context begins a new
-  trace. While `process` runs, its span is the current span.
+
+* The span "process" of a record continues the trace of its producer, or begins a new trace if the record has
+  no context. It is the current span while `process` runs.
 """
 
 from __future__ import annotations
@@ -92,8 +95,8 @@ class ProducerTracing(ProducerInterceptor):
 class ConsumerTracing(ConsumerInterceptor):
     """Creates the spans of polls that return records. `process` creates the span of a processed record.
 
-    `group` and `client_id` are attributes of each span. The tracer provider and the propagator are by default
-    the global ones.
+    `group` and `client_id` are attributes of each span. The tracer provider and the propagator default to the
+    global ones.
     """
 
     def __init__(
@@ -172,7 +175,7 @@ def _attributes(name: str, kind: str, *, group: str = "", client_id: str = "") -
 
 
 def _of_record(topic: str, partition: int | None, key: object, value: object) -> Attributes:
-    """Return the attributes of one record. The key is one of them if it is a str, or bytes in UTF-8."""
+    """Return the attributes of one record. They include the key if the key is a str, or bytes in UTF-8."""
     attributes: Attributes = {"messaging.destination.name": topic}
     if partition is not None:
         attributes["messaging.destination.partition.id"] = str(partition)

@@ -1,7 +1,7 @@
 """The operations of a consumer, written once for threads and for asyncio.
 
-Each method first checks its arguments, and whether it may be called now. Methods that wait are coroutines,
-and only await their runtime. The runtime suspends them with asyncio, and blocks with threads.
+Each method first checks its arguments, and whether it may be called now. Methods that wait are coroutines
+which await only their runtime. The asyncio runtime suspends them, and the runtime for threads blocks.
 """
 
 from __future__ import annotations

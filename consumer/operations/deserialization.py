@@ -2,10 +2,11 @@
 
 Rules:
 
-* If a deserializer fails for a record, the records of the partition from this one on are given back to the
-  engine. The poll returns the other records, and a later poll raises the error.
-* A BaseException such as Ctrl-C or CancelledError is raised, and the engine takes back all records of the
-  poll.
+* If a deserializer fails, the engine receives back the failed record and all later records of its partition.
+  The poll returns the other records, and a later poll raises the error.
+
+* After a BaseException, such as Ctrl-C or CancelledError, the engine takes back all records of the poll, and
+  the exception is raised.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class RecordDeserializer:
     ) -> tuple[list[ConsumerRecord[Any, Any]], dict[TopicPartition, DeserializationError]]:
         """Convert keys and values in place. Return the converted records, and the errors by partition.
 
-        If a deserializer fails for a record, its partition has an error, and the partition's converted
-        records end before this record.
+        If a deserializer fails for a record, the result has an error for the partition, and only the records
+        before the failed one.
         """
         converted: list[ConsumerRecord[Any, Any]] = []
         errors: dict[TopicPartition, DeserializationError] = {}

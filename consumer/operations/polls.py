@@ -4,11 +4,15 @@ Rules:
 
 * A poll that is interrupted or cancelled returns its records to the engine, and the next poll returns them to
   the application.
+
 * An iteration returns the records of a poll only while their partitions certainly belong to this consumer
   (see `Iteration`).
-* Listeners run between two steps of the engine. An exception of a listener is raised by the call that ran the
-  listener, after the engine has been notified that the listener returned. The exception does not change the
-  assignment. An exception of a callback of `events` is only logged.
+
+* Listeners run between two steps of the engine. An exception of a listener does not change the assignment.
+  The engine is notified that the listener has returned, and then the call that ran the listener raises the
+  exception.
+
+* An exception of a callback of `events` is only logged.
 """
 
 from __future__ import annotations
@@ -49,8 +53,7 @@ from .deserialization import record_deserializer
 # Timeout (s) of each poll of an iteration. If there are no records, the iteration polls again.
 _ITERATION_S = 3600.0
 
-# The kinds of `GroupChange` that are logged as warnings, because records may be lost or an operator may have
-# to act.
+# The kinds of `GroupChange` that are logged as warnings: records may be lost, or an operator may have to act.
 WARNED = frozenset(
     {
         "lost",
@@ -65,9 +68,9 @@ WARNED = frozenset(
     }
 )
 
-# Longest interval (s) between two checks of an iteration. In a check the iteration asks the engine whether
-# the consumer still owns the held records, and reports its progress. If the process was suspended and the
-# wall clock was set back, the iteration notices the suspension later, by at most this interval.
+# Longest interval (s) between two checks of an iteration. A check reports the iteration's progress, and asks
+# the engine whether the consumer still owns the held records. If the process was suspended and the wall clock
+# was set back, the iteration notices the suspension at the next check.
 _MAX_CHECK_S = 1.0
 
 # Pairs (row, partition): each row at which the partition changes, and the partition that begins there.
@@ -109,10 +112,13 @@ def _is_logged_with(first: GroupChange, change: GroupChange) -> bool:
 class Iteration:
     """The records of one poll, some of which an iteration has returned.
 
-    The iteration returns the remaining records only while their partitions certainly belong to this consumer:
-    between `owned_from` and `owned_until`, in seconds of `time.time()`. That clock continues while the
-    computer sleeps, and is the fastest one to read. It may be set back, so the iteration checks `owned_from`
-    as well. A process that was stopped for longer than its session timeout returns none of these records.
+    The iteration returns the remaining records only while their partitions certainly belong to this consumer.
+    This is the time from `owned_from` to `owned_until`, in seconds of `time.time()`.
+
+    `time.time()` is the fastest clock to read, and continues while the computer sleeps. It may be set back,
+    so the iteration also checks `owned_from`.
+
+    A process that was stopped for longer than its session timeout returns none of these records.
     """
 
     __slots__ = (
@@ -146,7 +152,7 @@ class Iteration:
     def drop(self, remaining: Iterator[ConsumerRecord[Any, Any]]) -> None:
         """Release all held records.
 
-        The caller passes an empty iterator as `remaining`, so that this method calls no function and Ctrl-C
+        The caller passes an empty iterator as `remaining`. So this method calls no function, and Ctrl-C
         cannot interrupt it.
         """
         self.records, self.remaining, self._starts = [], remaining, None
@@ -230,8 +236,8 @@ class ConsumerDriver:
     def _log_changes(self) -> None:
         """Write one line for the changes that are logged together.
 
-        The line names a limited number of partitions. A broker or a group's leader decides how many
-        partitions change in one step, so there may be very many.
+        The line contains a limited number of partitions, because thousands of partitions may change in one
+        step.
         """
         changes, self._unlogged = self._unlogged, []
         if len(changes) == 1:
@@ -324,7 +330,7 @@ class PollOperations:
     async def next_record(self) -> ConsumerRecord[Any, Any]:
         """Return the next record of an iteration.
 
-        An iterator calls this method if it holds no further record, or if the held records may belong to
+        An iterator calls this method if it holds no more records, or if the held records may belong to
         another member.
         """
         runtime, iteration = self.runtime, self.iteration
@@ -350,8 +356,8 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        # Records are given back before the first wait, because other tasks may seek during a wait. The engine
-        # must have the records before it applies such a seek.
+        # The engine must have the records before it applies a seek, and other tasks may seek during a wait.
+        # So records are given back before the first wait.
         if self.iteration.records:
             self.give_back()
         await runtime.pause()
@@ -370,9 +376,9 @@ class PollOperations:
         except Exception:
             runtime.apply_if_open(ev.PollEnded())
             raise
-        # After an interrupt or a cancellation the engine takes back the records, which the caller does not
-        # receive. If the engine has not begun this poll, the last returned records are those of the previous
-        # poll. The caller has received them, and they count as processed.
+        # After an interrupt or a cancellation the engine takes back the records, because the caller does not
+        # receive them. If the engine has not begun this poll, its last returned records are those of the
+        # previous poll. The caller has received these, so they count as processed.
         except BaseException:
             if self.engine.polls > polls:
                 runtime.owed += _TAKE_BACK
@@ -461,8 +467,8 @@ class PollOperations:
     def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records, except those of partitions that were released, or for which `seek` was called.
 
-        Partitions may be released, or `seek` called, while the deserializers run, because their time is not
-        limited. The engine must be locked.
+        The engine must be locked. The time of the deserializers is not limited, so partitions may be
+        released, or `seek` called, while they run.
         """
         states = self.engine.partitions
         released = {

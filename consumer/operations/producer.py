@@ -1,18 +1,17 @@
 """The operations of a producer except `send`, written once for threads and for asyncio.
 
-`send` may be called 100,000 times per second. For the sake of speed, each kind of producer has its own
-`send`.
+`send` may be called 100,000 times per second, so each kind of producer has its own fast `send`.
 
     with Producer("localhost:9092", transactional_id="billing-1") as producer:
         with producer.transaction():
             producer.send("bills", b"...")
             producer.send_offsets(consumer.group_metadata(), {partition: offset})
 
-The end of the inner `with` block commits the transaction, and an exception in the block aborts it. The state
+At its end, the inner `with` block commits the transaction. An exception in the block aborts it. The state
 machine of transactions is `engine.producer.transactions`.
 
-If a call stops waiting for a transaction's operation (a timeout, Ctrl-C, a cancelled task), the operation
-continues. If the call is repeated, it returns the result of this operation.
+If a call stops waiting for a transaction's operation because of a timeout, Ctrl-C or a cancelled task, the
+operation continues. A repeated call returns the operation's result.
 """
 
 from __future__ import annotations
@@ -223,8 +222,8 @@ class ProducerOperations:
     async def _abort_after(self, error: BaseException) -> None:
         """Abort the transaction after `error`.
 
-        If the transaction failed because of `error`, and the abort shows that the producer has failed for
-        good, the application receives the error of the abort instead of `error`.
+        If the transaction failed because of `error`, and its abort shows that the producer has failed for
+        good, the abort's error is raised instead of `error`.
         """
         transactions = self._transactions("abort")
         is_cause = error is transactions.error
@@ -340,11 +339,11 @@ class ProducerOperations:
     async def _leave_transaction(self, limit: int, deadline: int) -> KprotoError | None:
         """Wait for a commit or abort in progress, or abort the open transaction.
 
-        Return the error of a failed commit if no other call waits for this commit, for example because the
-        call of commit() has timed out. Otherwise return None.
+        Return the error of a failed commit for which no call waits, for example because commit() has timed
+        out. Otherwise return None.
 
-        If the abort fails, the transaction stays open: read_committed consumers do not return its records,
-        and the broker aborts it after transaction_timeout_ms.
+        If the abort fails, the transaction stays open. Its records are not returned to read_committed
+        consumers, and the broker aborts it after transaction_timeout_ms.
         """
         transactions = self.runtime.engine.transactions
         if transactions is None:

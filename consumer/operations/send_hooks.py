@@ -1,6 +1,6 @@
 """The functions of the application that a producer calls in `send`.
 
-A producer without such functions has no `SendHooks`, and its `send` does not look for them in the fast path.
+A producer without such functions has no `SendHooks`, and its fast `send` does not check for them.
 """
 
 from __future__ import annotations

@@ -22,23 +22,30 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 * `consume` runs one session. The session begins with the assignment, and ends with an eager rebalance, the
   return of any `consume_claim`, an error, or `close`. Applications call `consume` in a loop: each call runs
   the next session.
+
 * If "cooperative-sticky" is the only assignor, a session continues through rebalances. The claims of revoked
   partitions end, and those of added partitions begin. Claims of retained partitions are not interrupted.
+
 * A claim that ends returns no more records. (sarama continues to return buffered records.) After the end of a
   claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns. Then the marks are
   committed, and the partition is released. Marks of lost partitions are not committed.
+
 * A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks (including
   those made by `cleanup`) are committed, and the partitions are released. Heartbeats continue during these
   steps. (`docs/rules/member.md`: M103, M113)
+
 * Only marked offsets are committed: every auto_commit_interval_ms, at the end of a claim, and by
   `session.commit()`. Records that were not marked are returned again in the next session. With
   enable_auto_commit=False only `session.commit()` commits, and marks that were made after the last
   `session.commit()` are dropped.
+
 * An exception of `consume_claim` ends the session and is reported by `errors()`, even if its claim has
   already ended. An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported. It is
   also raised, unless it is a `KprotoError`, such as that of a failed commit after partitions were lost.
+
 * Errors that do not end a session are reported by `errors()`. Errors that prevent the member from joining are
   raised by `consume`. If an error is repeated, it is reported again only after increasing intervals.
+
 * A paused partition stays paused in the next sessions, until it is resumed.
 """
 

@@ -2,7 +2,9 @@
 
 * A mark is never lowered, except by a reset. A mark that `setup` makes is unverified: it must be compared
   with the group's committed offset, which has not been fetched yet.
+
 * An offset that was marked while a commit was in flight is committed by the next commit.
+
 * `Marks` is thread-safe: handlers mark offsets in their threads, while the event loop sends commits.
 """
 

@@ -12,11 +12,15 @@ Rules (those of sarama's consumer.go, except where a rule says otherwise):
 * `consume_partition` raises OffsetOutOfRange for an offset outside the log. If the start of the log later
   passes the position, `errors()` reports OffsetOutOfRange, and the partition's messages end. The application
   decides where to continue.
+
 * After `close` and `async_close` no more messages are queued. Only after `async_close` are the queued ones
   still returned.
+
 * A partition is paused while its queue is full, and does not delay other partitions. sarama's consumer stops
   fetching from such a partition only after MaxProcessingTime.
+
 * A repeated error is reported, by `errors()` and the log, only after increasing intervals.
+
 * No offsets are committed; `ConsumerGroup` commits offsets.
 """
 

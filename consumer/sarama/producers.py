@@ -16,10 +16,13 @@ Rules (those of sarama's sync_producer.go and async_producer.go, except where a 
 
 * The defaults are those of `Producer`, which is idempotent, has acks="all", and partitions keys as Java does.
   By default sarama's producer waits only for the leader, and hashes keys with FNV-1a.
+
 * Each message is returned once: by `successes` if return_successes is set, or by `errors` if return_errors is
   set. Errors that are not returned are logged.
+
 * `input` waits while `MAX_UNREAD` results are unread, and raises RequestTimedOut after max_block_ms. sarama's
   producer would block without end.
+
 * `close` waits for the messages that were queued, ends both iterators, and raises the errors that were not
   read.
 """

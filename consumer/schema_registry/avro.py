@@ -8,8 +8,10 @@ Rules:
 
 * The bytes, the subjects and the defaults are those of Confluent's AvroSerializer and AvroDeserializer. Avro
   is encoded and decoded by fastavro (the extra `avro`).
+
 * Each schema is requested once. The classes whose names begin with Async request it in a thread, so that
   the event loop does not wait for the registry. Use them for the asyncio clients.
+
 * A deserializer accepts the schema id before the value, and in a header of the record.
 """
 

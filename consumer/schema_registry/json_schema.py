@@ -8,10 +8,13 @@ Rules:
 
 * The bytes, the subjects and the defaults are those of Confluent's JSONSerializer and JSONDeserializer. The
   JSON is checked by jsonschema (the extra `jsonschema`). NaN and infinity are errors, because JSON has none.
+
 * The draft of a schema is that of its "$schema", and otherwise the newest. Formats such as "date" are not
   checked. References to other schemas are those that the registry has; none is loaded from the web.
+
 * Each schema is requested once. The classes whose names begin with Async request it in a thread, so that
   the event loop does not wait for the registry. Use them for the asyncio clients.
+
 * A deserializer accepts the schema id before the value, and in a header of the record.
 """
 

@@ -8,12 +8,16 @@ Rules:
 
 * The bytes, the subjects and the defaults are those of Confluent's ProtobufSerializer and
   ProtobufDeserializer. Messages are encoded and decoded by Google's package (the extra `protobuf`).
+
 * Message indexes after the schema id say which message of the schema the bytes are. As in Java, the entries
   of maps are not counted; confluent-kafka counts them.
+
 * The files that a message's file imports are registered, too, under their names; Google's and Confluent's
   own files are not.
+
 * Each schema is requested once. The classes whose names begin with Async request it in a thread, so that
   the event loop does not wait for the registry. Use them for the asyncio clients.
+
 * A deserializer accepts the schema id before the value, and in a header of the record.
 """
 

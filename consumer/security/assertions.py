@@ -8,10 +8,13 @@ Rules:
 * The claims are those of Java's JwtBearerJwtRetriever: first the options `aud`, `iss` and `sub`, then the
   header and payload of the template file, then `iat`, `exp`, `nbf` and, if wanted, `jti`. A later claim
   replaces an earlier one.
+
 * The files are read when a client is created, so that an invalid file raises ConfigError, and again for each
   token, so that a key may be replaced without a restart. If a file has become invalid, no new token is
   requested.
+
 * The JWT is signed by PyJWT (the extra `security`).
+
 * No error contains the key, its passphrase or the assertion.
 """
 

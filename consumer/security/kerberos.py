@@ -4,8 +4,10 @@ Rules:
 
 * The first message of a login needs a ticket for the broker, which the Kerberos library may have to request.
   So it is made in a thread, while the client continues.
+
 * The ticket is for the service `kafka` (or another name) on the broker's host. The credentials are those of
   the ticket cache or, with `keytab`, those of a file with keys. Tickets of a keytab are kept in memory.
+
 * Kafka has no security layers: integrity and confidentiality are those of TLS.
 """
 

@@ -3,10 +3,13 @@
 Rules:
 
 * An error never shows a secret value, or the value of an option whose name suggests a secret.
+
 * Files and certificates are read when a client is created. So an invalid file raises ConfigError, instead of
   a failed handshake later.
+
 * Option names of Java, librdkafka and other Python clients are rejected. The error contains this library's
   name of the option.
+
 * Host names and certificates are verified, except with `ssl_check_hostname=False` (host names), or with the
   application's own `ssl_context` if it does not verify them.
 """

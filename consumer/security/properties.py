@@ -4,11 +4,15 @@ Rules:
 
 * Commands (`--command-config`), `Admin` and Spark use only the properties about security. All other
   properties of consumers and producers are read by `client_options`.
+
 * A property about security that is not supported is never ignored, but raises ConfigError. Otherwise a user
   might only learn from a failed connection that, for example, a trust store has not been read.
+
 * Stores in the formats PEM and PKCS12 are read (PKCS12 needs the extra `security`). Java's own format JKS is
   not supported.
+
 * JAAS configurations are read for PLAIN, SCRAM and OAUTHBEARER.
+
 * No error shows the value of a secret.
 """
 

@@ -6,8 +6,10 @@ Rules:
 
 * PEM is read as Java's clients read it. They accept text around the blocks, a byte order mark, UTF-16,
   indentation, LF, CR LF or CR as line ends, and spaces instead of line ends (as in a properties file).
+
 * Every fault raises ConfigError: a block without an end, a file without blocks, a file of another format. The
   error names the option, the fault, and a remedy.
+
 * Keys are not written to a disk if the system supports files in memory (Linux).
 """
 

@@ -9,7 +9,9 @@ Rules:
 
 * Every failure raises `TlsFailed`, whose text is one sentence with a remedy. `final` is set if a retry is
   useless until the configuration changes.
+
 * No data of the application is sent before the broker's certificate has been verified.
+
 * The minimum version is TLS 1.2. If a session of the last connection to a host is known, it is resumed.
 """
 

@@ -5,11 +5,14 @@ Rules:
 * One token serves all connections of a client until 80 % of its lifetime have passed (Java's
   sasl.login.refresh.window.factor). A token without an expiry is requested for each connection. The lifetime
   is measured with both the wall clock, which may be changed, and the monotonic clock; the earlier end counts.
+
 * If no new token is available, the last token is used until it expires, because the token service may be down
   only for a moment. A warning is logged.
+
 * If there is no valid token, the connection fails with the provider's error. The failure is final if the
   provider returns an invalid token, or if the endpoint rejects the client (HTTP 400, 401, 403). Every request
   ends with a token or with NoToken.
+
 * As long as a call of the provider has not returned, there is no second call: all connections wait for the
   first one.
 """

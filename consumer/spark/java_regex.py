@@ -8,8 +8,10 @@ Rules:
 * A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. Every character class is therefore
   translated to a list of the characters among these 65 that it matches. Patterns for line ends, spaces and
   other alphabets never match.
+
 * The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source:
   `flights` also selects `my-flights-2`, and `^flights$` only `flights`.
+
 * Syntax that Java rejects, or that this module does not support, raises ConfigError with the position. No
   syntax is interpreted differently from Java.
 

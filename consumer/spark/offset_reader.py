@@ -5,11 +5,14 @@ Rules:
 * A topic or partition is missing in a `View` only if the brokers report that it does not exist. If it existed
   before, it is requested several times before it counts as deleted. All other failures are retried
   (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then raised.
+
 * Every wait has a timeout. A driver that hangs during planning would show no error at all (SPARK-32032).
+
 * While the cluster is unreachable, requests are retried, as in Java's clients. The limit is
   ``kafka.default.api.timeout.ms`` if the cluster has answered before, and otherwise
   ``kafka.request.timeout.ms``. If ``kafka.default.api.timeout.ms`` is set and shorter, it applies in both
   cases.
+
 * Metadata requests never create topics.
 """
 

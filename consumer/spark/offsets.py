@@ -18,20 +18,26 @@ Rules:
 * Spark compares the JSON *text* of offsets. `Offsets.to_json` is therefore deterministic: topics are sorted
   by name, and partitions by number. With another order, Spark would take an equal offset for a new one, and
   run empty batches without end.
+
 * The end offset of a batch also contains the first offset of each partition that is new in the batch, so
   ``partitions(start, end)`` needs only the two offsets. After a crash the batch is therefore repeated with
   the same range. This includes the first batch, although Spark does not store an initial offset.
+
 * The first end offset of a new query contains the first offset of every partition, even if there is nothing
   to read. Spark runs a batch up to that end offset in any case, and the options are not evaluated again.
+
 * A query that began when no partition existed is not a new query. Its offset is `{"@": {}}` (Spark's own
   source writes `{}`), and the offset of a new query is `{"@new": {}}`. A topic that appears later is read
   from its start, whatever `startingOffsets` says.
+
 * A position moves back only to the offset at which a log was truncated, or to the start of a re-created log.
   Both are data loss and require failOnDataLoss=false.
+
 * Truncation is detected by leader epochs, because the log may have grown beyond the position again. If the
   query has read records of leader epoch 3 beyond the offset at which the log's epoch 3 ends now, the log was
   truncated at that offset. Without epochs (in an older checkpoint, or with an older broker), truncation is
   detected only while the log is shorter than the position.
+
 * Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
   Only the start and end of a log and the id of its topic matter.
 """

@@ -7,13 +7,17 @@ Rules:
 
 * Spark passes option names in lower case. Names are compared without regard to case, and errors show them as
   documented.
+
 * `parse`, which the data source calls in its constructor, checks every option. An invalid value therefore
   fails at ``load()``, with the option, the value and the allowed values. `Options.for_batch`,
   `Options.for_stream` and `Options.for_sink` check what is specific to a batch, a stream or a sink.
+
 * An unknown option is rejected, with the most similar known name. If a misspelt ``maxOffsetPerTrigger`` were
   ignored, the query would have no limit.
+
 * Options that Spark's own source ignores are ignored with a warning, such as a stream's limits in a batch, or
   options for reading in a sink. A program can therefore be migrated unchanged.
+
 * ``kafka.*`` options are passed to kproto's client, and those for TLS and SASL to `security`. Options that
   would change which records are read, or how they are decoded (``auto.offset.reset``, deserializers,
   ``enable.auto.commit``), are rejected. Options for group membership, which this source does not use, are

@@ -4,15 +4,21 @@ Rules:
 
 * A range that was planned to the end of the log (an open end) is read to the end that the log has when
   reading begins. If the batch was planned for the current action, the planned end applies instead.
+
 * Reading stops by offset, not by count. Compaction, transaction markers and aborted transactions leave gaps,
   so a slice may have fewer records than offsets. Brokers send whole batches, whose records outside of the
   slice are dropped.
+
 * A slice that cannot be read completely is an error (DataLoss, or a timeout that names the partition). With
   failOnDataLoss=false, only deleted or truncated records may be missing.
+
 * If a topic is re-created after the slice was planned, the records of the new topic are not read, because
   topics are compared by id. Only a later action that reads whole logs identifies topics by name.
+
 * Every wait has a timeout: if no records arrive for kafkaConsumer.pollTimeoutMs, an error is raised.
+
 * One fetch is always in flight while the records of the previous fetch are decoded and passed to the JVM.
+
 * Connections live as long as the worker process, which Spark uses for many slices. A forked process opens its
   own connections.
 """

@@ -5,8 +5,10 @@ Rules:
 * The names are Java's, as in Spark's own source, so that a query can be migrated unchanged (see
   `consumer.security.properties`). An option that is not supported is rejected at ``load()``, and never
   ignored.
+
 * Spark pickles the options for the executors. `SecurityProperties` can therefore be pickled, unlike
   `consumer.security.Security`. Its repr, and every plan, log and error, shows at most the protocol.
+
 * Files, such as trust stores, must exist under the same path on the driver and on every executor. PEM text
   (``kafka.ssl.truststore.certificates``) is sent with the options. A token provider is set by its name
   (``kafka.sasl.oauth.token.provider`` = ``package.module:function``), and each process imports it.

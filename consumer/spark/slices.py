@@ -4,6 +4,7 @@ Spark plans a batch once, at its first action, and reuses the plan for later act
 the end of each log has two requirements:
 
 * A later action must read to the present ends, so its tasks look up the ends again.
+
 * The action of the plan must keep the planned ends. If Spark loses an executor and recomputes a range, the
   range must give the same rows: otherwise Spark 4.2 fails the job, and older versions lose and duplicate
   rows.

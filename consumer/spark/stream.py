@@ -7,18 +7,23 @@ its consequences:
   by ``partitions(start, end)`` alone, without ``latestOffset``. `partitions` therefore sends no request and
   depends only on its arguments. The module `offsets` describes how an end offset contains the first offsets
   of new partitions.
+
 * Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. It is
   therefore always the same offset, and ``startingOffsets`` is evaluated for the first end offset.
+
 * Spark calls ``commit(end)`` one batch late, and never for the last batch. Spark usually does not call
   ``stop()``. It also calls ``latestOffset(start)`` after the last batch, with the completed offset as
   `start`. The group's offsets are therefore committed in ``latestOffset`` as well (`commitGroupId`).
+
 * An exception in ``commit`` or ``latestOffset`` ends the query. The checkpoint determines the position, and
   commits to a group are for lag tools only. A commit may take at most two seconds. If it fails, this is
   logged, and the commit is retried later.
+
 * Spark calls ``latestOffset`` of an idle query about every 11 ms, and expects a current result:
   ``processAllAvailable()`` must include all records written before, and new partitions. The ends are
   therefore requested on every call, which costs less than a millisecond of CPU time. Only with many
   partitions is the list of topics cached.
+
 * ``pushFilters`` is not implemented: Spark 4.3 pushes filters only to batch sources, and applies the filters
   of one query also to other queries.
 """

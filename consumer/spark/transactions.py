@@ -13,17 +13,22 @@ Rules:
 
 * The transactional id is PREFIX-QUERY-PARTITION, so each task of a query has its own. A task that begins
   fences an earlier attempt. If two attempts write the same rows, one of them fails.
+
 * The marker is a committed offset for partition 0 of the topic, in a group whose id is the transactional id.
   Its value is the number of the batch, and it is committed in the same transaction as the rows. A task reads
   the marker after it has fenced earlier attempts, so no earlier attempt can still change the marker.
+
 * The marker's metadata contains the number of rows. If a repeated batch has another number of rows, Spark did
   not repeat the same rows, and a warning is logged. This is not an error, because a query may select rows at
   random.
+
 * A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
   because the batches that it would write again are marked as written.
+
 * A marker expires like any committed offset, ``offsets.retention.minutes`` (by default a week) after its
   commit. If a query is killed within a batch and restarts later than that, it writes the rows of that batch
   again.
+
 * A batch query counts as a query with one batch. The rows of each of its tasks are written together and once.
   If the job fails, the rows of its finished tasks are not removed.
 """

@@ -8,6 +8,7 @@ two ways:
 
 * `session` sets the module `daemon` as ``spark.python.daemon.module``. Spark starts that daemon for the
   workers of tasks, including those of ``mapInArrow``, but not for the processes that plan.
+
 * In any other session, a worker of Spark's own daemon installs the filter when it imports this package.
 
 kproto's errors state the problem and the remedy in one sentence. Spark's processes print a long traceback

@@ -6,12 +6,16 @@ Rules, as in Spark's own sink:
   other columns are ignored. A column name with capitals is accepted if no other column has the exact name
   (Spark's own sink ignores such a column). Keys and values are strings or binary. A null value is a
   tombstone.
+
 * The option `topic` takes precedence over the column. If `partition` is null, the partitioner chooses the
   partition by the murmur2 hash of the key.
+
 * Errors in columns, types and modes, and a missing topic, are raised before anything is written.
+
 * Delivery is at least once: a repeated task writes its rows again, and the rows of a failed task remain. A
   task ends when every record has been acknowledged. With ``transactionalIdPrefix`` delivery is exactly once,
   see `transactions`.
+
 * Batches need ``.mode("append")``: Spark rejects its default mode for all Python sinks.
 """
 

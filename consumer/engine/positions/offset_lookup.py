@@ -2,16 +2,24 @@
 
 Rules:
 
-* An error never counts as "no commit". The reset policy applies only after a response that says that the
+* An error never counts as a missing commit. The reset policy applies only if a response says that the
   partition has no committed offset (I7).
-* A partition without a commit that was created after the group's first assignment starts where the option
-  `on_new_partition` says (by default at the earliest offset). Every other partition without a commit starts
-  where `auto_offset_reset` says (M206). The member knows the number of partitions that the topic had at that
-  first assignment. If no member knows this number, a partition without a commit counts as new if other
-  partitions of its topic have commits.
-* A policy is translated into a timestamp once for each reset, so that retries look up the same timestamp.
+
+* A partition without a committed offset starts where `auto_offset_reset` says (M206).
+
+* A partition without a committed offset that was created after the group's first assignment starts where
+  `on_new_partition` says. The default is the earliest offset.
+
+* The member knows how many partitions each topic had at the group's first assignment. If no member knows this
+  number, a partition without a committed offset counts as new if other partitions of its topic have committed
+  offsets.
+
+* Each reset computes the timestamp of its policy once, so retries look up the same timestamp.
+
 * The start offset that a policy chose is committed before any record is returned (`group.initial_commits`).
-* After OFFSET_OUT_OF_RANGE the option `on_out_of_range` is the policy, if it is set.
+
+* After OFFSET_OUT_OF_RANGE, the option `on_out_of_range` replaces the reset policy, if it is set.
+
 * Every reset is reported with its reason.
 """
 
@@ -173,8 +181,8 @@ class OffsetLookup:
     def _mark_in_flight(states: Waiting, waiting: Waiting) -> None:
         """Mark the lookups as in flight.
 
-        Called after the request was sent. If Ctrl-C interrupts the send, the lookups are therefore not
-        marked, and the next step sends them.
+        This method is called after the request was sent. If Ctrl-C interrupts the send, the next step sends
+        the lookups again.
         """
         for partition, state in states.items():
             state.lookup_pending = True
@@ -248,8 +256,9 @@ class OffsetLookup:
             state.back_off_until(at)
 
     def _back_off_longest(self, states: Iterable[PartitionState]) -> None:
-        """Retry these partitions after the longest backoff. Their error is raised to the application, which
-        may have to fix the cause.
+        """Retry these partitions after the longest backoff.
+
+        Poll raises their error, because the application may have to fix its cause.
         """
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:
@@ -298,8 +307,8 @@ class OffsetLookup:
     def out_of_range(self, state: PartitionState, why: str = "") -> None:
         """Reset a partition after OFFSET_OUT_OF_RANGE. Its buffer must be empty.
 
-        If the previous reset led to OFFSET_OUT_OF_RANGE again, the lookup is delayed by a backoff, which
-        grows with each further reset.
+        If the fetch after the previous reset failed with OFFSET_OUT_OF_RANGE again, the lookup waits for a
+        backoff. The backoff grows with each further reset.
         """
         options = self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
@@ -321,9 +330,8 @@ class OffsetLookup:
         ours = self._core.group_status.in_group
         initializing = state.state is FetchState.INITIALIZING
         if ours and (initializing or is_local(state.topic_id) or (unread and policy != "none")):
-            # Look up the committed offset first: another owner of the partition may already have committed an
-            # offset of the new topic. Without topic ids, it is also possible that the topic was not
-            # re-created.
+            # First look up the committed offset: another owner of the partition may already have committed an
+            # offset of the new topic. Without topic ids, the topic may also be the same as before.
             state.on_topic_recreated()
             state.is_new = True
             state.await_committed_offset()
@@ -412,8 +420,8 @@ class OffsetLookup:
     def _listed(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
         """Apply the offset that a leader returned for a reset."""
         if offset < 0:
-            # No record has the requested timestamp or a later one. The partition starts at the end, as with
-            # Kafka's by_duration.
+            # No record has the requested timestamp or a later one, so the partition starts at the end, as
+            # with Kafka's by_duration.
             instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
             if instead is None:
                 self._report_and_retry([state], "ListOffsets", "the leader returned no offset")

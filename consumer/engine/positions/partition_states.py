@@ -3,23 +3,33 @@
 Rules:
 
 * `position` is the offset of the next record to return. `fetch_offset` is the offset after the last buffered
-  record. `processed` is the position at the last poll. Automatic commits do not go beyond `processed`,
-  because only the next poll confirms that the application has processed the returned records.
-* With `enable_auto_offset_store=False`, commits contain the offset that the application stored last
-  (`stored`) instead of `processed`. As in librdkafka, a seek keeps the stored offset, and the end of the
-  assignment drops it. If the application commits other offsets, these are stored as well.
-* The committed offset is only certain if the commit that was requested last has got a response. A commit
-  without a response (queued, in flight or timed out) may still change the committed offset. Until a commit is
-  acknowledged, the partition therefore counts as uncommitted.
-* Every seek, reset and assignment gives the partition a new `epoch` that was never used before. A response to
-  a request of an earlier epoch is ignored. So no request in flight overrides the last seek (I8).
-* Records are returned only if the partition is FETCHING, not paused and not being revoked, its assigned
-  callback has returned, and its start offset is committed if that is required (`start_uncommitted`, rule
-  M206).
+  record. `processed` is the position at the last poll.
+
+* Automatic commits do not go beyond `processed`: only the next poll confirms that the application has
+  processed the returned records.
+
+* With `enable_auto_offset_store=False`, commits contain `stored`, the offset that the application stored
+  last, instead of `processed`. An offset that the application commits is stored as well.
+
+* As in librdkafka, a seek keeps the stored offset, and the end of the assignment drops it.
+
+* The committed offset is certain only after the response to the last requested commit. A commit that is
+  queued, in flight or timed out may still change the committed offset. Until its response, the partition
+  counts as uncommitted.
+
+* Every seek, reset and assignment gives the partition a new `epoch` that was never used before. Responses to
+  requests of earlier epochs are ignored, so no request in flight overrides the last seek (I8).
+
+* Records are returned only if all of these hold: the partition is FETCHING, is not paused, and is not being
+  revoked; its assigned callback has returned; its start offset is committed, if that is required
+  (`start_uncommitted`, rule M206).
+
 * A paused partition keeps its buffered records and its position.
-* Every change marks the partition dirty, and the other parts of the engine only visit dirty partitions. An
-  event therefore costs nothing for partitions that it does not change. A heap orders the scheduled visits by
-  their times.
+
+* Every change marks the partition dirty, and the other parts of the engine visit only dirty partitions. So
+  the cost of an event depends only on the partitions that it changes.
+
+* A heap orders the scheduled visits by their times.
 """
 
 from __future__ import annotations
@@ -67,8 +77,8 @@ class OffsetReset(msgspec.Struct, frozen=True):
 
     timestamp: int
     reason: str
-    # Whether the offset that the lookup finds is committed before the first record is returned. This is
-    # required if the group has no commit (M206).
+    # Whether the offset that the lookup returns is committed before the first record is returned. This is
+    # required if the group has no committed offset (M206).
     save: bool = False
     # The position before the reset; None if there was none.
     before: int | None = None
@@ -147,17 +157,17 @@ class PartitionState:
         self.fetch_offset = 0
         self.has_returned = False  # Whether records were returned after the position was set.
         self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
-        # The last commit that has not got a response, or `stored` if the application stored it after that.
-        # Unless this is None, the group's committed offset is uncertain.
+        # The last commit without a response, or `stored` if the application stored it later. Unless this is
+        # None, the group's committed offset is uncertain.
         self.pending_commit: object | None = None
         # The offset, leader epoch and metadata that the application stored last. It remains after its commit.
         self.stored: tuple[int, int | None, str] | None = None
         self.reset: OffsetReset | None = None
-        # Number of consecutive resets because of OFFSET_OUT_OF_RANGE. Two resets are consecutive if at most
-        # one fetch between them had records.
+        # Number of consecutive resets because of OFFSET_OUT_OF_RANGE. The count starts again after two
+        # fetches with records.
         self.reset_count = 0
-        # The start offset that a reset policy chose for a group without a commit. Only the initial commit
-        # (M206) commits this offset. None after a seek, and if the group had a commit.
+        # The start offset of a reset policy, if the group had no committed offset. Only the initial commit
+        # (M206) commits it. Otherwise, and after a seek, None.
         self.start_offset: int | None = None
         self.start_uncommitted = False
         # Whether an initial commit of the partition has been sent and has got no response yet.
@@ -184,16 +194,16 @@ class PartitionState:
         self.last_stable_offset: int | None = None
         self.stable_since = 0  # When a response first contained the current `last_stable_offset` (ms).
         self.log_start_offset: int | None = None
-        # The last and the largest lag, and the last and the smallest lead, after polls that returned records.
-        # Only polls since the last call of `take_lags` or `take_leads` count.
+        # The last and the largest lag since the last `take_lags`. The last and the smallest lead since the
+        # last `take_leads`. Both are measured after each poll that returned records.
         self._last_lag: int | None = None
         self._largest_lag = 0
         self._last_lead: int | None = None
         self._smallest_lead: float = inf
         # Number of returned records, and the bytes of completely returned fetches, since `take_counts`.
         self._unrecorded_records = self._unrecorded_bytes = 0
-        # `replica` is the follower to fetch from until `replica_until` (KIP-392). Fetches to the leader
-        # contain no rack until `no_rack_until`. `replica_failures` counts the failures of followers in a row.
+        # `replica` is the follower to fetch from until `replica_until` (KIP-392). Until `no_rack_until`,
+        # fetches to the leader contain no rack. `replica_failures` counts consecutive failures of followers.
         self.replica: int | None = None
         self.replica_until = self.no_rack_until = self.replica_failures = 0
 
@@ -364,8 +374,7 @@ class PartitionState:
         """Record that the commit `by`, which contains `offset`, was requested.
 
         Until this commit gets a response, the group's committed offset is uncertain. The returned records
-        below `offset` count as processed from now on. Therefore no later automatic commit has a smaller
-        offset.
+        below `offset` count as processed, so no later automatic commit has a smaller offset.
         """
         if self.has_returned and self.has_position and (self.processed or 0) < offset <= self.position:
             self.processed = offset
@@ -421,7 +430,7 @@ class PartitionState:
     def offset_to_commit(self) -> tuple[int, int | None, str]:
         """The offset of the next commit, with its leader epoch and metadata.
 
-        If there is nothing new to commit, this is the committed offset: to commit it again keeps it from
+        If there is nothing new to commit, return the committed offset. Committing it again keeps it from
         expiring.
         """
         if not self._home.stores_manually:
@@ -482,8 +491,9 @@ class PartitionState:
     def awaits_start_commit(self) -> bool:
         """Whether an initial commit (M206) holds the records back.
 
-        The records also wait after a seek, if the initial commit is in flight. The application could send
-        their offsets in a transaction, and the initial commit could reach the coordinator after them.
+        After a seek, the records also wait if the initial commit is in flight. Otherwise the application
+        could send their offsets in a transaction, and the coordinator could receive the initial commit after
+        them.
         """
         return self.start_uncommitted or self.start_commit_in_flight
 
@@ -500,8 +510,10 @@ class PartitionState:
         return None if start is None or not self.has_position else max(0, self.position - start)
 
     def take_counts(self) -> tuple[int, int]:
-        """Return the number of returned records since the previous call, and the bytes of the fetches whose
-        records were all returned since then.
+        """Return two counts since the previous call.
+
+        They are the number of returned records, and the bytes of the fetches whose records have all been
+        returned.
         """
         counts = self._unrecorded_records, self._unrecorded_bytes
         self._unrecorded_records = self._unrecorded_bytes = 0
@@ -523,16 +535,16 @@ class PartitionState:
 class SubscriptionState:
     """The states of all assigned partitions (Java's SubscriptionState).
 
-    `dirty` has the partitions whose state has changed since the engine last looked at them. `clock` returns
-    the time in ms, which `PartitionState.changed_at` records.
+    `dirty` contains the partitions whose state changed since the engine last visited them. `clock` returns
+    the time in ms for `PartitionState.changed_at`.
     """
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
         self.clock = clock
         self.states: dict[TopicPartition, PartitionState] = {}
         self.dirty: dict[TopicPartition, PartitionState] = {}
-        # `returned` has the partitions with returned records that are not processed yet, and `_uncommitted`
-        # those with processed records that are not committed yet.
+        # `returned`: partitions with returned records that are not processed yet. `_uncommitted`: partitions
+        # with processed records that are not committed yet.
         self.returned: dict[TopicPartition, PartitionState] = {}
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         # Whether commits contain the offsets that the application stores, and not those of processed records.
@@ -541,9 +553,8 @@ class SubscriptionState:
         self.unrecorded: dict[PartitionState, None] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
-        # Number of partitions that have been released since the consumer was created. An iteration that holds
-        # records stores this number. If the number has changed since, some of these records may belong to
-        # another member.
+        # Number of partitions released since the consumer was created. An iteration that holds records stores
+        # this number. If the number has grown since, some of the held records may belong to another member.
         self.losses = 0
 
     def __contains__(self, partition: TopicPartition) -> bool:
@@ -568,7 +579,7 @@ class SubscriptionState:
     ) -> PartitionState:
         """Add a partition, whose position is then looked up.
 
-        `topic_id` is the id of its topic, or None if the id is unknown or not kept up to date.
+        `topic_id` is the id of the partition's topic. It is None if the id is unknown or not kept up to date.
         """
         state = PartitionState(self, partition, topic_id, announced=announced, new=new)
         self.states[partition] = state

@@ -3,12 +3,13 @@
 Rules:
 
 * Only the last seek of a partition is applied.
-* A seek is dropped and reported when the group assigns its partition to another member. Otherwise the seek
-  would be applied as soon as the partition is assigned to this member again. By then the offset of the seek
-  could be outdated.
-* In a cooperative rebalance another member first revokes the partition, so this member gets it one generation
-  later. A seek waits for this assignment for at most max.poll.interval.ms, because the other member must
-  revoke the partition within this time.
+
+* A seek is dropped and reported when the group assigns its partition to another member. If the seek waited
+  until the partition came back, its offset could be outdated.
+
+* In a cooperative rebalance, another member may have to revoke the partition first, so this member gets it
+  one generation later. The seek waits for at most max.poll.interval.ms, the other member's limit for
+  revoking.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class PendingSeeks:
     def over(self, owned: Container[TopicPartition], now: int, *, last: bool) -> list[TopicPartition]:
         """Drop the seeks that do not wait for a later assignment, and return their partitions.
 
-        If `last` is true, this assignment completes the rebalance. Otherwise a further JoinGroup of a
-        cooperative rebalance follows, and its assignment may still contain the partition.
+        If `last` is true, this assignment completes the rebalance. If it is false, a cooperative rebalance
+        continues with another JoinGroup, and the next assignment may still contain the partition.
         """
         ended: list[TopicPartition] = []
         for partition, seek in list(self._waiting.items()):

@@ -2,20 +2,24 @@
 
 Rules:
 
-* An earlier id of a topic is ignored for `STALE_METADATA_MS` after it was replaced, because a broker with
-  outdated metadata may still return it. After this time an earlier id is treated like any other new id,
-  because the response that replaced it may have been wrong. For example, another cluster may have used the
-  same address.
+* For `STALE_METADATA_MS` after an id of a topic was replaced, the earlier id is ignored, because a broker
+  with outdated metadata may still return it.
+
+* After this time, an earlier id counts as a new id. The response that replaced it may have been wrong, for
+  example if another cluster used the same address.
+
 * A new id means that the topic was re-created, and that positions in the deleted topic are invalid. A call of
-  assign() refers to the topic that exists at that time, even if this client has read an earlier topic of that
-  name.
+  assign() refers to the topic that exists at the time of the call.
+
 * All topics of a response are examined, not only those of assigned partitions. A topic that matches a
   subscribed pattern has no assigned partitions between its deletion and its re-creation.
-* A broker before Kafka 2.8 sends no topic ids. Without ids a topic counts as re-created as soon as a response
-  lacks it. From then on, its offsets are not committed. Its positions are reset when a response lists it
-  again.
-* A partition without a leader is reported as `refused` if it has none for some seconds. A partition that does
-  not exist is reported as `missing`.
+
+* A broker before Kafka 2.8 sends no topic ids. Without ids, a topic counts as re-created as soon as a
+  response lacks it. From then on, its offsets are not committed, and its positions are reset when a response
+  contains it again.
+
+* A partition that has no leader for some seconds is reported as `refused`. A partition that does not exist is
+  reported as `missing`.
 """
 
 from __future__ import annotations
@@ -45,8 +49,8 @@ class TopicChanges:
         # Earlier topic id -> the time (ms) at which it was replaced. See `STALE_METADATA_MS`.
         self._replaced_at: dict[object, int] = {}
         self._leaderless: set[TopicPartition] = set()
-        # The missing topics for which brokers send no ids. Each already has the local id that it will have
-        # after its re-creation.
+        # The missing topics for which brokers send no ids. Each has a local id already, which it keeps after
+        # its re-creation.
         self._missing: set[str] = set()
         # The number of the last local id that was assigned to a topic.
         self._last_local_id = 0

@@ -3,15 +3,21 @@
 Rules (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
 
 * A committed offset with a leader epoch is validated before the first fetch. A position after a record with a
-  known epoch is validated whenever the partition gets a leader with a newer epoch. A position from a reset,
-  or from a seek without an epoch, is not validated (M141).
+  known epoch is validated when the partition gets a leader with a newer epoch.
+
+* A position from a reset, or from a seek without an epoch, is not validated (M141).
+
 * The leader returns the end offset of the position's epoch in its log. If this offset is below the position,
-  the log was truncated (by an unclean election, or because the topic was restored from a copy). In this case
-  some of the records that the consumer has read no longer exist, and other records may have their offsets.
+  the log was truncated, for example by an unclean leader election.
+
+* After a truncation, some records that the consumer has read no longer exist, and other records may have
+  their offsets.
+
 * Every truncation is raised or reported. If the reset policy is "none", poll raises `LogTruncated` with the
   offset where the logs diverge. With any other policy the partition continues at that offset, and the
   truncation is reported.
-* Brokers before 2.3 accept OffsetForLeaderEpoch only from other brokers, so positions in their logs are not
+
+* Brokers before 2.3 accept OffsetForLeaderEpoch only from other brokers. With such brokers, positions are not
   validated.
 """
 

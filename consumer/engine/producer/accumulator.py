@@ -2,21 +2,28 @@
 
 Rules (Java's RecordAccumulator):
 
-* One batch per partition accepts records. The batch is sealed, and accepts no further records, when it is
-  full or when the sender sends it. `take` is called for each record, so it does little work: it appends the
-  record's fields to a list. The sender encodes the batch later.
-* `buffer.memory` bounds the memory of the records before compression, from the append of a record until its
-  response. While more than half of the memory is in use, a partition whose oldest record has waited for a
-  second accepts no more records. So records that cannot be delivered leave memory for other partitions.
-* A record is appended without a lock. No function is called between the check of the batch's free memory and
-  the append, so no other thread, signal handler or finalizer can run between them. At any other point in
-  `take`, other threads, signal handlers and finalizers may send records. If Python has no GIL, `take` holds
-  the producer's lock (the guard).
-* Rare operations hold the guard (the producer's lock) for a short time: a new batch, the end of a batch, an
-  unknown topic. While the guard is held, no code of the application runs except signal handlers and
-  finalizers.
-* `open` contains every batch that is not delivered yet, so that all of them can be failed when the producer
-  ends.
+* One batch per partition accepts records. When it is full, or when the sender sends it, the batch is sealed
+  and accepts no further records.
+
+* `take` is called for each record, so it only appends the record's fields to a list. The sender encodes the
+  batch later.
+
+* `buffer.memory` limits the uncompressed size of all records between their append and their response.
+
+* While more than half of the memory is in use, a partition whose oldest record has waited for a second
+  accepts no more records. So undeliverable records leave memory for other partitions.
+
+* With a GIL, a record is appended without a lock. No function is called between the check of the batch's free
+  memory and the append. So no other thread, signal handler or finalizer runs between them.
+
+* At any other point in `take`, other threads, signal handlers and finalizers may send records.
+
+* Without a GIL, `take` holds the producer's lock (the guard).
+
+* Rare operations hold the guard for a short time: a new batch, the end of a batch, an unknown topic.
+  Meanwhile no code of the application runs, except signal handlers and finalizers.
+
+* `open` contains every undelivered batch, so that the end of the producer can fail all of them.
 """
 
 from __future__ import annotations
@@ -51,8 +58,8 @@ from .batches import (
 )
 from .partitioner import Partitioner
 
-# Maximum number of bytes that the format adds to a record's content: seven varints, and for each header its
-# lengths.
+# Maximum number of bytes by which a record's encoding exceeds its content: seven varints, and the lengths of
+# each header.
 RECORD_OVERHEAD = 30
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
@@ -60,11 +67,11 @@ BATCH_OVERHEAD = 61
 # `batch.size`.
 FIRST_BYTES = 4096
 
-# Number of bytes after which another partition is selected for records without a key. This is Java's default
-# of batch.size, which its BuiltInPartitioner uses. Batches may become larger.
+# Number of bytes after which another partition is selected for records without a key: Java's default of
+# batch.size, as in its BuiltInPartitioner. Batches may become larger.
 STICKY_BYTES = 16 * 1024
-# Time (ms) after which the waiting batches of a topic's partitions are counted again. Counting them takes
-# 0.1 ms for 1,000 partitions, too long for every 16 KiB. Java's sender counts them in each of its passes.
+# Time (ms) after which the waiting batches of a topic's partitions are counted again. Counting takes 0.1 ms
+# for 1,000 partitions, which is too slow for every `STICKY_BYTES`.
 SHARES_MS = 10
 # Whether the interpreter switches threads only at function calls. Then `take` appends without a lock.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -73,8 +80,8 @@ GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", l
 class RecordAccumulator:
     """The batches of a producer, from the append of their records until the end of their delivery."""
 
-    # Whether callers must append every record by `take`. If false, a caller may instead execute a copy of the
-    # statements of `take` for a record that has no key and no headers.
+    # Whether callers must append every record by `take`. If false, a caller may inline the statements of
+    # `take` for a record without key and headers.
     gated = not GIL
 
     def __init__(
@@ -91,11 +98,10 @@ class RecordAccumulator:
         self.buffered = 0
         self.delivery_failures = DeliveryFailures()
         self.owner: Any = None
-        # A callback that wakes the sender when there is a notification for it. It is called with the guard
-        # held.
+        # Wakes the sender when it has a notification. Called with the guard held.
         self.notify_sender: Callable[[], object] = self._set_notified
-        # Set by the default of `notify_sender`, which only producers without a sender thread use. Their next
-        # `send` then runs the engine itself, and clears the flag.
+        # Only for producers without a sender thread: `notify_sender` sets this flag, and the next `send` runs
+        # the engine and clears it.
         self.sender_notified = False
         # Why the last record could not be appended yet, and whether it waits for memory or for metadata.
         self.why = ""
@@ -109,8 +115,8 @@ class RecordAccumulator:
         self._random = random
         self._clock = clock
         self._notifications = Notifications()
-        # Topic -> (error because of which no record can be sent to it, time of the error). Sends that were
-        # waiting at that time raise the error; later sends request metadata again.
+        # Topic -> (error that prevents sends to the topic, time of the error). Sends that were waiting at
+        # this time raise the error. Later sends request metadata again.
         self.topic_errors: dict[str, tuple[KprotoError, int]] = {}
         self._requested: set[str] = set()
         # Missing partition -> (version of its topic's metadata at the first attempt to send, time of the last
@@ -247,14 +253,14 @@ class RecordAccumulator:
     def _on_missing_partition(self, route: TopicRoute, partition: int) -> None:
         """Raise an error for a partition that is missing from two further Metadata responses.
 
-        The two responses must arrive after the first attempt to send. The broker may have built the first
-        response before that attempt, when the partition did not exist yet.
+        Both responses must arrive after the first attempt to send. A broker may have built an earlier
+        response before the partition existed.
         """
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
             # A waiting send tries again after each Metadata response. If the last attempt is older than a
-            # request timeout, it belongs to an earlier send, and the count starts again.
+            # request timeout, an earlier send made it, and the count starts again.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now
@@ -322,8 +328,8 @@ class RecordAccumulator:
         queue.batches += 1
         batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
         batch.room -= BATCH_OVERHEAD
-        # Ctrl-C may come between any two of these statements. Because of their order, the sender knows the
-        # batch even if Ctrl-C comes before its first record. It then removes the batch.
+        # Ctrl-C may interrupt between any two of these statements. In this order, the sender knows the batch
+        # even if Ctrl-C comes before its first record, and removes the empty batch.
         self.notify_sender()
         self.buffered += wanted
         self._notifications.new_batches.append(batch)
@@ -334,8 +340,8 @@ class RecordAccumulator:
     def _grow(self, batch: ProducerBatch, used: int, *, stepwise: bool) -> bool:
         """Reserve more memory for a batch; return False if there is none.
 
-        If `stepwise` is true, the batch is in the sticky partition and grows by `STICKY_BYTES`, because
-        another partition may be selected after each such step.
+        If `stepwise` is true, the batch is in the sticky partition and grows in steps of `STICKY_BYTES`.
+        After each step, another partition may be selected.
         """
         step = STICKY_BYTES if stepwise else batch.size
         wanted = min(self._options.batch_size, batch.size + min(step, batch.size))
@@ -361,8 +367,8 @@ class RecordAccumulator:
     def _is_stalled(self, queue: PartitionQueue) -> bool:
         """Return whether the partition accepts no records now.
 
-        A partition accepts no records if its oldest record is delayed while more than half of the memory is
-        in use.
+        While more than half of the memory is in use, a partition with a delayed oldest record accepts no
+        records.
         """
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
@@ -380,8 +386,8 @@ class RecordAccumulator:
     def change_sticky_partition(self, route: TopicRoute) -> None:
         """Select the partition of the next records without a key, at random (KIP-794).
 
-        The selected partition may be the same as before. A partition with fewer waiting batches has a higher
-        probability, as in Java's BuiltInPartitioner. The batches are counted at most every `SHARES_MS`.
+        The selected partition may be the same as before. As in Java's BuiltInPartitioner, partitions with
+        fewer waiting batches are more likely. The batches are counted at most every `SHARES_MS`.
         """
         now, shares = self._clock(), route.shares
         if not shares or now - route.shares_at >= SHARES_MS:
@@ -438,8 +444,9 @@ class RecordAccumulator:
     def route(self, topic: str, count: int, with_leader: Iterable[int], in_rack: Iterable[int] = ()) -> None:
         """Set the number of partitions of a topic, and the partitions that have a leader.
 
-        `in_rack` are those whose leader is in the rack of the client, if it selects by rack (KIP-1123). A
-        sticky partition whose leader leaves the rack is changed after the usual number of bytes, as in Java.
+        `in_rack` are the partitions whose leader is in the client's rack, if the client selects by rack
+        (KIP-1123). If the leader of the sticky partition leaves the rack, the partition still receives the
+        usual number of bytes, as in Java.
         """
         with self.guard:
             if self.closed:
@@ -511,7 +518,7 @@ class RecordAccumulator:
     ) -> bool:
         """Call `callback` when the record's delivery ends. Return False if it has already ended.
 
-        `is_known` says whether the callback reports a failure to the application. Then flush does not raise
+        If `is_known` is true, the callback reports a failure to the application, and flush does not raise
         NotDelivered for the record.
         """
         with self.guard:

@@ -2,10 +2,14 @@
 
 Rules:
 
-* The records of a batch are delivered or fail together, with two exceptions: if the broker rejects single
-  records, or if the batch is too large, its records move to other batches. `places` then has the new batch of
-  each record, and the record's index in that batch. `current_place` follows these entries.
+* The records of a batch are delivered or fail together, with two exceptions. If the broker rejects single
+  records, or if the batch is too large, its records move to other batches.
+
+* After such a move, `places` contains the new batch of each record, and the record's index in that batch.
+  `current_place` follows these entries.
+
 * The batches of a queue keep their order. The parts of a split batch take the place of this batch.
+
 * When a batch is encoded, its rows are dropped, and only the timestamp of each record is kept.
 """
 
@@ -94,20 +98,21 @@ class ProducerBatch:
         self, queue: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
     ) -> None:
         self.queue = queue
-        # `size` is the number of bytes that the batch reserves in buffer.memory. `room` is the number of them
-        # that are free, or -1 if the batch accepts no more records.
+        # `size`: number of bytes that the batch reserves in buffer.memory. `room`: number of free bytes among
+        # them, or -1 if the batch accepts no more records.
         self.size = size
         self.room = size
         self.created = created
         self.deadline = deadline
         self.order = order
         self.count = 0
-        # `rows` has the records until the batch is encoded, in one of two formats. The general format has
-        # four entries for each record: timestamp, key, value and headers; `shared_timestamp` is then None.
-        # The short format is used while no record has a key or headers. In the short format `rows` has only
-        # the values. `timestamp_runs` then has a pair (index, timestamp in ms) for the first record of each
-        # timestamp, and `shared_timestamp` is the last of these timestamps. Its millisecond lasts from
-        # `run_start` to `run_end`, in s since 1970; in the general format `run_end` is 0.
+        # The records until the batch is encoded. In the general format, `rows` has four entries for each
+        # record: timestamp, key, value and headers. `shared_timestamp` is None, and `run_end` is 0.
+        #
+        # The short format is used while no record has a key or headers. `rows` then has only the values.
+        # `timestamp_runs` has a pair (index, timestamp in ms) for the first record of each timestamp.
+        # `shared_timestamp` is the last timestamp. Its millisecond lasts from `run_start` to `run_end` (s
+        # since 1970).
         self.rows: list[Any] = []
         self.timestamp_runs: list[tuple[int, int]] = []
         self.shared_timestamp: int | None = NO_MOMENT
@@ -117,14 +122,14 @@ class ProducerBatch:
         self.timestamps: Sequence[int] = ()
         self.sealed = False
         self.data: bytes | None = None
-        # Of the encoded batch: the size of its records divided by their size before compression, and the size
-        # (bytes) of the largest record before compression.
+        # Of the encoded batch: the compressed size divided by the uncompressed size, and the size of the
+        # largest record in bytes before compression.
         self.compression_ratio = 1.0
         self.largest_record = 0
         self.identity: ProducerIdAndEpoch | None = None
         self.sequence = -1
-        # Number of batches of the queue that had a sequence number before this batch got its own. While this
-        # batch is in flight, only a few batches after it get one, because brokers remember only five batches.
+        # Number of batches of the queue that were numbered before this batch. While this batch is in flight,
+        # at most four later batches are numbered, because brokers remember only five batches.
         self.number = 0
         self.attempts = 0
         self.failures = 0
@@ -135,11 +140,11 @@ class ProducerBatch:
         self.base_offset: int | None = None
         self.log_append_time: int | None = None
         self.places: list[tuple[ProducerBatch, int]] | None = None
-        # Triples (index of a record, callback to call when the record's delivery ends, whether the callback
-        # reports a failure to the application).
+        # Triples (index of a record, callback for the end of its delivery, whether the callback reports a
+        # failure to the application).
         self.callbacks: list[tuple[int, Callable[[], object], bool]] | None = None
-        # For a failed batch: the count of failed deliveries to which its records were added, and the indexes
-        # of the records whose failure the application already knows.
+        # For a failed batch: the failure counter that includes its records, and the indexes of the records
+        # whose failure the application already knows.
         self.delivery_failures: DeliveryFailures | None = None
         self.known_failures: set[int] | None = None
 
@@ -156,8 +161,8 @@ class ProducerBatch:
     def is_complete(self) -> bool:
         """Whether `rows` has all records that `count` includes.
 
-        A send first counts its record, and then adds it. No other thread runs between these two steps, except
-        if a debugger or profiler, which runs Python code between them, lets it.
+        A send first counts its record, and then adds it. Another thread can run between these two steps only
+        if a debugger or profiler runs Python code there.
         """
         if self.encoded is not None or self.data is not None:
             return True
@@ -196,9 +201,9 @@ class ProducerBatch:
     def use_general_rows(self) -> None:
         """Convert `rows` to the general format, in which records may have keys and headers.
 
-        The guard must be held. Other threads may append during the conversion. If the count of records has
-        changed at the end, the conversion starts again. No thread can append between the check of the count
-        and the assignments after it, because no function is called there.
+        The guard must be held. Other threads may append during the conversion. If the record count has
+        changed at its end, the conversion starts again. No function is called between the check of the count
+        and the assignments, so no thread can append there.
         """
         while self.shared_timestamp is not None:
             count = self.count
@@ -290,10 +295,10 @@ class PartitionQueue:
         # The connection that carries the batches in flight.
         self.connection = NOWHERE
         self.batches = 0
-        # Whether a batch has to be sent again. If so, no batch is sent while another one is in flight.
+        # Whether a batch has to be sent again. If so, only one batch is in flight.
         self.halted = False
-        # When the queue is visited again (ms): `visit_at` because of linger.ms or a backoff, `timeout_at`
-        # because of a delivery timeout.
+        # Times (ms) of the next visits of the queue: `visit_at` for linger.ms or a backoff, `timeout_at` for
+        # a delivery timeout.
         self.visit_at: int | None = None
         self.timeout_at: int | None = None
         self.identity: ProducerIdAndEpoch | None = None
@@ -303,14 +308,14 @@ class PartitionQueue:
         # Number of batches that have received a sequence number.
         self.numbered = 0
         # Whether the leader has accepted a batch of this producer id and epoch. Until then only one batch is
-        # in flight, because a leader accepts any sequence number from the first batch of an epoch. If that
-        # batch were lost, the leader could append a second batch in flight, and then reject the first batch.
+        # in flight: a leader accepts any sequence number from the first batch of an epoch. So if the first of
+        # two batches in flight were lost, the leader would append the second, and then reject the first.
         self.epoch_accepted = False
         # Whether a failed batch may be in the log. If so, batches without a sequence number need a new epoch.
-        # Batches with a number keep their epoch, so that the broker recognizes duplicates.
+        # Numbered batches keep their epoch, so that the broker recognizes duplicates.
         self.needs_new_epoch = False
-        # `order` of the first batch that is certainly not in the log, because the broker rejected it. The
-        # batches after it are not in the log either. Only these batches get new sequence numbers.
+        # `order` of the first batch that is certainly not in the log, because the broker rejected it. This
+        # batch and the batches after it get new sequence numbers.
         self.renumber_from: tuple[int, ...] | None = None
         # Batches that the broker rejected because of their sequence number. The response to a later batch may
         # show that they are in the log.
@@ -372,8 +377,9 @@ NO_BATCH.done = True
 class TopicRoute(msgspec.Struct):
     """The queues of a topic's partitions: all of them, those with a leader, and the sticky one.
 
-    The next sticky one is selected among `candidates`: the partitions whose leader is in the rack of the
-    client, if it selects by rack and there are any, and otherwise those with a leader.
+    The next sticky queue is selected among `candidates`. If the client selects by rack, these are the
+    partitions whose leader is in its rack. Otherwise, or if there are none, these are all partitions with a
+    leader.
     """
 
     topic: str
@@ -383,11 +389,11 @@ class TopicRoute(msgspec.Struct):
     sticky: PartitionQueue
     # How many Metadata responses about the topic have arrived.
     version: int = 0
-    # Number of bytes that the sticky partition has received since it was selected, without those of its
-    # unsealed batch. The number is negative if the unsealed batch already had records at the selection.
+    # Number of bytes that the sticky partition has received since its selection, without its unsealed batch.
+    # The number is negative if the unsealed batch already had records at the selection.
     sticky_bytes: int = 0
-    # The cumulative probabilities, in shares, with which each partition of `candidates` is selected as the
-    # next sticky one, and when they were computed (ms).
+    # The cumulative weights of `candidates` in the selection of the next sticky partition, and the time (ms)
+    # when they were computed.
     shares: list[int] = msgspec.field(default_factory=list[int])
     shares_at: int = 0
 

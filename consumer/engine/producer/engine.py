@@ -2,15 +2,19 @@
 
 Rules (Java's Sender):
 
-* A batch is sent when it is full, when it has waited for linger.ms, or at a flush. As long as its connection
-  has the maximum number of requests in flight, the batch waits and accepts more records.
+* A batch is sent when it is full, after linger.ms, or at a flush. While its connection has the maximum number
+  of requests in flight, the batch waits and accepts more records.
+
 * The batches of a partition are sent in order, and retries keep this order (`produce_responses`). Partitions
   do not block each other.
-* With idempotence every batch has a producer id and a sequence number (`producer_ids`), so that the broker
-  drops duplicates.
-* Every delivery ends with an offset or with an error, at the latest after delivery.timeout.ms, even if its
-  request is still in flight.
-* The cost of an event does not depend on the number of partitions that it does not concern (`schedule`).
+
+* With idempotence, every batch has a producer id and a sequence number (`producer_ids`), by which the broker
+  recognizes duplicates.
+
+* Every delivery ends with an offset or an error, at the latest after delivery.timeout.ms, even if its request
+  is still in flight.
+
+* The cost of an event depends only on the partitions that it affects (`schedule`).
 """
 
 from __future__ import annotations
@@ -137,10 +141,10 @@ class ProducerEngine:
                 snapshot=self.metrics,
                 labels=self._telemetry_labels,
             )
-        # Whether the client has an instance id, and whether its pushes have ended. A change wakes the calls
+        # (Whether the client has an instance id, whether its pushes have ended). A change wakes the calls
         # that wait for it.
         self._telemetry_progress = (False, False)
-        # Flags that threads of the application set, and that the next step clears. This step connects to a
+        # Threads of the application set these flags, and the next step clears them. The step connects to a
         # broker, or pushes the metrics for the last time.
         self.wants_connection = False
         self.begins_close = False
@@ -560,10 +564,11 @@ class ProducerEngine:
                     self.responses.fail_batch(batch, error)
 
     def settle(self, *, look: bool = True) -> None:
-        """Run all parts of the engine after an event. If `look` is true, also handle the deadlines that have
-        passed.
+        """Run all parts of the engine after an event.
 
-        Responses are handled before deadlines: if the process was paused, a response may have arrived in time
+        If `look` is true, also handle the deadlines that have passed.
+
+        Responses are handled before deadlines. If the process was paused, a response may have arrived in time
         but be read late.
         """
         core = self.core
@@ -622,8 +627,9 @@ class ProducerEngine:
 def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) -> list[Action]:
     """Apply `event` at `now` and return the actions to perform, in order.
 
-    `event` is None if there is no event, but the application has called the producer. Before a Tick the
-    caller must read the sockets, because a response that has arrived must not count as late.
+    `event` is None if the application has called the producer and no event occurred.
+
+    The caller must read the sockets before a Tick: a response that has arrived must not count as late.
     """
     engine.core.now = now
     if isinstance(event, Tick):

@@ -1,12 +1,16 @@
 """Selects the partition of a record, as Java's producer does.
 
-* A key is hashed by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`. All
-  clients that use this hash send equal keys to the same partition.
+* A key is hashed by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`. Clients
+  with this hash send equal keys to the same partition.
+
 * Records without a key go to one partition (the sticky one) until it has received 16 KiB, Java's default of
-  `batch.size`. The next partition is selected at random. A partition with fewer waiting batches has a higher
-  probability (KIP-794). The accumulator selects it, because it knows the sizes of the batches.
-* With `partitioner.rack.aware`, the next partition is one whose leader is in the rack of the client, if there
-  is such a partition (KIP-1123). The engine finds these partitions, because it knows the leaders.
+  `batch.size`.
+
+* The accumulator selects the next sticky partition at random, because it knows the sizes of the batches.
+  Partitions with fewer waiting batches are more likely (KIP-794).
+
+* With `partitioner.rack.aware`, the next sticky partition has its leader in the client's rack, if there is
+  such a partition (KIP-1123). The engine determines these partitions, because it knows the leaders.
 """
 
 from __future__ import annotations
@@ -19,8 +23,7 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
-# Maximum number of keys whose hashes are cached. Computing a hash takes longer than all other work on a
-# record.
+# Maximum number of keys whose hashes are cached. Hashing is the slowest part of a send.
 _REMEMBERED = 65_536
 
 

@@ -2,15 +2,22 @@
 
 Rules (Java's Sender and TransactionManager):
 
-* After a failure a queue sends nothing new until none of its batches is in flight. Then all its batches are
-  sent again in their order.
-* A batch that is too large, or contains invalid records, is split. The parts take its place in the queue.
-* If a failed batch may be in the log, batches without a sequence number get the next epoch. They are sent
-  after all batches that have a sequence number. If the log certainly lacks a batch, this batch and all later
-  ones are renumbered (as in Java since KIP-360).
-* For each reason, the first failed batch is reported immediately. The number of records that fail later for
-  the same reason is reported after growing intervals. Apart from these reports, a delivery, flush or close
-  raises the error of the records that it waits for.
+* After a failure, a queue waits until none of its batches is in flight. Then all its batches are sent again
+  in their order.
+
+* A batch that is too large, or that contains invalid records, is split. The parts replace it in the queue.
+
+* If a failed batch may be in the log, batches without a sequence number get the next epoch, and are sent
+  after all numbered batches.
+
+* If a batch is certainly not in the log, this batch and all later ones are renumbered, as in Java since
+  KIP-360.
+
+* For each reason, the first failed batch is reported immediately. Later failures for the same reason are
+  counted, and their number is reported after growing intervals.
+
+* Independently of these reports, a delivery, flush or close raises the error of the records that it waits
+  for.
 """
 
 from __future__ import annotations
@@ -157,11 +164,14 @@ class ProduceResponses:
     def _complete_earlier(self, later: ProducerBatch) -> None:
         """End the batches before `later` whose sequence number was rejected, but which are in the log.
 
-        A broker appends a producer's batches in order, so a log that contains `later` also contains the
-        batches before it. A broker that was killed and restarted only remembers the last batch. It therefore
-        rejects the batches before the last one if they are sent again, although they are in its log. The
-        offsets of the ended batches stay unknown. The same broker sent all these responses, because `later`
-        was in flight when the earlier batches were rejected.
+        A broker appends a producer's batches in order. So a log that contains `later` also contains the
+        batches before it.
+
+        A broker that was killed and restarted remembers only the last batch. If earlier batches are sent
+        again, it rejects them, although they are in its log.
+
+        `later` was in flight when the earlier batches were rejected, so the same broker sent all these
+        responses. The offsets of the ended batches stay unknown.
         """
         queue = later.queue
         in_log = [
@@ -181,8 +191,8 @@ class ProduceResponses:
     def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
         """Put the batch back into its queue. The queue sends no batch until none is in flight.
 
-        If `innocent` is true, the batch failed only because an earlier batch has failed, and is retried
-        without a backoff.
+        If `innocent` is true, the batch failed only because of an earlier batch, and is retried without a
+        backoff.
         """
         self._sensors.record_retry(batch, self._core.now)
         queue = batch.queue
@@ -216,8 +226,8 @@ class ProduceResponses:
     def _renumber(self, batch: ProducerBatch) -> None:
         """Handle a sequence number that the broker did not expect.
 
-        If an earlier batch is still open, this batch is sent again after it. Otherwise the broker's log lacks
-        an earlier batch that cannot be sent again, and this batch is renumbered.
+        If an earlier batch is still open, this batch is sent again after it. If not, the log lacks an earlier
+        batch that cannot be sent again, and this batch is renumbered.
         """
         queue = batch.queue
         if self._has_earlier(batch):
@@ -233,8 +243,8 @@ class ProduceResponses:
         self._report(batch, str(error))
         queue = batch.queue
         if batch.sequence >= 0:
-            # The log may lack this batch's sequence numbers. A broker would then reject the numbers after
-            # them, so later batches need a new epoch.
+            # The log may lack this batch's sequence numbers. If so, the broker would reject later numbers, so
+            # later batches need a new epoch.
             queue.needs_new_epoch = True
         if batch in queue.waiting:
             queue.waiting.remove(batch)
@@ -280,9 +290,10 @@ class ProduceResponses:
     def _split(self, batch: ProducerBatch, groups: Sequence[Sequence[int]]) -> list[ProducerBatch]:
         """Split a batch into one batch per group of records, at its place in the queue.
 
-        The parts, and the partition's later batches, get new sequence numbers, because none of them is in the
-        log. Earlier batches keep their sequence numbers. In a transaction nothing is renumbered: the parts
-        divide the sequence numbers of the split batch.
+        None of the parts is in the log, so the parts and the partition's later batches get new sequence
+        numbers. Earlier batches keep theirs.
+
+        In a transaction nothing is renumbered: the parts share the sequence numbers of the split batch.
         """
         self._sensors.record_split(self._core.now)
         queue = batch.queue

@@ -4,9 +4,11 @@ Rules:
 
 * A batch that may be in the log keeps its sequence number through every retry. Only a batch that is certainly
   not in the log is renumbered.
-* Each partition has its own sequence numbers and epoch, because brokers store them per partition. If a failed
-  batch may be in the log, batches without a sequence number get the next epoch. When a partition has used up
-  the epochs of its producer id, a new producer id is requested.
+
+* Each partition has its own sequence numbers and epoch, because brokers store them per partition.
+
+* If a failed batch may be in the log, batches without a sequence number get the next epoch. When a partition
+  has used up the epochs of its producer id, a new producer id is requested.
 """
 
 from __future__ import annotations
@@ -82,15 +84,15 @@ class SequenceNumbers:
     def max_produce_version(self, max_version: int | None) -> int | None:
         """Return the highest version of Produce to use; None for no limit.
 
-        `max_version` is the highest version that the request's topics allow, which depends on their ids. A
-        producer without transactions has no other limit; compare `TransactionManager.max_produce_version`.
+        `max_version` is the highest version that the topic ids of the request allow. For transactions, see
+        `TransactionManager.max_produce_version`.
         """
         return max_version
 
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch. Return False if there is no producer id.
 
-        If the queue needs a new producer id or epoch, the queue gets it before the batch gets its number.
+        If the queue needs a new producer id or epoch, the queue gets it first.
         """
         if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity

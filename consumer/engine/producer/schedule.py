@@ -2,20 +2,24 @@
 
 Rules:
 
-* The first batch of a queue determines what the queue waits for. The queue is visited again after a response,
-  after new metadata, or at a scheduled time. The cost of an event does not depend on the number of queues
-  that it does not concern.
+* The first batch of a queue determines when the queue is visited next: after a response, after new metadata,
+  or at a scheduled time. The cost of an event depends only on the queues that it affects.
+
 * A queue whose first batch must wait for a response is not scheduled. The response schedules it again.
+
 * A broker handles the requests of a connection one after the other. If a connection has the maximum number of
-  requests in flight and further batches are ready, the queues are distributed over `connections_per_broker`
-  connections, until no request is in flight and no batch is ready. A queue changes its connection only if
-  none of its batches is in flight. With acks=0 the client cannot know which batches are in flight, so it uses
-  one connection.
-* A broker remembers a producer's last five batches of a partition. A batch that is resent may already be in
-  the log, and so may the batches after it. While a batch may still have to be resent, the client sends at
-  most four batches after it. Otherwise the broker could forget the batch and append it twice.
-* Some brokers limit the number of connections. After an additional connection to a broker has failed, the
-  client uses a single connection to this broker for a minute.
+  requests in flight and further batches are ready, the queues use `connections_per_broker` connections. They
+  do so until no request is in flight and no batch is ready.
+
+* A queue changes its connection only if none of its batches is in flight. With acks=0, the client does not
+  know which batches are in flight, so it uses one connection.
+
+* A broker remembers a producer's last five batches of a partition. While a batch may have to be resent, the
+  client sends at most four batches after it. With more, the broker could forget the batch and append it
+  twice.
+
+* Some brokers limit the number of connections. If an additional connection fails, the client uses a single
+  connection to this broker for a minute.
 """
 
 from __future__ import annotations

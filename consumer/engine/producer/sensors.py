@@ -2,12 +2,14 @@
 
 Rules:
 
-* Nothing is recorded per record. Batches are measured when their request is built, also when they are sent
-  again, as in Java.
+* Nothing is recorded for single records. A batch is measured each time when its request is built, as in Java,
+  so a batch that is sent again is measured again.
+
 * The size of a batch is that of its encoded and compressed bytes.
-* The calls flush, begin, commit, abort and send_offsets, and the waits of sends, are measured in ms.
-* The first begin(), which also requests the producer id, is recorded in the metric of Java's
-  initTransactions.
+
+* The durations of flush, begin, commit, abort and send_offsets, and the waits of sends, are measured in ms.
+
+* The first begin() also requests the producer id. It is recorded in the metric of Java's initTransactions.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from ...records import GroupMetadata
 from ..network.call import Prepared
 from ..requests import by_topic, consistent_values
 
-# The last request versions without transaction version 2 (KIP-890), as in Java's client. From version 4 on
-# only brokers send AddPartitionsToTxn.
+# The last versions of requests without transaction version 2 (KIP-890), as in Java's client.
+# AddPartitionsToTxn is sent only by brokers from version 4 on.
 LAST_PRODUCE: Final = 11
 LAST_END: Final = 4
 LAST_OFFSETS: Final = 4
@@ -123,8 +123,8 @@ def txn_offset_commit_request(
     From version 6 on, topics are identified by `topic_ids`, which must contain all of them (KIP-1319).
 
     Building raises UnsupportedVersion if the version cannot identify the member, as in Java's
-    TxnOffsetCommitRequest.Builder. In such a version the coordinator would accept the offsets of a member
-    that was removed.
+    TxnOffsetCommitRequest.Builder. With such a version, the coordinator would accept offsets of a removed
+    member.
     """
 
     is_member = member.generation >= 0 or bool(member.member_id) or member.group_instance_id is not None

@@ -31,10 +31,9 @@ class ProducerTransactionState(Enum):
 
 S = ProducerTransactionState
 
-# The calls of the application that each state allows, and the states to which they lead. Any other call
-# raises IllegalState, or the error of the transaction or producer. If a call is repeated while its operation
-# is in progress, the repeated call waits for the same operation. If the operation has ended, the repeated
-# call returns the operation's result.
+# The application's calls that each state allows, and the states to which they lead. Any other call raises
+# IllegalState, or the error of the transaction or producer. A repeated call waits for its operation if it is
+# in progress, and returns the operation's result if it has ended.
 CALLS: Mapping[ProducerTransactionState, Mapping[str, ProducerTransactionState]] = {
     S.UNINITIALIZED: {"begin": S.INITIALIZING},
     S.INITIALIZING: {"begin": S.INITIALIZING},
@@ -69,8 +68,8 @@ EDGES: Edges[ProducerTransactionState] = {
 class PendingCall(msgspec.Struct):
     """A pending operation: begin, commit or abort. `done` is set when it has ended, with or without an error.
 
-    `waiting` has the callers that wait for the operation. `reported` is set when a caller has received the
-    operation's result.
+    `waiting` contains the callers that wait for the operation. `reported` is set when a caller has received
+    its result.
     """
 
     name: str

@@ -2,19 +2,25 @@
 
 Rules:
 
-* The requests to the coordinator of the transactional id are sent one at a time. They obtain the producer id
-  and epoch, add partitions and groups to the transaction (only before transaction version 2, KIP-890), and
-  end the transaction.
+* Requests to the coordinator of the transactional id are sent one at a time. They obtain the producer id and
+  epoch, and end the transaction. Before transaction version 2 (KIP-890) they also add partitions and groups
+  to the transaction.
+
 * Nothing is written outside of a transaction, nor to a partition that was not added to it.
-* EndTxn requests a commit only after every record and every offset has been acknowledged. After a failure the
-  transaction can only be aborted, and its remaining records are not sent. Records and offsets fail after
-  delivery.timeout.ms. EndTxn is retried until its outcome is known.
-* After an abort, requests without a response may still reach a broker. The next transaction therefore gets a
-  new epoch. A coordinator before Kafka 2.5 assigns no new epochs (KIP-360). With such a coordinator the abort
-  waits, as in Java, until every batch that was sent has got a response, and the next transaction continues
-  the sequence numbers.
-* A producer that is fenced, or gets any other fatal error, has failed. The application has to create a new
-  producer.
+
+* EndTxn requests a commit only after every record and every offset has been acknowledged. EndTxn is retried
+  until its outcome is known.
+
+* After a failure, the transaction can only be aborted, and its remaining records are not sent. Records and
+  offsets fail after delivery.timeout.ms.
+
+* After an abort, unanswered requests may still reach a broker, so the next transaction gets a new epoch.
+
+* A coordinator before Kafka 2.5 assigns no new epochs (KIP-360). With such a coordinator, an abort waits for
+  the responses to all batches that were sent, as in Java. The next transaction continues their sequence
+  numbers.
+
+* After fencing or any other fatal error, the producer has failed. The application has to create a new one.
 
 The requests that the transaction versions use:
 
@@ -92,10 +98,11 @@ T = TypeVar("T")
 class TransactionManager:
     """The transactions of one producer, which uses this class instead of `SequenceNumbers`.
 
-    The application's threads call `call` and `send_offsets` while they hold the producer's lock (the guard).
-    The engine calls the other methods. `busy` returns whether a Produce request is in flight, and
-    `ready_queues` returns the queues whose next batch is ready to be sent. `need_metadata` requests a refresh
-    of the metadata.
+    The application's threads call `call` and `send_offsets` with the producer's lock (the guard) held. The
+    engine calls all other methods.
+
+    `busy` returns whether a Produce request is in flight. `ready_queues` returns the queues whose next batch
+    can be sent. `need_metadata` requests a refresh of the metadata.
     """
 
     lacks_producer_id = False
@@ -138,8 +145,8 @@ class TransactionManager:
         self._added: set[str] = set()
         self._offsets: dict[GroupMetadata, dict[TopicPartition, tuple[int, int | None, str]]] = {}
         self._offsets_until: int | None = None  # Time (ms) at which the offsets time out.
-        # Topic -> the topic id of the offsets of this transaction. If a topic is re-created during the
-        # transaction, its offsets are therefore not committed for the new topic (KIP-1319).
+        # Topic -> topic id of the offsets of this transaction. If a topic is re-created during the
+        # transaction, its offsets are not committed for the new topic (KIP-1319).
         self._topic_ids: dict[str, UUID] = {}
         records.gate = self._gate
         responses.on_batch_failed = self.on_batch_failed
@@ -152,8 +159,8 @@ class TransactionManager:
     def call(self, name: str, who: object = None) -> PendingCall:
         """Start the operation `name` (begin, commit or abort), and return the call to wait for.
 
-        Raises IllegalState if the state does not allow the operation, or the transaction's error if it has
-        failed. If the same operation is still in progress, its pending call is returned.
+        Raises IllegalState if the state does not allow the operation. Raises the transaction's error if the
+        transaction has failed. If the same operation is in progress, its pending call is returned.
         """
         current_call = self.current_call
         if current_call is not None and current_call.name == name and not current_call.reported:
@@ -177,8 +184,8 @@ class TransactionManager:
     def close(self) -> PendingCall | None:
         """Abort an open transaction, because the producer is being closed.
 
-        Return the call to wait for: the abort, or a commit or abort that is in progress. None if there is
-        none.
+        Return the call to wait for: the abort, or a commit or abort in progress. Return None if there is none
+        of them.
         """
         if self.state is S.IN_TRANSACTION or self.state is S.ABORTABLE_ERROR:
             return self.call("abort")
@@ -215,8 +222,8 @@ class TransactionManager:
     def ensure_ready(self) -> bool:
         """Add new partitions to the transaction. Return whether batches may be sent now."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
-            # The batches that remain were sent before the failure or the abort. They are sent again if the
-            # abort has to wait for their responses.
+            # The remaining batches were sent before the failure or the abort. If the abort has to wait for
+            # their responses, they are sent again.
             return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
@@ -239,7 +246,7 @@ class TransactionManager:
         """Return the highest version of Produce to use; None for no limit.
 
         `max_version` is the highest version that the request's topics allow. Without transaction version 2
-        (KIP-890), LAST_PRODUCE is a second limit.
+        (KIP-890), the version is at most LAST_PRODUCE.
         """
         return (
             max_version
@@ -372,8 +379,8 @@ class TransactionManager:
             if self.state is not S.FATAL_ERROR:
                 then(call)
 
-        # The response is handled even if the state has changed since the request, because the coordinator may
-        # have executed the request.
+        # The coordinator may have executed the request, so the response is handled even if the state has
+        # changed since the request.
         self._call = self._core.send(request, on_response, node=node, max_version=max_version)
 
     def _find(self) -> None:
@@ -399,8 +406,9 @@ class TransactionManager:
         return address.id
 
     def _request_producer_id(self) -> None:
-        """Request a producer id, which also fences the previous producer. During an abort, request the next
-        epoch.
+        """Request a producer id, which also fences the previous producer.
+
+        During an abort, the next epoch is requested.
         """
         own = self._identity if self.state is S.ABORTING_TRANSACTION else None
         request = init_producer_id_request(self.id, self._core.options.transaction_timeout_ms, own)

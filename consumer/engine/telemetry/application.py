@@ -3,7 +3,9 @@
 Rules, as in Java's ClientTelemetryReporter:
 
 * A registered metric is pushed if a subscription selects it. It does not appear in the client's `metrics()`.
+
 * A second metric with the same name and the same attributes replaces the first one.
+
 * Metrics of the client cannot be replaced. Java ignores such a metric, and here `ApplicationMetric` raises.
 """
 
@@ -28,12 +30,15 @@ class ApplicationMetric:
     producer.register_metric_for_subscription(orders)
     orders.value += 1
 
-    Brokers receive it as `org.apache.kafka.shop.orders.total`, with the tags as attributes. A metric whose
-    name ends with -total counts from the start of the application, and is pushed as a monotonic sum. All
-    others are gauges. A client reads `value` when it pushes; the metric is omitted while `value` is None.
+    Brokers receive this metric as `org.apache.kafka.shop.orders.total`, with the tags as attributes.
 
-    A metric may be registered with several clients. Its value may be set from any thread, but two threads
-    that add to it need a lock. Java: KafkaMetric.
+    A metric whose name ends with -total counts from the start of the application, and is pushed as a
+    monotonic sum. All other metrics are gauges.
+
+    A client reads `value` when it pushes. A metric whose `value` is None is not pushed.
+
+    A metric may be registered with several clients. Any thread may set its value, but two threads that add to
+    it need a lock. Java: KafkaMetric.
     """
 
     __slots__ = ("_value", "group", "name", "tags")

@@ -5,10 +5,14 @@ Rules, as in Java's TelemetryMetricNamingConvention and KafkaMetricsCollector:
 * `consumer-fetch-manager-metrics` and `bytes-consumed-total` become
   `org.apache.kafka.consumer.fetch.manager.bytes.consumed.total`. Tags become attributes, with underscores.
   The tag `client-id` is omitted, because the broker knows it from each request.
-* Metrics whose name ends with -total are monotonic sums, all others are gauges. With delta temporality, a sum
-  is its change since the previous push.
-* The sum of a removed sensor, such as that of a topic that no longer exists, is forgotten.
+
+* Metrics whose name ends with -total are monotonic sums. All other metrics are gauges. With delta
+  temporality, the change of a sum since the previous push is sent.
+
+* When a sensor is removed, its sum is forgotten, for example if a topic no longer exists.
+
 * If a broker rejects a push, the next one contains its changes as well (`restore`). In Java they are lost.
+
 * A metric without a value is omitted. Java sends NaN.
 """
 
@@ -56,8 +60,8 @@ class MetricsCollector:
     def __init__(self, start_ns: int) -> None:
         """Create a collector; sums count from the time `start_ns`, in nanoseconds since 1970."""
         self._start_ns = start_ns
-        # Metric -> (value, time in ns) of each sum in the last push, for the changes in the next push, and in
-        # the push before it, for `restore`.
+        # Metric -> (value, time in ns) of each sum: in the last push, to compute the next change, and in the
+        # push before it, for `restore`.
         self._sums: dict[_Key, tuple[float, int]] = {}
         self._previous_sums: dict[_Key, tuple[float, int]] = {}
 

@@ -2,14 +2,19 @@
 
 Rules:
 
-* Requests go to a broker with a ready connection, and to the same broker as long as it is ready. If there is
-  none, the request waits for the next event of a connection. No connection is opened for telemetry.
-* If a broker lacks GetTelemetrySubscriptions or PushTelemetry, no request is sent, and no more metrics are
-  pushed, as in Java.
-* Nothing that goes wrong here concerns the application: errors are logged, and end or delay the pushes.
+* Requests go to one broker as long as its connection is ready, and then to another broker with a ready
+  connection. If there is none, the request waits for the next event of a connection. No connection is opened
+  for telemetry.
+
+* If a broker does not support GetTelemetrySubscriptions or PushTelemetry, pushing ends, as in Java.
+
+* Errors of telemetry do not affect the application: they are logged, and end or delay the pushes.
+
 * Close waits for the response to the last push for at most `CLOSE_MS`.
-* A payload that is larger than `telemetry.max.bytes` is not sent. A codec that the broker has rejected, or
-  whose package is missing, is not used again.
+
+* A payload above `telemetry.max.bytes` is not sent.
+
+* A compression codec is not used again if a broker has rejected it, or if its package is missing.
 """
 
 from __future__ import annotations

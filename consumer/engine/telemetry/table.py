@@ -4,18 +4,27 @@
 
 Rules:
 
-* A subscription is requested first. If it requests metrics, the client pushes them at its interval, the first
-  time after 0.5 to 1.5 intervals, so that clients that started together do not push together. If it requests
-  none, the subscription is requested again after the interval.
+* The client first requests a subscription. If the subscription has metrics, the client pushes them at its
+  interval. If it has none, the client requests it again after the interval.
+
+* The first push follows after 0.5 to 1.5 intervals, so that clients that started together do not push
+  together.
+
 * After a failed push, the subscription is requested again: immediately, after the interval, or never
   (`REACTIONS`). An unknown error ends the pushes.
+
 * A request without a response is repeated after five minutes, as in Java 4.4.
+
 * `CloseBegan` leads to a last push if the client has a subscription with metrics.
-* An interval of 0 or less counts as five minutes, as in Java. Shorter intervals than Kafka's brokers allow
-  count as 100 ms, so that a wrong response does not keep the client busy.
-* An error response to a subscription request is never repeated before the interval. Java repeats it
-  immediately after UNKNOWN_SUBSCRIPTION_ID and UNSUPPORTED_COMPRESSION_TYPE.
-* TERMINATED also means that pushes are disabled: a broker does not support them, or has rejected them.
+
+* An interval of 0 or less counts as five minutes, as in Java. An interval below 100 ms, which Kafka's brokers
+  do not allow, counts as 100 ms, so that a wrong response does not keep the client busy.
+
+* After an error response to a subscription request, the client always waits for the interval. Java repeats
+  the request immediately after UNKNOWN_SUBSCRIPTION_ID and UNSUPPORTED_COMPRESSION_TYPE.
+
+* The state TERMINATED also means that pushes are disabled, because a broker does not support them or has
+  rejected them.
 """
 
 from __future__ import annotations
@@ -186,7 +195,7 @@ class TelemetryMachine:
     def __init__(self) -> None:
         self.state = TelemetryState.SUBSCRIPTION_NEEDED
         self.subscription: Subscription | None = None
-        # The time in ms of the next request; NEVER while a request is in flight, and after the last one.
+        # Time (ms) of the next request. NEVER while a request is in flight, and after the last request.
         self.next_request_at = 0
 
 

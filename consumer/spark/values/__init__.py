@@ -6,8 +6,10 @@ driver, without Arrow), and decodes whole batches of values (on an executor).
 Rules:
 
 * A null key or value stays null, and is not an error.
+
 * If a value cannot be decoded, ``value.onError`` decides: with ``fail`` the task ends, with ``null`` the
   value becomes null, and the column ``_error`` has the reason. Other values are never affected.
+
 * Invalid options and errors of the registry always end the query.
 """
 
