@@ -259,8 +259,8 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp
         varints, deltas, length_of = self._varints, self._deltas, length_of_bytes
         pieces: Sequence[bytes]
-        # This code repeats that of `record_parts`, because calling a function for every record takes more
-        # time.
+        # The code below repeats that of `record_parts`, because calling a function for every record takes
+        # more time.
         try:
             delta = timestamp - self._base_timestamp
             if delta < 0:  # A negative index would read from the end of `deltas`.

@@ -46,7 +46,8 @@ _LANES = 256
 _SHORTEST_RUN = 4
 # The number of records that one search for runs has to cover to be worth its time.
 _WORTH_A_STEP = 500
-# After this number of searches for runs that each cover fewer records, batches are read in parallel.
+# After this number of searches for runs that each cover fewer records than `_WORTH_A_STEP`, batches are read
+# in parallel.
 _PATIENCE = 4
 # The least number of records for which record starts are guessed. For fewer records, guessing takes too long.
 _WORTH_GUESSES = 2000

@@ -24,7 +24,7 @@
 
 * The CRC is zlib's CRC-32 of all bytes after the CRC field.
 
-* These formats do not have the codec zstd.
+* Magic 0 and 1 do not have the codec zstd.
 
 See Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
 """

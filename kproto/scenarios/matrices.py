@@ -143,7 +143,7 @@ def loss(
 def losses(parameters: Parameters) -> Iterable[Loss]:
     """Run the matrix of S1-25: each client in each of its ways to detect growth, with each reset policy.
 
-    If `parameters` has a client or a reset policy, only this one is run.
+    If `parameters` sets the client or the reset policy, the matrix has only this client or this policy.
 
     Raises ConfigError for an unknown client.
     """

@@ -5,7 +5,7 @@ The modules `message` and `types` define how messages are declared.
 `interpreter` and `compiler` are two codecs that read the declarations. The interpreter is simple and reports
 errors, and the compiler is fast.
 
-This package registers the codecs in `codecs`, so that `message` need not import them.
+`kproto.wire` registers the codecs in `codecs`, so that `message` need not import them.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class Knob(Generic[T]):
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
     """Return a function that checks a knob's value, and a text that describes the allowed values.
 
-    The function and the text depend on the type of the knob's default. The text is for an error.
+    The allowed values depend on the type of the knob's default. The text is for an error.
     """
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"
