@@ -32,9 +32,9 @@ settings.register_profile("soak", max_examples=5000, deadline=None, suppress_hea
 _PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 settings.load_profile(_PROFILE)
 
-# Write bytecode even if PYTHONDONTWRITEBYTECODE is set, as in many containers. Without bytecode each worker
-# takes 14 s of CPU instead of 5 s to collect the tests, and each process that a test starts compiles its
-# modules.
+# Write bytecode even if PYTHONDONTWRITEBYTECODE is set, as in many containers. Without bytecode, each process
+# that a test starts compiles its modules, and each worker needs 14 s of CPU instead of 5 s to collect the
+# tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -56,7 +56,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Use two more workers than cores: some tests wait for a session timeout or a process.
 
     The distribution worksteal gives whole modules to a worker, so that most fixtures and caches of a module
-    are created once. The default, load, spreads most modules over all workers.
+    are created once. The default distribution, load, divides most modules.
     """
     if config.option.dist == "no":
         config.option.dist = "worksteal"
@@ -114,7 +114,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """Exclude modules and test items from garbage collection, and collect garbage less often.
 
     Modules and test items live as long as the process, and a full collection of them takes about 0.5 s.
-    Collections took 7 % of the time with Python's thresholds, and 4 % with a first threshold of 5,000.
     """
     gc.disable()
     try:
@@ -129,8 +128,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 def _import_own_share(session: pytest.Session) -> None:
     """Import this worker's share of the test modules first. Each worker of pytest-xdist has another share.
 
-    The first import of a test module compiles it with pytest's assertions, which takes 10 s of CPU for all of
-    them. Workers that import them in the same order, at the same time, all compile each of them.
+    The first import of a test module compiles it with pytest's assertions. Compiling all modules takes 10 s
+    of CPU. If all workers imported the modules in the same order, each worker would compile all of them.
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None:

@@ -1,8 +1,12 @@
 """Find and run the code blocks of the documentation.
 
 The Python blocks of a page run in order, in one namespace. Functions `test_...` are called with the fixtures
-that pytest would pass, such as a new `kafka`. In a console block each `$ kproto ...` runs, and must print the
-lines below it (`...` stands for any lines). A comment above a block says what it needs:
+that pytest would pass, such as a new `kafka`.
+
+Each `$ kproto ...` in a console block runs, and must print the lines below it. A line `...` stands for any
+lines.
+
+A comment above a block says what the block needs:
 
     <!-- needs: clients -->     runs only if these judges are installed: `clients`, `spark`
     <!-- script -->             a shell script that takes some time

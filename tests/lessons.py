@@ -2,9 +2,10 @@
 
     python -m tests.lessons [001 ...]      # updates all pages and notebooks, or those with these numbers
 
-In a `console` block, a line that begins with "$ " is a command, and the lines that follow are its output. A
-command is `kproto ...`, possibly followed by a pipe. Commands with `--svg NAME.svg` write the pictures of the
-pages.
+In a `console` block, a line that begins with "$ " is a command. The lines that follow are its output. A
+command is `kproto ...`, possibly followed by a pipe.
+
+Commands with `--svg NAME.svg` write the pictures of the pages.
 
 The first lesson also exists as a notebook, which is generated from its page. The notebook has no outputs: its
 reader runs the commands.

@@ -5,9 +5,12 @@ For each rule, at least one mutant must fail a test of this rule.
     python -m tests.rule_mutants            # all rules
     python -m tests.rule_mutants R64 M14    # these rules
 
-A mutant changes one cell: the cell does nothing, answers with other error codes, or accepts old responses. A
-rule is pinned if, for at least one of its cells, a test with the rule's number fails with a mutant of this
-cell. The script prints the rules for which no test fails, with their tests, and exits with 1 if there is one.
+A mutant changes one cell. The cell then does nothing, answers with other error codes, or accepts old
+responses.
+
+A rule is pinned if a test with its number fails with a mutant of at least one of its cells.
+
+The script prints the rules that are not pinned, with their tests, and exits with 1 if there is one.
 tests/test_rule_mutants.py runs it.
 """
 

@@ -186,8 +186,8 @@ def import_graph() -> Mapping[str, set[str]]:
 def imported_modules(path: Path, names: Set[str]) -> set[str]:
     """Return the modules among `names` that a module imports.
 
-    `from package import module` counts as an import of the module, not of the package. `from package import
-    Class` counts as an import of the package, even if another statement imports a module of the package.
+    `from package import module` imports the module, not the package. `from package import Class` imports the
+    package, even if another statement imports a module of the package.
     """
     return {name for statement in import_statements(path) for name in statement_modules(statement, names)}
 

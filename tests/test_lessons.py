@@ -19,9 +19,8 @@ DOCUMENTS = [
     "003-sarama-walk",
     "004-rebalances",
 ]
-# The quick tests run all commands without a scenario, and the first other command of each page except S1-25.
-# A command takes 0.2 s on average, but those of S1-25 and `scenario loss` take several seconds. The quick
-# tests of tests/scenarios run most scenarios.
+# The quick tests run all commands without a scenario, and the first other command of each page. S1-25 is not
+# quick: it takes several seconds. The quick tests of tests/scenarios run most scenarios.
 QUICK = {page: command for page, command, _ in reversed(COMMANDS) if "S1-25" not in command}
 RUNS_A_STORY = re.compile(r"scenario (S\d|loss)")
 

@@ -26,8 +26,8 @@ def parsed(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text())
 
 
-# Matches docstrings, comments and strings. Group 1 has the content of a string in double quotes, as ruff
-# formats it. A pattern is used because parsing every module takes seconds.
+# Matches docstrings, comments and strings, because parsing every module takes seconds. Group 1 is the content
+# of a string in double quotes, as ruff formats it.
 STRING_OR_COMMENT = re.compile(
     r'"""(?:[^"\\]|\\.|""?(?!"))*"""|\#[^\n]*|"((?:[^"\\\n]|\\.)*)"|\'(?:[^\'\\\n]|\\.)*\'', re.S
 )

@@ -87,8 +87,9 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
 ) -> None:
     """A fetch at a position that was truncated gets the diverging epoch (KIP-595).
 
-    The fetch gets the diverging epoch even if the log has grown to its former length again. The broker
-    compares the position with the end of the last fetched epoch.
+    The fetch gets the diverging epoch even if the log has grown to its former length again.
+
+    The broker compares the fetch position with the end of the last fetched epoch.
     """
     for _ in range(2):
         producer.produce(batch_of(b"a"))
@@ -106,8 +107,10 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
 def test_a_session_remembers_the_name_of_a_deleted_topic_id(
     stage: Stage, client: Client, session: int
 ) -> None:
-    """A fetch session keeps the name to which a topic id was resolved first. After the topic is deleted, the
-    error is that of an unknown name and not that of an unknown id, as in Kafka.
+    """A fetch session keeps the name that a topic id had when it was first resolved.
+
+    After the topic's deletion the error is therefore that of an unknown name, not of an unknown id, as in
+    Kafka.
     """
     first = stage.topic("t").id
     named, beyond = fetch_topic(topic_id=first), fetch_topic(topic_id=first, partition=1)

@@ -65,8 +65,10 @@ class StoppedAt(io.StringIO):
 class StubAdmin:
     """Replaces the admin client of one command, for results that the embedded broker does not return.
 
-    `answers` maps the name of a method to its result, to the error that it raises, or to a function that
-    returns the result. `calls` has the method name and the arguments of each call.
+    A key of `answers` is the name of a method. A value is the method's result, the error that it raises, or a
+    function that returns the result.
+
+    `calls` lists each call: the name of the method, and its arguments.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType, **answers: Any) -> None:

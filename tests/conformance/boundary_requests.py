@@ -1,8 +1,10 @@
 """Draw valid but unusual requests: boundary numbers, odd names, duplicates.
 
-A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker does
-not reject the request before it reads the odd field. The same seed draws the same request for two brokers.
-Ids that a broker chose (of topics, producers and members) come from the broker's `Scene`.
+A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker also
+reads the field with an odd one.
+
+The same seed draws the same request for two brokers. A broker's `Scene` supplies the ids that the broker
+chose: of topics, producers and members.
 """
 
 from __future__ import annotations
@@ -95,8 +97,8 @@ def _batches(scene: Scene) -> Pool:
     ]
     odd += [batch(**producer) for producer in producers]
     pid, epoch = scene.producer
-    # The last pair has a producer id that the broker does not know. Ids of other producers are not drawn: if
-    # Kafka rejects their batch in a transaction, it remembers the batch's sequence number all the same.
+    # The last pair has an unknown producer id. Ids of other producers are not drawn: Kafka remembers the
+    # sequence number of a batch even if it rejects the batch in a transaction.
     for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):
         transactional = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
         odd += [
@@ -234,10 +236,9 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "transactional_id": (txns, odd_txns),
         "transactional_ids": (txns, odd_txns),
         "v3_and_below_transactional_id": (txns, odd_txns),
-        # Unknown transactional ids are left out. A wrong producer id makes Kafka answer
-        # INVALID_PRODUCER_EPOCH if a marker in the offsets log has a later epoch than the request. The
-        # embedded broker compares only with the coordinator's epochs, and answers
-        # INVALID_PRODUCER_ID_MAPPING.
+        # Unknown transactional ids are not drawn, because their errors differ. Kafka also compares the epoch
+        # with the last marker in the offsets log, and answers INVALID_PRODUCER_EPOCH for an older epoch. The
+        # embedded broker answers INVALID_PRODUCER_ID_MAPPING.
         "TxnOffsetCommitRequest.transactional_id": (txns, []),
         "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
         "ProduceRequest.transactional_id": ([None, *txns], odd_txns),
@@ -320,8 +321,8 @@ _SPARSE: Final = {
 _ALONE: Final = {"transactions", "protocols"}
 
 
-# Fields that are never null. Kafka 4.3.1 sends no response to a Produce with null records. A quota of a null
-# entity would apply to the clients of all tests.
+# Fields that are never null. Kafka 4.3.1 sends no response to a Produce request with null records. A quota of
+# a null entity would apply to the clients of all tests.
 _NEVER_NULL: Final = {"records", "entity_name"}
 
 

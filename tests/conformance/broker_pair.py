@@ -47,8 +47,8 @@ SETTINGS: Final = {
 }
 RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0
-# If neither broker has responded after this time in seconds, the request counts as waiting. If one broker has
-# responded, the other may be slow and has PATIENCE seconds to respond.
+# A request counts as delayed if neither broker responds within this time in seconds. After the response of
+# one broker, the other has PATIENCE seconds to respond.
 SILENCE = 4.0
 
 CLIENT_IDS: Final = (None, "", "é /=\0", "x" * 32_767)

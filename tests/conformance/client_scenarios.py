@@ -1,9 +1,12 @@
 """Scenarios for one client, run with the original client and with kproto's model of this client.
 
-A scenario is a function of a `Stage`, which holds its members, proxy and topic. `SCENARIOS` maps a name to a
-scenario and to the ability that a client needs for it. A client without the ability (`LACKS`) skips the
-scenario. The comparison covers the requests of each member to the coordinator (`request_lines`) and the
-events that its application received (`DrivenMember.events`).
+A scenario is a function of a `Stage`, which holds the members, the proxy and the topic.
+
+A key of `SCENARIOS` is a name. A value is the scenario, and the ability that a client needs for it. A client
+without the ability (`LACKS`) skips the scenario.
+
+The comparison covers each member's requests to the coordinator (`request_lines`), and the events that its
+application received (`DrivenMember.events`).
 """
 
 from __future__ import annotations

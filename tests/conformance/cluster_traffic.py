@@ -23,8 +23,8 @@ from tests.conformance.cluster_writers import Mover, Writer
 from tests.conformance.kafka_cluster import Fleet, until
 
 PARTITIONS = 6
-# The session timeout is Kafka's default of 45 s. On a busy computer a broker may take 30 s to start, and no
-# member's session may expire in this time.
+# The session timeout is Kafka's default of 45 s. No member's session may expire while a broker starts, which
+# takes up to 30 s on a busy computer.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 1_000}
 LOOPS = ("blocking", "asyncio")
 GROUPS: Final[dict[str, dict[str, Any]]] = {
@@ -72,10 +72,11 @@ class ReaderGroup:
 def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict[str, ReaderGroup]]:
     """Run readers and writers during the `with` block, wait until everything is read, and check the results.
 
-    Two groups read plain records. A third group reads committed records. A fourth group reads the records
-    that movers copied in transactions. Two more clients send metadata and group requests. All clients start
-    with a single address: `bootstrap`, by default that of the first broker. During the block all brokers may
-    be down for a while. `options` are added to the members' SESSION options.
+    Two groups read plain records, and a third one committed records. A fourth group reads the records that
+    movers copied in transactions. Two more clients send metadata and group requests.
+
+    All clients start with one address: `bootstrap`, by default that of the first broker. `options` are added
+    to the members' SESSION options. All brokers may be down for a while during the block.
     """
     session = {**SESSION, **options}
     plain, committed, moved = topic(fleet), topic(fleet), topic(fleet)

@@ -1,9 +1,11 @@
 """All entry points at which the authentication or authorization of a client can fail.
 
-An entry point in this process is a function of the bootstrap address and the options, and raises the error. A
-command runs as a separate process: it is a function of the address, a client.properties file and a folder,
-and returns the lines printed. Some entry points continue after the error. They stay open for a while, to see
-whether they repeat the error.
+An entry point in this process is a function of the bootstrap address and the options. It raises the error.
+
+A command runs in a separate process. Its entry point is a function of the address, a client.properties file
+and a folder, and returns the printed lines.
+
+Some entry points stay open for a while after the error, to show whether they repeat it.
 """
 
 from __future__ import annotations

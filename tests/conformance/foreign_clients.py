@@ -5,11 +5,16 @@
     python foreign_clients.py CLIENT member BOOTSTRAP TOPIC GROUP STRATEGY SESSION_MS
     python foreign_clients.py CLIENT committed BOOTSTRAP TOPIC GROUP PARTITIONS
 
-CLIENT is kafka-python, aiokafka or confluent. A member prints JSON lines: {"assigned": [0, 3]} when its
-assignment changes, {"read": [[partition, offset, number], ...]} before it commits these offsets,
-{"commit_failed": ...} and {"closed": true}. A line on its standard input closes the member. A member
-retries a failed commit, because it may keep its partitions through a rebalance. Without a retry their last
-offsets would stay uncommitted. The other programs print one JSON line.
+CLIENT is kafka-python, aiokafka or confluent. Every program prints JSON lines: a member several, each other
+program one.
+
+A member prints {"assigned": [0, 3]} when its assignment changes. It prints {"read": [[partition, offset,
+number], ...]} before it commits these offsets. It prints {"commit_failed": ...} and {"closed": true}.
+
+A line on standard input closes a member.
+
+A member retries a failed commit. It may keep its partitions through a rebalance, and would not commit their
+last offsets otherwise.
 """
 
 from __future__ import annotations
@@ -95,10 +100,9 @@ class KafkaPython:
         consumer.subscribe([topic], listener=Listener())
         owned, owing = None, False
         while not asked_to_close():
-            # A short timeout can make a group leader without partitions hang when it rejoins because of new
-            # metadata. If poll of kafka-python times out after the leader has sent SyncGroup and before the
-            # response, need_rejoin() is False, and the assignment is never read. The same happens with a real
-            # Kafka.
+            # kproto's tests use a long timeout, because kafka-python's leader can hang after a short one. If
+            # poll times out between SyncGroup and its response, need_rejoin() is False, and the leader never
+            # reads its assignment. The same happens with a real Kafka.
             got = consumer.poll(timeout_ms=100 if owned else 5000)
             if (now := sorted(tp.partition for tp in consumer.assignment())) != owned:
                 owned = now

@@ -7,8 +7,8 @@
         fleet.start(1, port=judges.free_port())
         fleet.add(5)
 
-Topics have three replicas, two of which must be in sync for a write. The brokers' racks are a, b, c, and so
-on. A consumer with `client_rack` reads from the replica in its rack.
+Topics have three replicas. A write needs two of them in sync. The brokers' racks are a, b, c, and so on. A
+consumer with `client_rack` reads from the replica in its rack.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class Fleet:
     def start(self, node: int, *, port: int | None = None) -> None:
         """Start a broker on its old logs, at its old port or another one.
 
-        The function waits until the broker responds and the other brokers list it. The list alone is not
-        sufficient, because a killed broker stays in the list until its session expires.
+        The function waits until the broker responds and the other brokers list it. A killed broker stays
+        listed until its session expires, so the list alone does not show that the broker runs.
         """
         self._begin(node, port)
         self._there(node)

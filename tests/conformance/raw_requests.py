@@ -1,7 +1,7 @@
 """Scripts of raw requests, run against a coordinator, the embedded broker or a real Kafka.
 
-The head of `raw_requests.txt` explains the format. A `ScriptRunner` runs a script on a `Scene`, which answers
-the requests. The responses do not depend on the run: names replace member ids.
+The head of `raw_requests.txt` explains the format. A `ScriptRunner` sends a script's requests to a `Scene`.
+Member ids are replaced by names, so the responses are the same in every run.
 """
 
 from __future__ import annotations

@@ -257,8 +257,9 @@ def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] 
     """Return the requests as lines, with numbered member ids. Two runs of a scenario have equal lines.
 
     Requests that depend on timing are left out: successful heartbeats, metadata, offset lookups and repeated
-    equal commits. Commits with new offsets are kept. APIs in `leave_out` are also left out, except requests
-    whose response was injected.
+    equal commits. A commit with new offsets is kept.
+
+    APIs in `leave_out` are left out, except requests with an injected response.
     """
     names: dict[str, str] = {"": "-"}
     lines: list[str] = []

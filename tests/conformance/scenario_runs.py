@@ -24,9 +24,9 @@ TRIES = 3
 # Client -> APIs that are not compared. librdkafka looks up its coordinator on each new connection, and the
 # number of its connections varies.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
-# (client, scenario) -> events that the original reports at random, so they are not compared. In
-# sarama-cluster, a Go select can either deliver a notification or end the consumer, and chooses at random.
-# The model always ends the consumer.
+# A key is (client, scenario). A value is the prefix of events that are not compared, because the original
+# reports them at random. In sarama-cluster a Go select chooses whether to deliver a notification or to end
+# the consumer.
 TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
 # Clients whose model moves the same partitions as the original, because it iterates over hash tables in the
 # same order.

@@ -24,9 +24,8 @@ USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 _SECURITY = "org.apache.kafka.common.security."
 SESSION_MS = 2_000
 # The listeners except PLAINTEXT, with their protocols. MTLS requires a client certificate. EXPIRED presents
-# an expired certificate, ELSEWHERE one for another host. PLAIN_ONLY supports one mechanism. SKEWED accepts
-# tokens that expired within `SKEW_MS`. A broker with an issuer also has the listeners of `SIGNED`, which
-# accept this issuer's tokens.
+# an expired certificate, and ELSEWHERE one for another host. PLAIN_ONLY supports one mechanism. SKEWED
+# accepts tokens that expired within `SKEW_MS`. `SIGNED` has further listeners for a broker with an issuer.
 LISTENERS = {
     "SSL": "SSL",
     "MTLS": "SSL",

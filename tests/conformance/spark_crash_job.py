@@ -4,9 +4,11 @@ The job runs batch queries and streams. One stream writes files, one counts reco
 
     python spark_crash_job.py MASTER BOOTSTRAP TOPIC FOLDER
 
-The job runs until the file FOLDER/stop exists. Then every stream reads to the end, and the job writes
-FOLDER/done. Each start of the job resumes from the checkpoints. If a stream ends after a kill, the job
-restarts only this stream, because a new driver would take much longer.
+The job runs until the file FOLDER/stop exists. Every stream then reads to the end, and the job writes
+FOLDER/done.
+
+Each start of the job resumes from the checkpoints. If a stream ends after a kill, the job restarts the stream
+in the same driver, because a new driver starts slowly.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def started(writer: Any) -> Any:
     """Start a query, and return it when it has made progress or has ended.
 
-    Spark waits 10 s for the Python process that plans a stream, and has no option for this time. On a slow
-    machine the process may take longer. The query then fails before the source has run, and is started again.
+    A query may fail before the source has run, and is then started again. Spark waits 10 s for the Python
+    process that plans a stream, which is too short on a slow machine.
     """
     while True:
         query = writer.start()

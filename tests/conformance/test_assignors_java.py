@@ -1,11 +1,14 @@
 """Kafka's four assignors and kproto's get the same inputs. The assignments are equal if Java's is unique.
 
-Java keeps members in hash maps. Each input is therefore tried with several sets of member ids. The ids of
-each set are in the same order, but have other hash codes. If all of Java's assignments are equal and all
-members subscribe to the same topics, kproto's assignment must equal Java's. Java's assignments may differ,
-for example if several members own one partition more than their quota and only some of them may keep it. In
-these cases kproto's assignment must be at least as good in balance, then in retained partitions, then in
-matching racks.
+Java keeps members in hash maps. Each input is therefore tried with several sets of member ids, in the same
+order but with different hash codes.
+
+If all of Java's assignments are equal and all members subscribe to the same topics, kproto's assignment must
+equal Java's.
+
+In other cases kproto's assignment must be at least as good: first in balance, then in retained partitions,
+then in matching racks. Java's assignments differ, for example, if several members own one partition more than
+their quota and only some of them may keep it.
 """
 
 from __future__ import annotations
@@ -116,9 +119,8 @@ def ours(name: str, question: Question) -> Plan:
 def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, int]:
     """Return the rank of an assignment; a lower rank is better.
 
-    The rank is a tuple of four numbers. The first two are the sum of all pairwise differences between the
-    members' partition counts, and the largest difference. The last two are the negated numbers of retained
-    partitions and of matching racks.
+    The rank is a tuple of four numbers: the sum of all pairwise differences between the members' partition
+    counts, the largest difference, and the negated numbers of retained partitions and of matching racks.
     """
     _, members, racks = question
     sizes = sorted(len(part) for part in plan.values())

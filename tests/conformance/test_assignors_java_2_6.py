@@ -2,10 +2,11 @@
 
 The order of each member's partitions is also equal.
 
-The inputs come from a simulated group, in which no two members own the same partition. Eager members report
-owned partitions in user data of version 1 or 0, or not at all. The reported generations differ. If members
-subscribe to different topics, kproto uses the general algorithm of the current release. Its assignments must
-be at least as balanced as those of 2.6.
+The inputs come from a simulated group, in which no two members own the same partition. The reported
+generations differ. Eager members report owned partitions in user data of version 0 or 1, or not at all.
+
+If members subscribe to different topics, kproto uses the general algorithm of the current release. Its
+assignments must be at least as balanced as those of 2.6.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Boundary requests to a real Kafka and to the embedded broker have the same responses and effects.
 
-Each case has some APIs and runs several scenes. A scene is a sequence of random requests of these APIs.
-`KPROTO_SEED` draws some scenes. With `KPROTO_ALL_PLAYS=1` many more run (tox -e soak).
+A case is a set of APIs, and runs several scenes. A scene is a sequence of random requests of these APIs.
+
+`KPROTO_SEED` draws the scenes. `KPROTO_ALL_PLAYS=1` runs many more (tox -e soak).
 """
 
 from __future__ import annotations

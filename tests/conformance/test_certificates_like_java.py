@@ -1,7 +1,9 @@
 """TLS certificates and stores: Kafka's own TLS in Java and kproto's accept and reject the same cases.
 
-Each case has the properties of a client and a broker, and the host name that the client expects. The result
-is the side that rejects the connection, client or broker, if any. `DIFFERENT` lists the intended differences.
+A case has the properties of a client and a broker, and the host name that the client expects. Its result is
+the side that rejects the connection (client or broker), or none.
+
+`DIFFERENT` lists the intended differences.
 """
 
 from __future__ import annotations

@@ -51,10 +51,11 @@ def test_no_record_is_lost_when_brokers_die_and_networks_break(number: int, tmp_
 def test_a_killed_kafka_remembers_only_the_last_batch_of_a_producer(tmp_path: Path) -> None:
     """After kill -9, Kafka remembers only the last batch of a producer.
 
-    The restarted broker rejects a retry of an earlier batch, although the log contains this batch. kproto's
-    producer therefore completes earlier batches in flight when a later batch succeeds
-    (`ProduceResponses._complete_earlier`). Otherwise it would write the rejected batch again, under new
-    sequence numbers.
+    The restarted broker rejects a retry of an earlier batch, although the log contains this batch. If
+    kproto's producer wrote the batch again with new sequence numbers, its records would be duplicated.
+
+    When a later batch succeeds, the producer therefore completes earlier batches in flight
+    (`ProduceResponses._complete_earlier`).
     """
     kafka = Killable(tmp_path)
     kafka.start()

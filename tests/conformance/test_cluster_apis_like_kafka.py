@@ -1,7 +1,7 @@
 """UpdateFeatures and DescribeQuorum: a real Kafka and the embedded broker respond alike.
 
-The boundary requests of test_boundary_requests_like_kafka compare the other APIs that change a cluster. They
-do not include UpdateFeatures, because a lower level of a feature changes the responses to later requests.
+test_boundary_requests_like_kafka compares the other APIs that change a cluster. It leaves out UpdateFeatures,
+because a lower feature level changes the responses to later requests.
 """
 
 from __future__ import annotations

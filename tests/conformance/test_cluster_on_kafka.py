@@ -1,8 +1,9 @@
 """Operator actions on a Kafka of three brokers, while groups read and producers write.
 
 No record is lost, no record below a committed offset is read again, and no client reports an error. `traffic`
-starts the readers and writers. A run draws two scenarios. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
-The same `KPROTO_SEED` draws the same two scenarios.
+starts the readers and writers.
+
+A run draws two scenarios by `KPROTO_SEED`. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations
@@ -190,8 +191,7 @@ def too_few_replicas(fleet: Fleet) -> None:
     """The producer waits while fewer replicas than min.insync.replicas are in sync, and then continues.
 
     A killed broker stays listed and in sync until its session expires, so the scenario waits for the expiry.
-    Until then enough replicas count as in sync. A broker that is restarted before the expiry would be listed
-    before it can respond.
+    A broker that restarts earlier would be listed before it can respond.
     """
     *killed, survivor = sorted(fleet.nodes)
     with traffic(fleet) as readers:
@@ -297,8 +297,9 @@ def a_consumer_reads_from_the_replica_in_its_rack(fleet: Fleet) -> None:
 
 
 def a_producer_writes_to_the_leaders_in_its_rack(fleet: Fleet) -> None:
-    """Records without a key go to the leaders in the rack of the producer (KIP-1123). If the broker of the
-    rack dies, they go to all leaders until it leads again.
+    """Records without a key go to the leaders in the producer's rack (KIP-1123).
+
+    While the broker of the rack is down, the records go to all leaders.
     """
     node = sorted(fleet.nodes)[1]
     name = topic(fleet, 6)

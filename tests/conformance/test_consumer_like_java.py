@@ -1,7 +1,9 @@
 """`Consumer(policy="java")` sends a real Kafka the same requests as Java's consumer, in the same order.
 
-Each scenario runs twice on one broker, with Java's consumer and with kproto's, each with its own group and
-topic. A run draws a quarter of the scenarios. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
+Each scenario runs twice on one broker: with Java's consumer and with kproto's. Each run has its own group and
+topic.
+
+A quarter of the scenarios is drawn. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ def test_an_application_with_javas_policy_gets_javas_events(
         ours = run_scenario("java", OURS, scenario, proxied_kafka, operators, acts)
         save_recordings("consumer", scenario, theirs=theirs, ours=ours)
         javas = lookups_by_member(proxied_kafka.all[start:middle])
-        # Lookups are compared only for a member and API for which Java's consumer sent any. Java's consumer
-        # may close before it sends its lookups, while kproto's sends them as soon as it has partitions.
+        # Lookups are compared only if Java's consumer sent any for this member and API. Java's consumer may
+        # close before its first lookup. kproto's sends lookups as soon as it has partitions.
         lookups = {
             key: lines for key, lines in lookups_by_member(proxied_kafka.all[middle:]).items() if key in javas
         }

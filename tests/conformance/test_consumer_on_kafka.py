@@ -717,10 +717,10 @@ def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str, monkeypatch: py
     """Leaders and the coordinator are on different nodes. All records arrive, alone and in a group.
 
     The mock cluster has no CreateTopics. A topic that it creates has four partitions. It advertises JoinGroup
-    6 and other flexible versions, but closes the connection on these requests. A SyncGroup that arrives after
-    the leader's SyncGroup gets INVALID_REQUEST and a null assignment, which no version allows. The test
-    therefore delays the leader's assignment: without the delay half of the rebalances would fail, after 10 s
-    each.
+    6 and other flexible versions, but closes the connection on these requests.
+
+    The test delays the leader's assignment. A SyncGroup that arrives after the leader's SyncGroup gets
+    INVALID_REQUEST and a null assignment, so half of the rebalances would fail after 10 s each.
     """
 
     quick = ASSIGNORS["range"]

@@ -1,8 +1,9 @@
 """The Go program of docs/lessons/000 prints the results that kproto's scenarios of this document predict.
 
 The program is built with confluent-kafka-go, which contains librdkafka. A schedule of `kproto scenario race`
-consists of HTTP requests, in each of which the program may subscribe, assign, seek and poll. The test runs
-each schedule on a broker and compares the output of each poll, character by character: the assignment and the
+is a list of HTTP requests. In each request the program may subscribe, assign, seek and poll.
+
+The test runs each schedule on a broker and compares the output of each poll exactly: the assignment and the
 event. Repeated output counts once, because the number of polls during a fetch depends on the computer.
 """
 
@@ -31,8 +32,8 @@ pytestmark = pytest.mark.originals
 
 DELAY = "group.initial.rebalance.delay.ms"
 POLLS = 10
-# The time from the start of the program to the first request, in which the program connects. Without this
-# time, it would be random whether a fast join ends before the request.
+# The time from the start of the program to the first request. The program connects in this time, so that a
+# fast join always ends before the request.
 LEAD_MS = 500
 
 Printed = list[tuple[str, str]]
@@ -133,8 +134,8 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
         futures = {name: pool.submit(run, program) for name, program in schedules.items() if program.join_ms}
         outcomes = {name: future.result() for name, future in futures.items()}
     for name, program in schedules.items():
-        # The other programs run one at a time. On a busy computer, a join with an initial rebalance delay of
-        # 0 ms could otherwise take longer than the times in the program.
+        # The programs without an initial rebalance delay run one at a time. On a busy computer, their joins
+        # could take longer than the times in the program.
         for _ in range(TRIES):
             if name in outcomes and outcomes[name][0] == model_prints(program):
                 break

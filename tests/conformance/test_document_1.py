@@ -1,10 +1,13 @@
 """The Go programs of docs/lessons/001 on current brokers: the test shows which of them find new partitions.
 
 The programs confirm the document's table: only sarama and confluent-kafka-go find new partitions, and sarama
-only if the application calls Consume in a loop. They also confirm the document's warning: with the offset
-reset `newest`, earlier records of the new partitions are lost. One result is not in the document. On Kafka 4,
-the document's release 1.38.1 of sarama commits nothing. With the version V0_10_2_1 it reads nothing. No call
-reports this.
+only if the application calls Consume in a loop.
+
+They also confirm the document's warning: with the offset reset `newest`, earlier records of the new
+partitions are lost.
+
+One result is not in the document. On Kafka 4, its sarama release 1.38.1 commits nothing, and with the version
+V0_10_2_1 reads nothing. No call returns an error.
 """
 
 from __future__ import annotations

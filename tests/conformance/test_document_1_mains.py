@@ -1,9 +1,11 @@
 """The complete programs of docs/lessons/001: their reaction to errors, signals and new partitions.
 
-The document's sarama program runs with the document's release 1.38.1, and with 1.61.1, which kproto's model
-follows. The program for sarama-cluster runs with sarama 1.29.1. This is the last release with which
-sarama-cluster compiles, and it has the document's Consumer.Group.Rebalance.Strategy. The third program calls
-ReadMessage of confluent-kafka-go. A proxy records the requests of each program.
+The document's sarama program runs with its release 1.38.1, and with 1.61.1, which kproto's model follows.
+
+The program for sarama-cluster runs with sarama 1.29.1, the last release with which sarama-cluster compiles.
+This release has the document's Consumer.Group.Rebalance.Strategy.
+
+The third program calls ReadMessage of confluent-kafka-go. A proxy records the requests of each program.
 """
 
 from __future__ import annotations

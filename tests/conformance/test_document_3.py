@@ -2,8 +2,10 @@
 
 Document 003 describes sarama 1.27 to 1.29. The test runs 1.27.2, 1.38.1 (the last one under
 github.com/Shopify/sarama) and IBM's 1.61.1, which kproto's model follows. Each release has the document's
-Config.Version, V2_0_0_0. A proxy returns the errors that newConsumerGroupSession handles. With the document's
-own release, commits to Kafka 4 fail, because Kafka 4 removed the old versions of OffsetCommit.
+Config.Version, V2_0_0_0.
+
+A proxy returns the errors that newConsumerGroupSession handles. Commits of the document's own release to
+Kafka 4 fail, because Kafka 4 removed the old versions of OffsetCommit.
 """
 
 from __future__ import annotations
@@ -148,8 +150,8 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
     """Return whether all records read were committed, whether any were, and whether Errors() had an error.
 
-    In the manual example the handlers of all claims commit. Up to 1.38.1 one commit may overtake another, and
-    then an older offset remains committed. For these releases the first result is therefore True in any case.
+    In the manual example the handlers of all claims commit. Up to 1.38.1 one commit may overtake another, so
+    that an older offset remains committed. For these releases the first result is always True.
     """
     topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})

@@ -177,8 +177,10 @@ def partitions_with_records(fetch: RecordedRequest) -> list[int]:
 
 
 def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
-    """S3-17: a commit contains only the dirty offsets, and their retention. The older releases run only with
-    a Retention: for 0 they send version 1, which brokers no longer support.
+    """S3-17: a commit contains only the dirty offsets, and their retention.
+
+    Without a Retention, the older releases send OffsetCommit v1, which brokers no longer support. They run
+    only with a Retention.
     """
 
     def commits(release: str, version: str, retention: int) -> list[tuple[int, int, list[int]]]:
@@ -229,8 +231,10 @@ EACH = 5
 
 
 def test_each_manual_commit_of_new_offsets_is_one_request(place: Place) -> None:
-    """S3-5: each manual commit of new offsets is one request. Either the topic has one partition or one
-    commit covers all partitions, because separate commits of older releases may overtake each other.
+    """S3-5: each manual commit of new offsets is one request.
+
+    The topic has one partition, or one commit covers all partitions. Separate commits of older releases may
+    overtake each other.
     """
 
     def requests(release: str, version: str, conf: dict[str, int], partitions: int) -> list[list[int]]:

@@ -1,9 +1,10 @@
 """franz-go's own tests of its client pass on the embedded broker.
 
-The tests pass on a real Kafka 4.3.1. Some read and write in groups with changing members, and some in
-exactly-once transactions. Others create and delete topics, and pause partitions, at the same time. A run
-draws half of the tests by `KPROTO_SEED`, and gives them fewer records. With `KPROTO_ALL_PLAYS=1` all tests
-run (tox -e soak).
+The tests pass on a real Kafka 4.3.1. Some read and write in groups with changing members, or in exactly-once
+transactions. Others create and delete topics and pause partitions at the same time.
+
+`KPROTO_SEED` draws half of the tests, which then have fewer records. `KPROTO_ALL_PLAYS=1` runs all (tox -e
+soak).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Kafka's generated classes check kproto's bytes of every message, in every version and both directions.
 
-kproto's encoding of a message that Hypothesis draws equals Kafka's encoding of its JSON form, and Kafka
-decodes kproto's bytes to the same JSON. The same holds for messages that Kafka draws. Broken bytes are
-rejected by both, or both decode them to the same values.
+kproto's encoding of a message equals Kafka's encoding of its JSON form, and Kafka decodes kproto's bytes to
+the same JSON. The messages are drawn by Hypothesis and by Kafka.
+
+Broken bytes are rejected by both, or both decode them to the same values.
 """
 
 from __future__ import annotations
@@ -143,9 +144,9 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
     kafka_agrees(bridge, message, 0)
 
 
-# Mutants: the test must fail for declarations with one mistake. It draws only accepted values, so it cannot
-# detect a declaration that rejects valid values, for example null.
-# tests/messages/behaviour/test_against_kafka.py detects such declarations.
+# Each mutant is a declaration with one mistake, for which the test must fail. Only accepted values are drawn,
+# so a declaration that rejects valid values is not detected here.
+# tests/messages/behaviour/test_against_kafka.py detects it.
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """kproto's clients and the Spark source work on Kafka 2.1 to 4.4, and on embedded imitations of each.
 
-Each release's broker is stopped before the next one starts. An embedded broker imitates the release: its
-option `highest` limits it to the versions that the release lists in ApiVersions. Each program asserts the
-same outcome on the release and on its imitation.
+An embedded broker imitates each release: its option `highest` limits it to the versions that the release
+lists in ApiVersions. Each program asserts the same outcome on the release and on its imitation.
+
+The broker of a release stops before the next one starts.
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 Both codecs are generated from Kafka's definitions. kio decodes in Rust, and encodes in Python.
 
 kio and kafka-python decode kproto's bytes to the same field names and values, and encode these to the same
-bytes. `DEFECTS` lists their known errors. Each message is changed so that it does not trigger an error of the
-list. A test checks that each error still exists, so that its entry is removed when the client is fixed.
+bytes.
+
+`DEFECTS` lists known errors of these clients. Messages are changed so that they trigger none of them. A test
+fails when a client has fixed a listed error.
 """
 
 from __future__ import annotations

@@ -3,20 +3,25 @@
 librdkafka runs on its own mock cluster.
 
 A schedule has the times of the document's program. The program subscribes once or in each request. In each
-request it assigns, seeks and polls, and between requests it sleeps. The test compares the results of each
-request: the assignment after its polls, its first message, and the result of seek.
+request it assigns, seeks and polls. Between requests it sleeps.
 
-Only schedules without ties are drawn. In a tie the order of two events is not determined, so the result may
-vary. Without a tie, the model's result does not change with joins 300 ms earlier or later, or with a slow
-network. A seek immediately after an assign is a tie: the old fetcher may still run, and then the seek fails
-with _STATE. Schedules therefore have a gap between assign and seek.
+The test compares the results of each request: the assignment after its polls, its first message, and the
+result of seek.
 
-A run with another result is repeated if its sleeps and polls took longer than planned. It is then repeated
-once more with few parallel runs, because librdkafka's own threads may have waited for a CPU.
+Only schedules without ties are drawn. In a tie two events may come in either order, so the result may vary.
+In the model a schedule has no tie if a slow network, or joins 300 ms earlier or later, do not change its
+result.
+
+A seek immediately after an assign is a tie: if the old fetcher still runs, the seek fails with _STATE.
+Schedules therefore have a gap between assign and seek.
+
+A run with an unexpected result is repeated if its sleeps and polls took longer than planned. The last
+repetition has few parallel runs, because librdkafka's own threads may have waited for a CPU.
 
 The mock cluster completes a group's first join after 3 s. It completes a member's next join 1 s before the
-member's session expires (rdkafka_mock_cgrp.c). `KPROTO_RACES=200` sets the number of schedules (tox -e soak).
-`KPROTO_SEED` sets the first one.
+member's session expires (rdkafka_mock_cgrp.c).
+
+`KPROTO_RACES=200` sets the number of schedules (tox -e soak). `KPROTO_SEED` sets the first one.
 """
 
 from __future__ import annotations
@@ -112,9 +117,9 @@ def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Requ
     """Return the results of the requests. Return no results for a schedule that leaves a second, dead member
     in the group.
 
-    JoinGroup 3 assigns the member id in its response. If the client subscribes again before the response, it
-    joins with another id, and its first member never returns. The model's coordinator and the mock cluster
-    wait for such a dead member for different times.
+    A client that subscribes again before the response to JoinGroup v3 joins with another id, because the
+    response assigns the id. Its first member never returns. The model's coordinator and the mock cluster wait
+    for the dead member for different times.
     """
     # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED. The mock cluster never returns this error.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})

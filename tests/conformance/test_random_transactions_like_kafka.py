@@ -1,7 +1,7 @@
 """A real Kafka and the embedded broker respond alike to random sequences of requests of two producers.
 
-The producers have the same transactional id, and take turns. A request may have an old epoch: the producer's
-previous epoch, or its last one although InitProducerId of the other producer has fenced it.
+The producers have the same transactional id, and take turns. Some requests have an old epoch: the producer's
+previous epoch, or an epoch that the other producer's InitProducerId has fenced.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Side:
     def label(self, identity: Identity) -> tuple[int, int]:
         """Return the identity (producer id, epoch) with a number instead of the producer id.
 
-        The number is the place of the producer id among all ids that this broker has returned so far. The two
-        brokers return different producer ids, but the numbers can be compared.
+        The number is the position of the producer id in the list of ids that this broker has returned. Two
+        brokers return different ids, but the positions can be compared.
         """
         if identity[0] < 0:
             return identity

@@ -1,7 +1,7 @@
 """Kafka's MemoryRecords, and the builders and readers of two Python clients, check kproto's record batches.
 
-Batches of every codec and magic (format version) are read in both directions: kproto reads the batches of
-Kafka and the clients, and they read kproto's. Uncompressed batches have the same bytes.
+kproto reads the batches of Kafka and the clients, and they read kproto's batches. All codecs and magics
+(format versions) are tested. Uncompressed batches have the same bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """SASL logins that fail or deviate: a real Kafka and the embedded broker respond to the same frames alike.
 
 Responses are compared by their error codes and texts. The order of the mechanisms is random in Kafka. Salts,
-nonces and lifetimes always differ. Three intended differences are left out. The embedded broker closes the
-connection if a request other than a login step arrives during a login. It does not distinguish an unknown
-user from a wrong password. It treats SCRAM extensions, and proofs of a wrong length, as RFC 5802 says.
+nonces and lifetimes always differ.
+
+Three intended differences are left out. The embedded broker closes the connection if another request arrives
+during a login. It does not distinguish an unknown user from a wrong password. It treats SCRAM extensions, and
+proofs of a wrong length, as RFC 5802 says.
 """
 
 from __future__ import annotations

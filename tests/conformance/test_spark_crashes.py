@@ -1,8 +1,10 @@
 """kill -9 of executors, drivers and their Python processes on a cluster: every row arrives exactly once.
 
 `KPROTO_SPARK_KILLS=50` sets the number of kills (tox -e soak). The default is two. `KPROTO_SEED`, which is
-printed, draws the processes and times. The test detects errors: when a mutant of the planner returned to
-startingOffsets after each restart, a run of four kills produced 2009 extra rows.
+printed, draws the processes and times.
+
+The test detects errors: with a planner that returned to startingOffsets after each restart, four kills
+produced 2009 extra rows.
 """
 
 from __future__ import annotations

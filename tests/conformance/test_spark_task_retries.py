@@ -1,8 +1,9 @@
 """Spark runs tasks again that fail, die or stall. The tests use two executors with speculation.
 
-A query returns each row once, even if an executor dies with its shuffle files while the logs grow. A sink
-writes each row at least once, or exactly once if it uses transactions. Afterwards no connection to the broker
-is open.
+A query returns each row once, even if an executor dies with its shuffle files while the logs grow.
+
+A sink writes each row at least once, or exactly once with transactions. Afterwards no connection to the
+broker is open.
 """
 
 from __future__ import annotations

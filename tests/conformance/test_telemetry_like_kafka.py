@@ -50,8 +50,8 @@ class Judge:
     def metrics(self, client: str) -> dict[tuple[str, str], tuple[list[str], str]]:
         """Return the metrics that a client has pushed.
 
-        A key is (name of the metric, keys of its attributes). A value is ([kind of metric, temporality,
-        whether it is monotonic, type of its data points], labels of the client).
+        A key is (metric name, attribute keys). A value is ([metric kind, temporality, whether it is
+        monotonic, type of its data points], client labels).
         """
         lines = self.lines.read_text().splitlines() if self.lines.exists() else []
         fields = [line.split("\t") for line in lines]

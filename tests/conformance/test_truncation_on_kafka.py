@@ -1,7 +1,7 @@
 """Consumers report that an unclean election on a real Kafka has truncated a log that they had read.
 
-The cluster has two brokers and a controller. A topic's follower dies, the leader appends ten more records and
-dies. The follower restarts alone and becomes the leader, and the ten records are lost.
+The cluster has two brokers and a controller. A topic's follower stops. The leader appends ten more records
+and stops. The follower restarts alone and becomes the leader, so the ten records are lost.
 """
 
 from __future__ import annotations
@@ -258,8 +258,8 @@ def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None
 
 def answers(ask: Callable[[Any], Any], view: ClusterView) -> list[Any]:
     first, last = (ask(asking(-1, epoch)).topics[0].partitions[0].leader_epoch for epoch in (0, 1 << 20))
-    # A broker may answer -1 for an epoch that is too high. In this case, the function tries one epoch after
-    # the other until one ends at offset 13: the epoch of the last record.
+    # A broker may answer -1 for an epoch that is too high. The last record's epoch is then found by its end
+    # offset, 13.
     if last == -1:
         last = next(
             epoch

@@ -1,7 +1,7 @@
 """tshark dissects the traffic between kproto's client and broker without malformed packets.
 
-tshark itself makes one capture. `kproto watch --pcap` makes two, one of them of a cluster that uses TLS.
-Debian's tshark supports only old versions of the protocol, so the broker advertises old versions.
+tshark makes one capture, and `kproto watch --pcap` two, one of them of a cluster with TLS. The broker
+advertises old versions, because Debian's tshark supports no newer ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Other clients behave the same if `kproto watch` is their proxy for a real Kafka. It reports all requests.
 
 Nine clients run a scenario with and without `kproto watch`. A proxy before Kafka records their requests.
-`KPROTO_SEED` draws some of the clients. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
+
+`KPROTO_SEED` draws some of the clients. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations
@@ -110,9 +111,10 @@ def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str,
 
 
 def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
-    """Drop repeated rounds. A round is a line that begins with `first`, and the next line, which begins with
-    `second`. The earlier of two consecutive rounds is dropped if both have the same second line, or if its
-    own second line has no result.
+    """Drop repeated rounds.
+
+    A round is two lines: the first begins with `first`, the second with `second`. A round is dropped if the
+    next round has the same second line, or if its own second line has no result.
     """
     kept_lines: list[str] = []
     for line in lines:

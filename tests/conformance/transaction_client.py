@@ -83,8 +83,8 @@ class Side:
         while any(self.fetch(partition)[0] != "NONE" for partition in range(2)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        # The first producer of a new broker gets the id 0. An unused producer takes it, so that the id 0 does
-        # not distinguish a new broker from one with earlier tests.
+        # An unused producer takes the id 0, the first one of a new broker. Otherwise the id 0 would
+        # distinguish a new broker from one with earlier tests.
         first = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         while self.ask(first, 5).error_code:
             assert time.monotonic() < deadline
@@ -185,8 +185,10 @@ class Side:
     def end(
         self, who: str, *, committed: bool = True, name: str = "x", version: int = 5, settle: bool = True
     ) -> Any:
-        """End the transaction. With transaction.version 2, the producer `who` gets a new epoch. A test can
-        still send the old epoch: under the producer's name with an apostrophe ("a'" for "a").
+        """End the transaction.
+
+        With transaction.version 2, the producer `who` gets a new epoch. The name with an apostrophe ("a'" for
+        "a") still sends the old epoch.
         """
         producer_id, epoch = self.who[who]
         request = EndTxnRequest(

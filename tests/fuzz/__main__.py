@@ -2,10 +2,11 @@
 
     python -m tests.fuzz messages -max_total_time=60
 
-The first argument is the name of a target in `targets.TARGETS`. Further arguments are those of libFuzzer
-(``-help=1`` lists them), optionally starting with a directory of inputs. The exit code is 0 if no input
-failed. The fuzzer writes an input that crashes to a file. Put its bytes, as hex, into tests/data/fuzz, where
-the quick tests read them.
+The first argument is the name of a target in `targets.TARGETS`. Further arguments are libFuzzer's
+(``-help=1`` lists them), optionally after a directory of inputs.
+
+The exit code is 0 if no input failed. The fuzzer writes an input that fails to a file. Put its bytes as hex
+into tests/data/fuzz, where the quick tests read them.
 """
 
 from __future__ import annotations

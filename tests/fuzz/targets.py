@@ -1,7 +1,7 @@
 """The fuzzer's targets: functions that take any bytes, and raise if kproto breaks a guarantee.
 
-The first bytes of an input select how the further bytes are decoded. `TARGETS` has all targets, with the
-strategies that draw their seeds. The command `python -m tests.fuzz` and the quick test use it.
+The first bytes of an input select how the other bytes are decoded. A value of `TARGETS` has a target and the
+strategy that draws its seeds. `python -m tests.fuzz` and the quick test use `TARGETS`.
 """
 
 from __future__ import annotations
@@ -313,8 +313,8 @@ _some_sasl = st.builds(
     st.lists(_sasl_words | st.binary(max_size=40), max_size=3),
 )
 # The forms of compressed data that a topic may contain. The last four are unusual: a raw snappy block, an lz4
-# frame of linked blocks, an lz4 frame with the header checksum of magic 0, and a zstd frame that a skippable
-# frame follows.
+# frame of linked blocks, an lz4 frame with magic 0's header checksum, and a zstd frame before a skippable
+# frame.
 _PACKERS: tuple[tuple[int, Callable[[bytes], bytes]], ...] = (
     *((codec, partial(compress, codec)) for codec in (1, 2, 3, 4)),
     (2, lambda data: bytes(cramjam("snappy").compress_raw(data))),

@@ -1,7 +1,7 @@
 """The fuzzer's targets pass with seeds, mutated seeds and earlier findings.
 
-In the profile ci, the fuzzer tries the same inputs in every run, so a failure means a change. In the profile
-soak, it tries others for five minutes per target.
+In the profile ci the inputs are the same in every run, so only a change of the code can make the test fail.
+In the profile soak the fuzzer tries other inputs, for five minutes per target.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ FOUND = sorted((ROOT / "tests" / "data" / "fuzz").glob("*.hex"))
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 # The number of inputs of each target in the profile ci. Each target takes about 15 s.
 RUNS = {"messages": 7_000, "frames": 5_000, "records": 5_000, "sasl": 100_000, "compression": 8_000}
-# With these settings libFuzzer generates the same inputs in every run. It must not reload its corpus every
-# second, and not learn from operands of comparisons, which depend on addresses. PYTHONHASHSEED fixes the
-# order of sets.
+# With these settings libFuzzer generates the same inputs in every run. It does not reload its corpus every
+# second, and ignores the operands of comparisons, which depend on addresses. PYTHONHASHSEED fixes the order
+# of sets.
 REPEATABLE = ("-max_total_time=300", "-reload=0", "-use_cmp=0")
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 

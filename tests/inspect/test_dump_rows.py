@@ -74,8 +74,9 @@ def test_lines_of_plain_hex_are_not_rows() -> None:
 
 
 def test_digits_behind_a_marked_word_are_not_an_offset() -> None:
-    """In a hex dump an offset may be followed by a colon, but so may a number in a log line. Digits after
-    such a number do not begin a row.
+    """Digits after a number and a colon in a log line do not begin a row of a hex dump.
+
+    In a hex dump an offset may also be followed by a colon.
     """
     for line in ("0050: zz  0010  ab cd", "1234: note  0000  ab cd"):
         assert read(line) == []

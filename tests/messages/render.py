@@ -3,9 +3,10 @@
     classes = render({"HeartbeatRequest": definition, ...}, names)       # the messages of one module
     classes["HeartbeatRequest"].header, classes["HeartbeatRequest"].fields
 
-`names` maps a struct to the name of its class, for the structs that the module already declares. The comments
-of Kafka's definitions are not used: the comments of declarations are written by hand. `update` puts the
-rendered fields into the modules.
+A key of `names` is (message name, struct name). A value is the name of the class that the module already
+declares for the struct. `update` puts the rendered fields into the modules.
+
+The comments of Kafka's definitions are not rendered, because declarations have comments of their own.
 """
 
 from __future__ import annotations
@@ -225,7 +226,9 @@ def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> di
     """Return the class name of each struct: Kafka's name, with the message's name as prefix if needed.
 
     Messages of one module share a class for equal structs of the same name. Unequal structs get class names
-    with the prefix. Names that the module already declares stay, unless one class would have two shapes.
+    with the prefix.
+
+    Names that the module already declares stay, except a name that two different structs would share.
     """
     shapes: dict[str, set[str]] = defaultdict(set)
     for message in messages:

@@ -29,8 +29,8 @@ from kproto.wire import Message
 from tests.bundles import bundles, check_each
 from tests.wire.samples import sample
 
-# At each position of a message, only every `SHARE`-th value of `WRONG` is tested. Each position starts one
-# value later than the previous position, so `SHARE` positions together cover all values.
+# At each position of a message, every `SHARE`-th value of `WRONG` is tested. The next position starts one
+# value later, so that `SHARE` positions together cover all values.
 SHARE = 16 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 1
 
 BEAT: dict[str, Any] = {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}

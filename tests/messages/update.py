@@ -3,14 +3,16 @@
     python -m tests.messages.update 4.5.0     # Maven fetches the jars of this version
     python -m tests.messages.update FOLDER    # a folder with the jars
 
-The command changes only what differs: it adds messages, structs, fields and versions, and removes what Kafka
-removed. Comments and unchanged declarations stay. New messages are added to `index`. A new record of one of
-Kafka's topics is declared in a module of this topic; every other new message, or pair of a request and its
-response, gets its own module.
+The command changes only what differs. It adds messages, structs, fields and versions, and removes what Kafka
+removed. Comments and unchanged declarations stay.
+
+New messages are added to `index`. A new record of one of Kafka's topics is declared in the topic's module.
+Every other new message, or pair of a request and its response, gets its own module.
 
 The descriptions in Kafka's definitions are not copied. Each new field and module gets a line with `GAP`. The
-maintainer replaces it by a description, or deletes the line if the name of the field says enough.
-tests/messages/test_update.py fails as long as one is left.
+maintainer replaces the line by a description, or deletes it if the name says enough.
+
+tests/messages/test_update.py fails as long as a line with `GAP` is left.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     a.requests                            # as "Join v5 id=- sess=45000 ... -> 79"
 
 A member executes the commands of the original clients' drivers. Its requests are printed as the recording
-proxy of tests/conformance prints them, so an original and its model print the same text. Names replace the
-member ids.
+proxy of tests/conformance prints them, with names instead of member ids. An original and its model print the
+same text.
 """
 
 from __future__ import annotations

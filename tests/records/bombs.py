@@ -2,9 +2,11 @@
 
     python -m tests.records.bombs rows DIRECTORY
 
-The command reads every file of the directory with one of the readers in `ENTRANCES`, each file in its own
-fork. It prints JSON with the outcome of each file, the number of executed lines of Python (if it is above
-FEW_LINES, the minimum of three runs), and the growth of the fork's memory in bytes.
+The command reads each file of the directory in its own fork, with one of the readers in `ENTRANCES`.
+
+The command prints JSON with three values for each file. They are the outcome, the number of executed lines of
+Python, and the growth of the fork's memory in bytes. If the number of lines exceeds FEW_LINES, it is the
+minimum of three runs.
 """
 
 from __future__ import annotations

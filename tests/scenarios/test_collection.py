@@ -138,8 +138,8 @@ def test_a_longer_refresh_loses_more() -> None:
     assert 0 < lost[0] < lost[1]
 
 
-# Of 2,600 records, the numbers that the original clients lost on a real Kafka, with a metadata refresh every
-# 5 s. A tuple has the results of five runs, or only their median and maximum.
+# The numbers of records, of 2,600, that the original clients lost on a real Kafka. Metadata was refreshed
+# every 5 s. A tuple has the results of five runs, or their median and maximum.
 MEASURED = {
     "java": (106, 224, 784, 924, 1_010),
     "java-2.6": (536, 852),
@@ -172,9 +172,8 @@ def test_a_client_that_does_not_detect_new_partitions_loses_all_their_records() 
 @pytest.mark.thorough
 @pytest.mark.parametrize("client", MEASURED)
 def test_the_losses_of_the_originals_are_within_those_of_the_models(client: str) -> None:
-    """Runs of the model differ in the time at which the topic grows. For sarama they also differ in the delay
-    of the join, which determines the time between two tickers of sarama: the refresh of metadata, and the
-    check for new partitions.
+    """Runs of the model differ in the time at which the topic grows. Runs of sarama also differ in the delay
+    of the join, which determines the time between sarama's metadata refresh and its check for new partitions.
     """
     joins_ms = (500, 3_000) if client == "sarama" else (0,)
     runs = sorted(

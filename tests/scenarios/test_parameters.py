@@ -77,8 +77,7 @@ def shows_interval(run: ScenarioRun, kind: type[Any], interval_ms: int) -> bool:
         times.setdefault((id(world), name), []).append(at)
     gaps = [later - earlier for each in times.values() for earlier, later in pairwise(each)]
     # How late a request may be, in ms. librdkafka sends a heartbeat only when its main thread wakes, at least
-    # once a second. The heartbeats of sarama share the connection of the fetches, each of which may wait for
-    # 500 ms.
+    # once a second. sarama's heartbeats wait for the fetches on the same connection, for up to 500 ms each.
     delays = {"librdkafka": 1_050, "sarama": 550}
     latest = interval_ms + max(delays.get(client, 0.4 * interval_ms) for client in kinds(run))
     return any(interval_ms <= gap <= latest for gap in gaps)

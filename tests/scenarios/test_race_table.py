@@ -1,8 +1,9 @@
 """The race of document 000, row by row, as measured with librdkafka 2.0 and 2.16 on a mock cluster.
 
-The rows are the programs of kproto/scenarios/race.py. The outcome of program F occurs only on the mock
-cluster, where a second join of a group's only member waits for a session timeout minus one second. A broker
-does not wait, so on a broker program F has the outcome of program B.
+The rows are the programs of kproto/scenarios/race.py.
+
+Program F has its own outcome only on the mock cluster, where the second join of a group's only member waits
+for a session timeout minus one second. A broker does not wait, so program F has the outcome of program B.
 """
 
 from __future__ import annotations

@@ -33,8 +33,10 @@ def test_a_transaction_moves_along_the_edges_only(before: TransactionState) -> N
     ("group", "java_hash"), {"hello": 99162322, "Hello World": 862545276, "polygenelubricants": 0}.items()
 )
 def test_the_partition_of_a_groups_offsets_follows_javas_hash(group: str, java_hash: int) -> None:
-    """Java's hash of "Hello World" is negative, and Kafka uses its absolute value. The hash of
-    "polygenelubricants" is the smallest int, whose absolute value exceeds int32, so Kafka uses 0.
+    """Kafka uses the absolute value of Java's hash, or 0 if the hash is the smallest int.
+
+    The absolute value of the smallest int exceeds int32. "polygenelubricants" has this hash. The hash of
+    "Hello World" is another negative number.
     """
     assert offsets_partition(group, TransactionSettings())[1] == java_hash % 50
 

@@ -1,8 +1,10 @@
 """Sample messages of every declaration and version, their lengths, and corruptions of them.
 
-`sample(cls, version)` sets every field of the version to a value that is not zero, empty or its default. It
-fills every list, and gives every struct of a flexible version an unknown tagged field. Two calls return equal
-messages, and no two numbers in one message are equal.
+`sample(cls, version)` sets every field of the version. No value is zero, empty or the default. No two numbers
+in a message are equal. Every list is filled, and every struct of a flexible version has an unknown tagged
+field.
+
+Two calls return equal messages.
 """
 
 from __future__ import annotations
@@ -75,8 +77,9 @@ def _is_leaf(cls: type[Struct], version: int) -> bool:
 def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
     """Yield copies of `data` with one byte replaced: at each position by `values` different bytes.
 
-    The first five values are the byte with its lowest or highest bit changed, 0, 0xFF and 0x7F: as lengths,
-    these are often null, empty, negative or large. With fewer values, the positions take different ones.
+    The first five values are the byte with its lowest or highest bit changed, 0, 0xFF and 0x7F. As lengths,
+    they are often null, empty, negative or large. If fewer values are requested, they differ between
+    positions.
     """
     for at, byte in enumerate(data):
         telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]

@@ -252,9 +252,9 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 
 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
-    """A fetch whose last fetched epoch exceeds the log's current epoch gets OFFSET_OUT_OF_RANGE. For such an
-    epoch the broker knows no diverging epoch, and a diverging epoch of -1 would mean that the logs do not
-    diverge.
+    """A fetch whose last fetched epoch exceeds the log's current epoch gets OFFSET_OUT_OF_RANGE.
+
+    The broker cannot return a diverging epoch: a diverging epoch of -1 means that the logs do not diverge.
     """
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)

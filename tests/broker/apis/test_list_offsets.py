@@ -63,8 +63,9 @@ def test_an_unknown_special_timestamp_is_refused(client: Client) -> None:
 def test_an_old_broker_takes_an_unknown_special_timestamp_for_a_time_before_1970(highest: int) -> None:
     """An old broker returns the first record for a special timestamp that it does not know.
 
-    An old broker takes the special timestamp, a negative number, for a time before 1970. This was observed
-    with Kafka 2.1 (ListOffsets up to version 4), 2.8 (up to 6) and 3.5 (up to 8).
+    Special timestamps are negative, so the broker takes an unknown one for a time before 1970.
+
+    Observed with Kafka 2.1 (ListOffsets up to v4), 2.8 (up to v6) and 3.5 (up to v8).
     """
     client = Stage({"t": 1}, highest={"ListOffsets": highest}).client()
     client.produce(batch_of(b"a", b"b", b"c", timestamps=[100, 300, 200]))

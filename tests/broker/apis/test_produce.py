@@ -66,8 +66,9 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
 def test_compressed_records_without_consecutive_offsets_are_refused(policy: str, codec: str) -> None:
-    """The check of a compressed batch ends at the first record whose offset is not consecutive. In the batch
-    of this test, with 2 million records, it is the second record, so the broker rejects the batch quickly.
+    """The check of a compressed batch ends at the first record whose offset is not consecutive.
+
+    In this batch of 2 million records it is the second record, so the broker rejects the batch quickly.
     """
     stage = Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))
@@ -383,9 +384,10 @@ def test_a_truncation_outside_of_the_log_is_refused(stage: Stage, client: Client
 def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
     stage: Stage, client: Client
 ) -> None:
-    """After an unclean election the broker rebuilds the producer state from the remaining log. It then
-    detects duplicates of the last five remaining batches, although all batches that it remembered before were
-    truncated.
+    """After an unclean election the broker rebuilds the producer state from the remaining log.
+
+    It then detects duplicates of the last five remaining batches. The batches that it remembered before the
+    election are all truncated.
     """
     for sequence in range(12):
         client.produce(from_producer(sequence))

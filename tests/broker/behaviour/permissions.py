@@ -24,9 +24,10 @@ class Request(NamedTuple):
 
     `title` begins with the API's name.
 
-    `instead` is a type of resource. A permission on a resource of this type can replace a permission that the
-    table lists for the request, such as CREATE on the cluster for CREATE on a topic. `also` is an operation
-    on the same resource that can replace the listed one.
+    `instead` is a resource type. A permission on a resource of this type can replace a listed permission:
+    CREATE on the cluster replaces CREATE on a topic.
+
+    `also` is an operation on the same resource that can replace the listed operation.
     """
 
     title: str
@@ -62,9 +63,10 @@ _PARTS_WITHOUT_ANSWER: Final = {"brokers", "configs", "credential_infos", "endpo
 def answer(response: Message | None) -> str:
     """Return the error codes of a response, each after the name of its topic, group or other resource.
 
-    A name without a code belongs to an element that has no error code, such as a group in a ListGroups
-    response. `TOPIC_FAILED` is short for TOPIC_AUTHORIZATION_FAILED. "t (by id)" is a topic whose name is
-    null, because the caller may not know it.
+    A name has no error code if its element has no such field, as a group in a ListGroups response.
+
+    TOPIC_AUTHORIZATION_FAILED is abbreviated to `TOPIC_FAILED`. "t (by id)" is the topic t if the response
+    hides its name.
     """
     if response is None:
         return "no response"

@@ -1,8 +1,11 @@
 """The work and the responses of a request are bounded by a constant plus a multiple of its size in bytes.
 
-The tests send random requests of every API, with large arrays, repeated names and names that exist, to a
-broker with topics, records and groups. The work of a request is the number of calls of Python and C
-functions, which is the same on every machine. KPROTO_SEED repeats a run; `tox -e soak` draws 10,000 requests.
+The tests send random requests of every API to a broker with topics, records and groups. The requests have
+large arrays, repeated names and names that exist.
+
+The work of a request is its number of calls of Python and C functions, which is the same on every machine.
+
+KPROTO_SEED repeats a run. `tox -e soak` draws 10,000 requests.
 """
 
 from __future__ import annotations
@@ -42,17 +45,14 @@ MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
 # A request may need this number of calls, plus CALLS_PER_BYTE for each of its bytes. The most expensive small
 # request describes all configs of a topic.
 CALLS_OF_A_REQUEST = 20_000
-# IncrementalAlterConfigs needs the most calls per byte: 17, with 13,395 equal configs of 7 bytes in one
-# resource. The broker skips the elements of a nested array four times before it decodes them.
+# IncrementalAlterConfigs needs the most calls per byte: 17, with 13,395 equal configs in one resource.
 CALLS_PER_BYTE = 20
-# The maximum number of calls in one step. If a request can be divided, a step serves one piece of it (at most
-# PIECE elements). Otherwise a step serves the whole request (at most MAX_ELEMENTS elements). A step of
-# a Metadata request with 3,000 elements needed 81,000 calls. AlterUserScramCredentials, which cannot be
-# divided, needs 20 calls for each element.
+# The maximum number of calls in one step. A step serves a piece of a divided request (at most PIECE
+# elements), or the whole of a request that cannot be divided (at most MAX_ELEMENTS elements).
 CALLS_OF_A_PIECE = 150_000
 CALLS_OF_A_STEP = 500_000
-# A response may have this number of bytes, plus SIZE_PER_BYTE for each byte of the request. The number is
-# enough for repeated results, and for all configs, topics, records and groups of the broker, each once.
+# A response may have this number of bytes, plus SIZE_PER_BYTE for each byte of the request. All configs,
+# topics, records and groups of the broker fit into it.
 SIZE_OF_A_RESPONSE = MAX_REPEATED + 200_000
 # For a partition that takes 6 bytes in the request, ElectLeaders returns an error message of 50 bytes.
 SIZE_PER_BYTE = 12

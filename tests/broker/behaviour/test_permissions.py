@@ -1,9 +1,11 @@
 """Each request needs exactly the permissions that `TABLE` lists.
 
-`TABLE` has an entry for each request. After the title, an entry has the response to a caller with all
-permissions. Each further line is a needed permission (operation, resource, name), and the response to a
-caller that lacks only this permission. tests/conformance/test_acls_like_kafka.py and
-test_rules_like_kafka.py compare such responses with Kafka's.
+An entry of `TABLE` is a request. The line after the title is the response to a caller with all permissions.
+
+Each further line is a needed permission (operation, resource, name), and the response to a caller that lacks
+only this permission.
+
+test_acls_like_kafka.py and test_rules_like_kafka.py in tests/conformance compare such responses with Kafka's.
 """
 
 from __future__ import annotations
@@ -509,9 +511,9 @@ def test_the_table_has_all_apis_and_permissions() -> None:
         for need in ROWS[request.title].needs
     }
     assert listed <= declared
-    # The table lacks two permissions, each of which only decides whether the response has the value of a
-    # certain field: the authorized operations on the cluster, and the name of a topic. The permissions for
-    # delegation tokens are tested in tests/broker/behaviour/test_delegation_tokens.py.
+    # Missing from the table: two permissions that decide only whether a field has a value. The field is the
+    # authorized operations of the cluster, or the name of a topic.
+    # tests/broker/behaviour/test_delegation_tokens.py tests the permissions for delegation tokens.
     assert declared - listed == {
         ("DescribeCluster", Operation.DESCRIBE, Resource.CLUSTER),
         ("DeleteTopics", Operation.DESCRIBE, Resource.TOPIC),
@@ -541,9 +543,8 @@ def test_each_listed_permission_is_needed(request_: Request, version: int) -> No
         denied: dict[object, list[Acl]] = {"no permission": [], "other types": allow_all(*types)}
         if need.name != "*":
             denied["another name"] = [allow(Operation.ALL, need.resource, need.name + "-2")]
-        # Operations that do not suffice are tried only in the newest version, because all versions share the
-        # check. The quick tests try every fourth of these operations. The first one that they try differs
-        # from permission to permission.
+        # Insufficient operations are tried only in the newest version, because all versions share the check.
+        # The quick tests try every fourth operation, and start at another one for each permission.
         others = [operation for operation in OPERATIONS if operation not in sufficient]
         tried = others[number % SHARE :: SHARE] if version == request_.versions[-1] else []
         denied |= {operation: [need.allow(operation)] for operation in tried}

@@ -1,8 +1,10 @@
 """The invariants of transactions hold for random producers, both correct and faulty ones.
 
-Hypothesis draws the steps of three producers: they fence each other, write, commit offsets, end transactions,
-retry, write late and let time pass. The expected state is computed from the responses only. Each mutant at
-the end of this module is a broker with one wrong behaviour, for which an invariant must fail.
+Hypothesis draws the steps of three producers. They fence each other, write, commit offsets, end transactions,
+retry, and let time pass. The expected state is computed from the responses alone.
+
+Each mutant at the end of this module is a broker with one wrong behaviour. At least one invariant must fail
+for it.
 """
 
 from __future__ import annotations

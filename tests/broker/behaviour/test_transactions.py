@@ -239,9 +239,10 @@ def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer)
 def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """The broker remembers rejected attempts to write the first batch of a transaction: the lowest sequence
-    number of these attempts, and whether the batch must start at sequence number 0, as in a KIP-890
-    transaction (Kafka's VerificationStateEntry).
+    """The broker remembers rejected attempts to write the first batch of a transaction.
+
+    As in Kafka's VerificationStateEntry, it remembers their lowest sequence number. It also remembers whether
+    the batch must start at sequence number 0, as in a KIP-890 transaction.
     """
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)

@@ -2,9 +2,11 @@
 
     python_clients.py kafka-python|aiokafka BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON
 
-kproto/testing/driver.py describes the commands and the output. This program supports only the commands
-subscribe, commit and close. It does not set the configured metadata age: kafka-python's leader would
-rebalance at each metadata change while a group forms.
+kproto/testing/driver.py describes the commands and the output. This program supports subscribe, commit and
+close.
+
+The program keeps the default metadata age. With a shorter one, kafka-python's leader would rebalance at each
+metadata change while a group forms.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from tests.consumer.stage import World
 AGE_MS = 10_000
 SESSION_MS = 6_000
 REQUEST_TIMEOUT_MS = 8_000
-# A client recovers within this time after the last wrong response: a request that was never answered times
-# out, then the metadata expires, then the coordinator expires the session of an abandoned member.
+# A client recovers within this time after the last wrong response. In the worst case three times add up: a
+# request times out, the metadata expires, and the session of an abandoned member expires.
 RECOVERY_MS = REQUEST_TIMEOUT_MS + AGE_MS + SESSION_MS
 PARTITIONS = 3
 # The maximum number of requests in one second of virtual time. The largest number in 395 runs was 36.
@@ -196,7 +196,7 @@ class Run:
 
         The consumer must not have sent more than MOST_REQUESTS in any second.
 
-        The consumer may stop reading for two reasons only, which polls raise: the member is fenced, or a
+        The consumer may stop reading for two reasons, which each poll raises: the member is fenced, or a
         partition has an unreadable batch and the application has not sought past it.
         """
         world, consumer = self.world, self.consumer

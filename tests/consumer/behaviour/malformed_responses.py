@@ -34,8 +34,8 @@ CHANGES: dict[str, Change] = {
 LIST_CHANGES, NAME_CHANGES = ("empty", "left out", "twice"), ("another",)
 
 
-# The changes of a whole response: "cut" truncates it, and "denied" rejects the login. With "undone" the
-# broker does not perform the request, and responds with empty lists and zeros.
+# The changes of a whole response. "cut" truncates it. "denied" rejects the login. With "undone" the broker
+# ignores the request and responds with empty lists and zeros.
 RESPONSE_CHANGES = ("cut", "denied", "undone")
 
 

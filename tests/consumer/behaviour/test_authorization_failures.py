@@ -78,8 +78,9 @@ def test_a_failed_position_validation_is_repeated() -> None:
 
 @pytest.mark.parametrize("assignors", [["range"], ["cooperative-sticky"]])
 def test_a_topic_denied_once_stays_in_the_assignment(assignors: list[str]) -> None:
-    """The leader gets one authorization error for a topic, and keeps the topic in the assignment. A Java
-    leader would leave the topic out of one assignment and include it in the next.
+    """The leader keeps a topic in the assignment after one authorization error for it.
+
+    A Java leader would leave the topic out of one assignment and include it in the next.
     """
     world = World({"t": 2})
     options = {**GROUP, "partition_assignment_strategy": assignors}

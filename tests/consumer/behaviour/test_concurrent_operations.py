@@ -338,8 +338,9 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
 
 @pytest.mark.parametrize("asks", ["list_offsets", "partitions_of"])
 def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str) -> None:
-    """A request that notices a re-created topic resets the position in it. Regression: the consumer fetched
-    by the id of the new topic, at a position in the log of the deleted topic.
+    """A request that notices a re-created topic resets the position in it.
+
+    Regression: the consumer fetched from the new topic at a position in the deleted topic's log.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
@@ -439,8 +440,9 @@ def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_aga
 
 
 def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_start() -> None:
-    """A member starts at a committed offset, which is the end of the log, and reads no record. When the topic
-    is re-created, the member reads the new topic from the start.
+    """A member that has read no record of the deleted topic reads the re-created one from the start.
+
+    The member started at a committed offset, the end of the deleted topic's log.
     """
     world = world_with_records()
     options: dict[str, Any] = {**AUTO, "auto_offset_reset": "latest"}
@@ -479,9 +481,10 @@ def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode
 
 
 def test_a_commit_of_a_topic_that_was_read_earlier_refers_to_the_topic_that_exists_now() -> None:
-    """A commit for a topic that is no longer read goes to the topic that has this name now. Regression: the
-    topic's metadata was no longer refreshed, and the client sent the id of the deleted topic until the
-    timeout.
+    """A commit for a topic that is no longer read goes to the topic that has this name now.
+
+    Regression: the topic's metadata was not refreshed, and the client sent the id of the deleted topic until
+    the timeout.
     """
     world = World({"t": 1, "u": 1})
     a = world.consumer(**GROUP)

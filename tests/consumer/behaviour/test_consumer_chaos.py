@@ -1,8 +1,9 @@
 """In random schedules of faults, every record is read by one member of the group, and every future ends.
 
-Each schedule is derived from a seed. Brokers stop and restart, connections break, coordinators and leaders
-move, applications and callbacks are slow, seeks and commits happen in every phase. Mutants of the engine
-verify that the schedules detect bugs.
+Each schedule is derived from a seed. Brokers stop and restart, connections break, and coordinators and
+leaders move. Applications and callbacks are slow, and seek and commit in every phase.
+
+Mutants of the engine verify that the schedules detect bugs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """In random schedules of faults, workers write the output of each input record once, in order.
 
-The schedules run in virtual time. Each worker has a consumer in the group and a transactional producer, and
-commits the offsets of its input together with its output (KIP-447). Workers are killed, or pause until the
-group has removed them and then try to complete their transaction. Members join and leave; brokers and
-coordinators move. KPROTO_SCHEDULES sets the number of schedules. The schedules must detect each mutant below.
+The schedules run in virtual time. Each worker has a consumer in the group and a transactional producer. It
+commits the offsets of its input together with its output (KIP-447).
+
+Members join and leave, and brokers and coordinators move. Some workers are killed. Others pause until the
+group has removed them, and then try to complete their transaction.
+
+KPROTO_SCHEDULES sets the number of schedules. They must detect each mutant below.
 """
 
 from __future__ import annotations

@@ -286,8 +286,9 @@ def test_a_fenced_member_raises_once_and_rejoins() -> None:
 
 
 def test_a_member_fenced_between_polls_raises_before_it_rejoins() -> None:
-    """A member that is fenced between two polls raises the error before it rejoins. If the application stops
-    because of the error, the member does not fence the other process.
+    """A member that is fenced between two polls raises the error before it rejoins.
+
+    If the application stops because of the error, the member does not fence the newer process.
     """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
@@ -538,8 +539,9 @@ def test_topics_and_a_pattern_exclude_each_other(options: dict[str, Any], may_ch
 
 @pytest.mark.parametrize("options", [JAVA, KPROTO])
 def test_a_member_with_a_manual_assignment_before_joins_the_group(options: dict[str, Any]) -> None:
-    """The first JoinGroup after `unsubscribe` has the reason that the consumer left the group. As in Java,
-    this holds even if the consumer only had a manual assignment and was not a member.
+    """The first JoinGroup after `unsubscribe` gives as its reason that the consumer left the group.
+
+    As in Java, this holds even if the consumer had a manual assignment and was never a member.
     """
     world = World({"t": 1})
     member = world.consumer(**options)

@@ -1,8 +1,9 @@
 """One wrong response does not stop a consumer or a producer for longer than `metadata_max_age_ms`.
 
-One response of a broker has one wrong value in any field; all other responses are right. Not later than
-`metadata_max_age_ms` after this response, the consumer reads new records again, and the producer writes
-records again. Earlier records may be skipped: a client cannot detect that an offset of a partition is wrong.
+One response of a broker has one wrong value in any field. All other responses are right. Within
+`metadata_max_age_ms` the consumer reads new records again, and the producer writes records again.
+
+Earlier records may be skipped, because a client cannot detect that an offset of a partition is wrong.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 After the last wrong response the consumer reads all partitions to their ends and commits. This takes at most
 a request timeout, a maximum metadata age and a session timeout together. If the consumer cannot continue,
-each poll raises the reason. `policy="java"` is not tested here: as in Java, such a consumer believes a wrong
-response that names another member as the leader of its group. KPROTO_SEED repeats a run; `tox -e soak` draws
-2,000 schedules.
+each poll raises the reason.
+
+`policy="java"` is not tested here. As in Java, such a consumer believes a wrong response that names another
+member as the group's leader.
+
+KPROTO_SEED repeats a run. `tox -e soak` draws 2,000 schedules.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ def obeys_any_throttle_time(self: Connection, now: int, max_ms: int) -> tuple[st
 
 THROTTLE = Connection.throttle
 # The Hypothesis profiles `quick` and `ci` run the same seeds each time, so that failures are reproducible.
-# The last seed is a regression: a wrong leader epoch was believed for 20 s after the last wrong response.
+# Regression for the last seed: a client used a wrong leader epoch for 20 s after the last wrong response.
 FIXED = (*range(1_000, 1_000 + COUNT), 730_052)
 
 

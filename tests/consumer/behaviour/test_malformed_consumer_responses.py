@@ -30,7 +30,7 @@ READS = malformations(
 )  # fmt: skip
 
 # Changes after which the response is still valid. A Fetch response may contain no partition. A JoinGroup
-# response may name another leader; Java's members would also wait for this leader's assignment.
+# response may name another leader, for whose assignment Java's members would wait, too.
 PLAUSIBLE = [
     ("Fetch", at, how) for at in ("responses", "responses.partitions") for how in ("empty", "left out")
 ]

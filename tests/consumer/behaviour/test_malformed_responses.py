@@ -1,8 +1,9 @@
 """Malformed responses to a producer and an `Admin`: the reported results are true, and the clients recover.
 
-For a minute the brokers' responses are malformed: an entry is missing or repeated, belongs to another topic
-or partition, or cannot be decoded, or the login is rejected. Every call ends, no broker is flooded with
-requests, and both clients work again afterwards.
+For a minute the brokers' responses are malformed. They cannot be decoded, reject the login, or have an entry
+that is missing, repeated, or of another topic or partition.
+
+Every call ends, no broker is flooded with requests, and both clients work again afterwards.
 """
 
 from __future__ import annotations

@@ -32,8 +32,10 @@ SLOW = {"metadata_max_age_ms": 300_000}
 
 
 def member_of(world: World, **options: Any) -> Consumer:
-    """Add a member that has read ten records of `t`. Without a further request it does not notice that `t` is
-    re-created: its metadata stay valid for five minutes, and `t` is paused.
+    """Add a member that has read ten records of `t`, and has paused `t`.
+
+    The member does not notice that `t` is re-created until it sends another request: its metadata stay valid
+    for five minutes.
     """
     world.write("t", 0, *map(str, range(10)))
     a = world.consumer(**{**GROUP, **SLOW, **options})

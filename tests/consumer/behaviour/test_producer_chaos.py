@@ -1,8 +1,9 @@
 """In random schedules of faults, the acknowledged records of an idempotent producer are stored once.
 
 The schedules run in virtual time. The broker checks sequence numbers, so duplicates and reordering are
-detected. Some schedules run by default; KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one
-rule of the engine, and the schedules must detect it.
+detected. KPROTO_SCHEDULES=5000 sets the number of schedules.
+
+Each mutant below breaks one rule of the engine, and the schedules must detect it.
 """
 
 from __future__ import annotations
@@ -228,9 +229,8 @@ def no_memory_is_leaked(chaos: Chaos) -> None:
 
 def after_recovery_every_record_is_delivered(chaos: Chaos) -> None:
     if chaos.timeout < 900:
-        # The claim does not hold for a delivery timeout below 900 ms. If the broker has dropped a connection
-        # without notice, the first send on it costs one request timeout, which takes the whole delivery
-        # timeout.
+        # The claim does not hold for a delivery timeout below 900 ms. The first send on a connection that the
+        # broker has dropped costs one request timeout, and so the whole delivery timeout.
         return
     assert [afterward.delivery.exception() for afterward in chaos.afterwards] == [None] * sum(
         chaos.partitions.values()

@@ -634,8 +634,9 @@ def test_a_stalled_large_response_does_not_delay_other_connections() -> None:
 
 
 def test_a_large_response_in_pieces_of_any_size_is_read() -> None:
-    """While most of a response is missing, the kernel wakes the reader only when MIN_WAKEUP_BYTES can be
-    read. The reader gets the whole response even if it arrives in pieces of other sizes.
+    """A large response is read completely, whatever the sizes of its pieces.
+
+    While most of the response is missing, the kernel wakes the reader only when MIN_WAKEUP_BYTES can be read.
     """
     body = os.urandom(VERY_LONG + (3 << 20))
     sizes = itertools.cycle([1, 300_000, 7, MIN_WAKEUP_BYTES, MIN_WAKEUP_BYTES - 1, 100])

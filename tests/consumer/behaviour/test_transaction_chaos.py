@@ -1,9 +1,10 @@
 """In random schedules of faults, transactions are atomic, and reported outcomes hold.
 
-The schedules run in virtual time against the embedded broker's coordinator. Two applications run, each with
-its own transactional id. At random times an application is killed, or is replaced while it still runs. Some
-schedules run by default; KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one rule of the
-engine, and the schedules must detect it.
+The schedules run in virtual time against the embedded broker's coordinator. Each of two applications has its
+own transactional id. At random times an application is killed, or is replaced while it still runs.
+
+KPROTO_SCHEDULES=5000 sets the number of schedules. Each mutant below breaks one rule of the engine, and the
+schedules must detect it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The group coordinator compares the member id and the generation with its current members, and rejects the
 offsets of removed members.
 
-Brokers also accept offsets without a member id, because producers before KIP-447 send none. Brokers
-cannot reject such offsets of a removed member, so the client must always send the member id.
+The client must send the member id with the offsets of a transaction. Producers before KIP-447 send none, so
+brokers also accept offsets without a member id, even from a removed member.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs a blocking `Consumer` in virtual time.
 
-The background thread is simulated: its code runs while the application waits, in virtual time. So all runs
-are identical, and Ctrl-C can be raised at each point in turn.
+The background thread is simulated: its code runs while the application waits, in virtual time. All runs are
+identical, and Ctrl-C can be raised at each point in turn.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class VirtualBlockingRuntime(BlockingRuntime):
         return future.result(0)
 
 
-# The instructions at which Python checks for signals: the beginning of a function, the end of a call of a
-# function that is not written in Python, and the backward jump of a loop.
+# The instructions at which Python checks for signals: the start of a function, the end of a call of a native
+# function, and the backward jump of a loop.
 LOOKS = frozenset(dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"))
 
 

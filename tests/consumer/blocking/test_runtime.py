@@ -305,8 +305,9 @@ def test_over_tls_the_engines_thread_reads_while_a_call_waits_for_a_future(
     uses_tls: bool,
     is_exclusive: bool,
 ) -> None:
-    """A caller that waits for a future does not read the sockets, so the engine's thread recalls them. Only
-    consumers, which one thread at a time may use (`exclusive`), let a caller read.
+    """Over TLS, the engine's thread recalls the sockets while an exclusive client waits for a future.
+
+    Only exclusive clients, which one thread at a time may use, let a caller read the sockets.
     """
     runtime: Any = reader._runtime
     owner = Owner(is_free=True)

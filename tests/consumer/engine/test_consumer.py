@@ -599,9 +599,10 @@ def test_a_re_created_topic_is_read_from_its_start() -> None:
 def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon(
     policy: str, read: bool
 ) -> None:
-    """A static member expires while it revokes partitions, and rejoins. The broker accepts the member without
-    a rebalance, although the group's plan assigns the revoked partitions to others. With kproto's policy
-    these partitions soon get an owner.
+    """With kproto's policy, the partitions that an expired static member was revoking get an owner.
+
+    The member rejoins without a rebalance, although the group's plan assigns the partitions to others. With
+    Java's policy the partitions have no owner.
     """
     world = World({"t": 4})
     options = {**GROUP, "max_poll_interval_ms": 5000, "session_timeout_ms": 60_000, "policy": policy}
@@ -1154,9 +1155,10 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
-    """A static leader that returns assigns partitions that were added in the meantime. Regression (chaos seed
-    198): the coordinator kept the leader's earlier plan, and the leader assumed that its newer metadata was
-    the basis of this plan.
+    """A static leader that returns assigns partitions that were added in the meantime.
+
+    Regression (chaos seed 198): the coordinator kept the leader's earlier plan. The leader took its newer
+    metadata for the basis of this plan.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}
@@ -1172,9 +1174,10 @@ def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assigno
 
 
 def test_a_member_that_unsubscribes_before_the_coordinator_is_found_can_subscribe_again() -> None:
-    """A member that unsubscribes before the coordinator is found can subscribe again. Regression (chaos seed
-    37): the client dropped the response to FindCoordinator, which it did not need at that moment, and never
-    sent the request again.
+    """A member that unsubscribes before the coordinator is found can subscribe again.
+
+    Regression (chaos seed 37): the client dropped FindCoordinator's response, which it did not need at that
+    moment, and never sent the request again.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)

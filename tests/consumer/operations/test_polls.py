@@ -100,9 +100,10 @@ asyncio.run(main())
 def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
     broker: str, program: str
 ) -> None:
-    """After a stop that is longer than the session timeout, the iteration returns no buffered record. The
-    only record that another member may read as well is the one that the iteration was returning when the
-    process stopped.
+    """After a stop that is longer than the session timeout, the iteration returns no buffered record.
+
+    Only the record that the iteration was returning when the process stopped may be read by another member,
+    too.
     """
     command = [sys.executable, "-c", program, broker]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:

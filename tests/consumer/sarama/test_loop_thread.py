@@ -110,8 +110,9 @@ def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> N
 def test_close_after_a_close_that_ctrl_c_interrupted_returns(
     loop_thread: LoopThread[None], ctrl_c: Callable[[], None]
 ) -> None:
-    """A second close returns after Ctrl-C has interrupted the first. Regression: the second one found a loop
-    that could not be closed, or waited for a loop that had stopped.
+    """A second close returns after Ctrl-C has interrupted the first.
+
+    Regression: the second one could not close the loop, or waited for a stopped loop.
     """
     start_work(loop_thread, ctrl_c)  # Ctrl-C arrives while close() waits for the thread's end.
     with pytest.raises(KeyboardInterrupt):

@@ -350,8 +350,9 @@ def test_a_slow_handler_buffers_few_records(server: Server) -> None:
 
 
 def test_claims_receive_records_while_a_commit_waits_for_the_coordinator(server: Server) -> None:
-    """A slow commit does not delay the claims, as in sarama, which commits in a separate goroutine. Offsets
-    that are marked during a commit are committed by the next one.
+    """A slow commit does not delay the claims. As in sarama, it runs in the background.
+
+    The next commit contains the offsets that are marked during a commit.
     """
     fill(server, 10)
     handler = RecordingHandler()
@@ -453,8 +454,10 @@ def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Se
 
 
 def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: Server) -> None:
-    """Partitions that are assigned between two sessions get one handler each. The next `consume` may begin
-    after the consumer has learned of the assignment and before the assignment's callback has run.
+    """Partitions that are assigned between two sessions get one handler each.
+
+    The next `consume` may begin after the consumer has received the assignment and before the assignment's
+    callback.
     """
     handler, second = AsyncRecordingHandler(), RecordingHandler()
 

@@ -39,8 +39,9 @@ def repeat(ask: Callable[[], object]) -> None:
 def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
     kafka: SecuredKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When a session cannot be renewed, no acknowledged record is lost, and all other records fail. A Fetch
-    or a Produce request is always in flight, so that the rejection also interrupts requests.
+    """When a session cannot be renewed, no acknowledged record is lost, and all other records fail.
+
+    A Fetch or Produce request is always in flight, so that the rejection also interrupts requests.
     """
     how: Any = kafka.options("alice", "secret")
     sent: list[Delivery] = []
@@ -113,8 +114,8 @@ def test_short_lived_tokens_are_renewed_without_an_error(
         tokens: list[str] = []
 
         def token() -> str:
-            # Each token is valid for 3 s, and is renewed after 85 to 95 % of this time. The remaining time is
-            # enough for the renewal on a busy machine.
+            # Each token is valid for 3 s, and is renewed after 85 to 95 % of this time. The rest is enough
+            # for the renewal on a busy machine.
             tokens.append(kafka.token("alice", 3.0))
             return tokens[-1]
 

@@ -253,8 +253,9 @@ def test_a_token_is_used_for_its_lifetime_although_the_wall_clock_is_set(
 def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, by: str, final: bool
 ) -> None:
-    """If the provider returns no new token, the last token is used until it expires. The issuer may be
-    unavailable for minutes. In this time sessions can be renewed with the last token.
+    """If the provider returns no new token, the last one renews sessions until it expires.
+
+    The issuer may be unavailable for minutes.
     """
     today, passed, available = [1_800_000_000.0], [0.0], [Token(SECRET, 1_800_000_000.0 + 3600)]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])

@@ -1,8 +1,9 @@
 r"""Java's patterns for topic names match the same names as in Java, or are rejected with a reason.
 
-`java_regex_answers.txt` has one pattern per line, and after a tab the names in `NAMES` that Java 17's
-`Pattern.matcher(name).find()` matches, or "refused" if Java rejects the pattern.
-tests/conformance/test_java_regex.py asks Java about these and thousands of other patterns.
+A line of `java_regex_answers.txt` has a pattern, a tab, and the names in `NAMES` that Java 17's
+`Pattern.matcher(name).find()` matches. "refused" replaces the names if Java rejects the pattern.
+
+tests/conformance/test_java_regex.py compares these and thousands of other patterns with Java.
 """
 
 from __future__ import annotations

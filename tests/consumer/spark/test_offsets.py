@@ -455,8 +455,9 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """If a bound was the start or end of a log, and this edge has moved since, no data was lost. Only offsets
-    that the user gave must exist in the log.
+    """No data is lost if a bound was the start or end of a log, and this edge has moved since.
+
+    Only offsets that the user gave must exist in the log.
     """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])

@@ -344,8 +344,10 @@ def test_assignors_without_a_common_protocol_are_refused() -> None:
 def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, mixed: bool) -> None:
     """Assigning a thousand topics to as many members executes few lines of Python.
 
-    The limit is four lines for each pair of a member and a topic. The goal is half a second of CPU for ten
-    thousand partitions. Lines are counted, because their number is the same on every machine.
+    An assignor executes at most four lines for each pair of a member and a topic.
+
+    The limit keeps ten thousand partitions below half a second of CPU. The number of lines is the same on
+    every machine.
     """
     topics = {f"t{index:04}": 10 for index in range(1_000)}
     names = sorted(topics)

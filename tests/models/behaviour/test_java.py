@@ -512,9 +512,10 @@ def test_the_last_partitions_in_the_releases_order_move(
 ) -> None:
     """When a member joins, the same partitions move as with the original Java 2.6.2 and 4.3.1.
 
-    A record of partition 0 of the topic fh1 is read before the second member joins. Java 2.6 moves a
-    partition whose records were returned to the end of its order (movePartitionToEnd), and a rebalance
-    revokes the partitions at the end.
+    Java 2.6 moves a partition whose records were returned to the end of its order (movePartitionToEnd). A
+    rebalance revokes the partitions at the end.
+
+    A record of partition 0 of the topic fh1 is read before the second member joins.
     """
     world = World({topic: 4})
     if topic == "fh1":

@@ -1,8 +1,10 @@
 """Traces of the models: every request and every event of the application, with its time in ms.
 
-Each file in `traces` has the traces of one client, with one section per scenario. In a line, `-> 16!` is an
-error code that the stage puts into the response, and `*` marks an event of the application. Successful
-heartbeats are left out. The application sleeps for 300 ms after an error.
+Each file in `traces` has the traces of one client, with one section per scenario. Successful heartbeats are
+left out.
+
+In a line, `-> 16!` is an error code that the stage puts into the response, and `*` marks an event of the
+application. The application sleeps for 300 ms after an error.
 
 tests/conformance/test_clients_like_originals.py compares requests and events of the models with those of the
 original clients. The traces show in addition what follows from each error code, and when.

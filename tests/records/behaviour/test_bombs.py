@@ -58,9 +58,10 @@ def test_every_bomb_is_an_error(outcomes: Any) -> None:
 
 
 def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
-    """Reading a bomb executes few lines of Python. A limit on lines also limits the CPU time, because the
-    memory limits bound the work of one line. With the entrance `cli`, the command itself executes two thirds
-    of these lines.
+    """Reading a bomb executes few lines of Python.
+
+    The memory limits bound the work of one line, so a limit on lines also limits the CPU time. With the
+    entrance `cli`, two thirds of the lines are the command's own.
     """
     assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > FEW_LINES} == {}
 

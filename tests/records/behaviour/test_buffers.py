@@ -1,7 +1,7 @@
 """Keys, values and headers: arrays are rejected, and buffers of any shape are written as their bytes.
 
-Arrays would be encoded with a wrong length, because `len()` counts their elements and not their bytes. The
-batch would have a valid checksum, but no consumer could read it.
+`len()` of an array counts its elements and not its bytes, so an array would be encoded with a wrong length.
+The batch would have a valid checksum, but no consumer could read it.
 """
 
 from __future__ import annotations

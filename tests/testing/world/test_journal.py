@@ -143,8 +143,9 @@ def test_a_journal_sets_only_journaled_attributes(tmp_path: Path) -> None:
 
 
 def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
-    """The calls that `until` makes are replayed after the same turn (event of the world). A replay does not
-    call `until`, so the journal must list the commits that `until` made.
+    """The calls that `until` makes are replayed after the same event of the world.
+
+    A replay does not call `until`, so the journal must list the commits that `until` made.
     """
     world, a = world_with_reader(enable_auto_commit=False)
 

@@ -1,8 +1,10 @@
 """`decode` raises only DecodeError on any bytes, and `encode` only EncodeError on any values.
 
 `decode` and `encode` terminate, and allocate no memory that the input does not justify. No encoder drops a
-part of its input. The inputs are made from the messages of `samples.py`, in which every field is set. The
-profile determines the number of tested versions, bytes and replaced values (`EFFORT`).
+part of its input.
+
+The inputs are made from the messages of `samples.py`, in which every field is set. The profile determines the
+number of tested versions, bytes and replaced values (`EFFORT`).
 """
 
 from __future__ import annotations
@@ -41,9 +43,9 @@ NEWEST_AND_OLDEST = [
 class Effort:
     """How many versions and corrupted bytes are tested in a profile of Hypothesis.
 
-    The profile `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all
-    versions with five replacements per byte, or two for messages whose lists have three elements. `soak`
-    tests all 255 replacements.
+    `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all versions with
+    five replacements per byte, or two in messages whose lists have three elements. `soak` tests all 255
+    replacements.
     """
 
     versions: slice

@@ -248,8 +248,9 @@ def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
 
 
 def test_a_batch_out_of_order_before_the_position_is_raised_at_once() -> None:
-    """An out-of-order batch that begins before the position raises an error immediately. If the batch were
-    skipped, the fetch would return no record, and the client would repeat the fetch forever.
+    """An out-of-order batch that begins before the position raises an error immediately.
+
+    If the batch were skipped, the fetch would return no record, and the client would repeat it forever.
     """
     with pytest.raises(RecordError, match="begins with 2 follows offset 4"):
         chunk(span(0, 5) + span(2, 30), 10)

@@ -89,8 +89,10 @@ def test_a_consumer_with_a_rack_reads_from_the_follower() -> None:
 
 @pytest.mark.parametrize("fault", ["refuse", "stall", "drop"])
 def test_an_unreachable_follower_does_not_stop_reading(fault: str) -> None:
-    """An unreachable follower does not stop reading. A firewall separates only the client from the follower.
-    The leader does not notice this and keeps directing the client to the follower.
+    """An unreachable follower does not stop reading.
+
+    A firewall separates the client from the follower. The leader does not notice, and keeps directing the
+    client to the follower.
     """
     near = FollowerWorld()
     near.world.fault(fault, None, FOLLOWER)

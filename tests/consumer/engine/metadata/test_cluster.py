@@ -66,9 +66,9 @@ def test_an_older_epoch_is_accepted_immediately_after_the_known_epoch_was_forgot
 
 
 def test_an_older_epoch_is_accepted_if_the_leader_is_no_longer_a_broker() -> None:
-    """Metadata with an older leader epoch is accepted if the known leader is not among the brokers. The
-    cluster may have been restored with other broker ids, or an earlier response may have named a leader that
-    does not exist.
+    """Metadata with an older leader epoch is accepted if the known leader is not among the brokers.
+
+    The cluster may have been restored with other broker ids, or an earlier response may have been wrong.
     """
     known = view(
         metadata_response(leader=9, epoch=5),
@@ -167,8 +167,9 @@ def make_address_stale(world: World, node: int, client: Any) -> None:
 
 
 def test_a_coordinator_with_a_new_address_is_found() -> None:
-    """The client connects to a coordinator at the address in FindCoordinator's response. The address in the
-    client's metadata is still the old one, because metadata is refreshed only after five minutes.
+    """The client connects to a coordinator at the address in FindCoordinator's response.
+
+    The address in the client's metadata may be up to five minutes old.
     """
     world = World({"t": 1}, brokers=2)
     a = world.consumer(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
@@ -202,8 +203,10 @@ def test_a_leader_with_a_new_address_is_found_by_the_old_leaders_response() -> N
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_topic_missing_from_a_metadata_response_is_reported_and_requested_again(group: str | None) -> None:
-    """A topic that a metadata response lacks is reported and requested again. Regression: until metadata
-    expired after five minutes, the consumer read no record of the topic and did not report this.
+    """A topic that a metadata response lacks is reported and requested again.
+
+    Regression: the consumer read no record of the topic for five minutes, until metadata expired, and
+    reported nothing.
     """
     world = World({"t": 1})
     world.write("t", 0, "x")

@@ -81,8 +81,9 @@ def test_a_pending_produce_request_triggers_liveness_checks() -> None:
 
 
 def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
-    """Requests to a broker fail when the metadata no longer contain the broker. This holds even if its
-    address is a bootstrap address, which the client may still use for other requests.
+    """Requests to a broker fail when the metadata no longer contain the broker.
+
+    The requests fail even if the broker's address is a bootstrap address, which other requests may still use.
     """
     stage = Stage(("a", 1)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.network.metadata_changed(0)
@@ -189,8 +190,10 @@ def test_a_commit_times_out_after_10_seconds() -> None:
 
 
 def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> None:
-    """Members keep their partitions when another broker takes over from a frozen coordinator. Kafka fences a
-    frozen broker after broker.session.timeout.ms; Java's client would wait for its response for 30 s.
+    """Members keep their partitions when another broker takes over from a frozen coordinator.
+
+    Kafka fences a frozen broker after broker.session.timeout.ms. Java's client would wait for its response
+    for 30 s.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
@@ -259,9 +262,10 @@ def test_a_coordinator_that_cannot_write_commits_is_looked_up_again() -> None:
 def test_a_group_resumes_at_once_when_its_coordinator_returns_after_the_session_timeout(
     strategy: str,
 ) -> None:
-    """Members whose sessions have expired by their own clocks rejoin with their old member ids. The restarted
-    coordinator still knows these ids and restarts the sessions. If the members joined as new ones, they would
-    have to wait until the old sessions expire.
+    """Members whose sessions have expired by their own clocks rejoin with their old member ids.
+
+    The restarted coordinator knows these ids and restarts the sessions. New members would have to wait until
+    the old sessions expire.
     """
     world = World({"t": 4}, brokers=1)
     options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": strategy}

@@ -74,8 +74,9 @@ def test_a_batch_holds_its_records_however_they_were_kept(rows: list[Row]) -> No
 
 @pytest.mark.parametrize("last", [(), (("h", b"x"),)])
 def test_values_with_few_timestamps_are_kept_without_rows(last: Any) -> None:
-    """Records with only a value and few different timestamps are stored as a list of values. If the last
-    record has a header, the batch stores all its records as rows from then on.
+    """Records with only a value and few different timestamps are stored as a list of values.
+
+    The first record with a header makes the batch store all its records as rows.
     """
     records = accumulator()
     rows: list[Row] = [(MOMENTS[0], None, b"%d" % number, ()) for number in range(1000)]

@@ -118,8 +118,10 @@ def test_flush_sends_all_batches() -> None:
 
 @pytest.mark.parametrize("code", [3, 6])
 def test_the_first_batch_of_a_partition_is_sent_alone(code: int) -> None:
-    """From an unknown producer id a leader accepts any sequence number. If the first batch failed while a
-    second one was in flight, the second would be stored, and every retry of the first rejected.
+    """A leader accepts any sequence number of an unknown producer id.
+
+    If the first of two batches in flight failed, the second would be stored, and every retry of the first
+    rejected.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
@@ -320,8 +322,9 @@ def test_with_acks_0_a_delivery_ends_when_the_batch_is_written() -> None:
 
 
 def log_after_a_failed_batch_before_a_stored_one() -> list[str]:
-    """Store two batches, but answer them with errors. The first batch fails with a timeout, and the second is
-    retried until the broker reports a duplicate. Return the values in the log.
+    """Store two batches, but answer them with errors, and return the values in the log.
+
+    The first batch fails with a timeout. The second is retried until the broker reports a duplicate.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1, request_timeout_ms=400, delivery_timeout_ms=600)
@@ -870,9 +873,13 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """Let the broker store the record "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND to its first `times`
-    requests. If `too_large` is not 0, batches of several records are rejected with this error code. Return a
-    list to which the values of each arriving Produce request are appended.
+    """Let the broker store the record "1", but return an error to its first `times` requests.
+
+    The error is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+
+    If `too_large` is not 0, it is the error code for batches of several records.
+
+    Return a list to which the values of each arriving Produce request are appended.
     """
     produced: list[list[str]] = []
 

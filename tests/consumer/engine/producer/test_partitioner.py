@@ -113,8 +113,10 @@ def test_delivered_records_without_a_key_change_the_partition_after_16_kib_as_we
 
 
 def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
-    """The more batches of a partition wait, the less often it is drawn (KIP-794). If n is the largest number
-    of waiting batches, a partition with n batches is drawn once for every n + 1 times that an idle one is.
+    """The more batches of a partition wait, the less often the partition is drawn (KIP-794).
+
+    If n is the largest number of waiting batches, a partition with n batches is drawn once while an idle one
+    is drawn n + 1 times.
     """
     records = new_accumulator()
     records.route("t", 3, [0, 1, 2])

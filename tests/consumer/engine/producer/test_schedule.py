@@ -182,8 +182,10 @@ def test_one_connection_suffices_again_after_all_responses() -> None:
 
 
 def test_with_acks_0_there_is_one_connection() -> None:
-    """With acks=0 there is one connection. The broker sends no responses, so the client does not know when a
-    batch is no longer in flight. A batch on a second connection could overtake it.
+    """With acks=0 the producer uses one connection to a broker.
+
+    The broker sends no responses, so the client does not know which batches are in flight. A batch on a
+    second connection could overtake them.
     """
     world = World({"t": PARTITIONS}, latency=(1, 9))
     producer = warmed_up_producer(world, acks=0, max_in_flight_requests_per_connection=1)

@@ -179,8 +179,9 @@ def test_sends_outside_of_a_transaction_raise() -> None:
 
 @pytest.mark.parametrize("code", [-1, 55])
 def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: int) -> None:
-    """A rejected partition fails the transaction and not the producer. As in Java, OPERATION_NOT_ATTEMPTED
-    (55) also counts as a rejection, even if no other partition of the response has an error.
+    """A rejected partition fails the transaction, but not the producer.
+
+    As in Java, OPERATION_NOT_ATTEMPTED (55) counts as a rejection even if no other partition has an error.
     """
     play = TransactionWorld()
     play.refusals[AddPartitionsToTxnRequest] = [code]
@@ -650,8 +651,9 @@ def test_an_unknown_topic_id_of_offsets_aborts_and_refreshes_the_metadata() -> N
 
 
 def test_a_response_without_the_requested_part_is_retried() -> None:
-    """A request is sent again if its response lacks the partition, the offset or the producer id. If the
-    response counted as success, a part of the transaction would be lost.
+    """A request is sent again if its response lacks the partition, the offset or the producer id.
+
+    If the response counted as success, a part of the transaction would be lost.
     """
     play = TransactionWorld()
     play.leaves_out = {InitProducerIdRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest}

@@ -130,8 +130,9 @@ def test_a_deleted_topic_is_data_loss(filled: Filled) -> None:
 def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     filled: Filled, fail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic that the query is no longer authorized to describe does not count as deleted. Otherwise the
-    query would read the topic from its start when the authorization returns.
+    """A topic that the query is no longer authorized to describe does not count as deleted.
+
+    A topic that counts as deleted would be read from its start when the authorization returns.
 
     A Metadata response for all topics omits deleted topics, and also the topics that the client may not
     describe.

@@ -1,8 +1,10 @@
 """Members and a coordinator in one process, in virtual time. All messages are encoded and decoded.
 
-Each member has a normal connection and another one for urgent requests. On the normal connection the
-coordinator reads a request only after it has answered the previous one. Nothing happens automatically: a test
-delivers messages, releases partitions and advances the time itself, or calls `settle`, which does all three.
+Each member has a normal connection and another one for urgent requests. The coordinator answers a request on
+the normal connection before it reads the next.
+
+Nothing happens automatically. A test delivers messages, releases partitions and advances the time, or calls
+`settle`, which does all three.
 """
 
 from __future__ import annotations

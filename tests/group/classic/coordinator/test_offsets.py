@@ -210,8 +210,9 @@ def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> 
 
 @rule("R91", "R176")
 def test_a_commit_without_accepted_offsets_creates_a_group_that_is_not_listed() -> None:
-    """A commit without accepted offsets creates a group in the coordinator's memory only. ListGroups does not
-    return this group: as in Kafka 4.3.1, it lists only groups that the coordinator has written to its log.
+    """A commit without accepted offsets creates a group in memory, which ListGroups does not return.
+
+    As in Kafka 4.3.1, ListGroups returns only groups that the coordinator has written to its log.
     """
     stage = Stage(offset_metadata_max_bytes=1)
     for group in ("g", "h"):

@@ -441,8 +441,10 @@ def test_deadlines_fire_before_a_later_event() -> None:
 
 @rule("R132")
 def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
-    """A deadline does not fire if an earlier deadline, handled in the same Tick, moves it. Here a late Tick
-    follows two deadlines: the end of the join phase comes first, and restarts the leader's session timeout.
+    """A deadline does not fire if an earlier deadline, handled in the same Tick, moves it.
+
+    A late Tick follows two deadlines. The end of the join phase comes first, and restarts the leader's
+    session timeout.
     """
     stage = Stage()
     leader, _ = stage.create_stable_group({"rebalance": 8_000}, {"rebalance": 8_000})
@@ -455,8 +457,9 @@ def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
 
 @rule("R140")
 def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None:
-    """If only static members are left and none has joined, the join phase starts again. Here the remaining
-    member's rebalance timeout is 0, so the join phase starts again every millisecond.
+    """If only static members are left and none has joined, the join phase starts again.
+
+    The remaining member's rebalance timeout is 0, so the join phase starts again every millisecond.
     """
     stage = Stage()
     static, dynamic = stage.create_stable_group({"rebalance": 1, "instance": "i"}, {"rebalance": 1})

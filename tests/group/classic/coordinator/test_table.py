@@ -44,8 +44,10 @@ def test_the_table_is_complete_and_documented_and_takes_every_edge() -> None:
 @pytest.mark.parametrize("before", ClassicGroupState)
 @pytest.mark.parametrize("after", ClassicGroupState)
 def test_a_group_moves_along_the_edges_only(before: ClassicGroupState, after: ClassicGroupState) -> None:
-    """A group can make only the state transitions of Kafka's ClassicGroupState. Mirrors the transition tests
-    of ClassicGroupTest. A Dead group is an object in Kafka, but does not exist in kproto.
+    """A group can make only the state transitions of Kafka's ClassicGroupState.
+
+    Mirrors the transition tests of ClassicGroupTest, except those of a Dead group, which does not exist in
+    kproto.
     """
     stage = Stage()
     group = state.ClassicGroup("g", state=before)
@@ -102,8 +104,10 @@ def seconds_to_gather(count: int) -> float:
 
 
 def test_four_times_the_members_cost_about_four_times_as_much() -> None:
-    """A group with four times as many members costs about four times as much CPU. If each request visited
-    every member, it would cost 16 times as much. The test compares the best of three runs.
+    """A group with four times as many members costs about four times as much CPU.
+
+    If each request visited every member, the group would cost 16 times as much. The test compares the best of
+    three runs.
     """
     seconds_to_gather(50)
     small = min(seconds_to_gather(75) for _ in range(3))

@@ -226,8 +226,10 @@ def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
 @rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync"])
 def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
-    """Java's member repeats a fenced JoinGroup with the same member id. The coordinator fences the repeated
-    JoinGroup, too, so the newer process with the same instance id is not affected.
+    """Java's member repeats a fenced JoinGroup with the same member id.
+
+    The coordinator fences the repeated JoinGroup, too, so the newer process with the same instance id stays a
+    member.
     """
     solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.stable().apply(RejoinRequested("because"))
@@ -247,8 +249,9 @@ def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) ->
 
 @rule("M116")
 def test_the_first_join_after_an_unsubscribe_has_the_reason_of_a_leave() -> None:
-    """The first JoinGroup after an unsubscribe still gives the leave as its reason. As in Java,
-    an unsubscribe resets the member and requests a rejoin, even before the first join.
+    """The first JoinGroup after an unsubscribe gives the leave as its reason.
+
+    As in Java, an unsubscribe resets the member and requests a rejoin, even before the first join.
     """
     solo = Solo()
     solo.apply(Unsubscribed())

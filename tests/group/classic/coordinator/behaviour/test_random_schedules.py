@@ -1,8 +1,10 @@
 """Random schedules of correct and faulty clients, against the invariants of a coordinator.
 
-The clients join, restart, sync, send heartbeats and commits (including late ones, and ones with former member
-ids), leave, and let time pass. Each invariant is a function, whose name states it. Each mutant at the end of
-this module is a coordinator that breaks one rule. At least one invariant must fail for each mutant.
+The clients join, restart, sync, send heartbeats and commits, leave, and let time pass. Some heartbeats and
+commits are late or have former member ids.
+
+Each invariant is a function whose name states it. Each mutant at the end of this module is a coordinator that
+breaks one rule. At least one invariant must fail for each mutant.
 """
 
 from __future__ import annotations
