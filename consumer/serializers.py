@@ -18,12 +18,12 @@ Rules:
 
 * For the asyncio clients these functions may be coroutines.
 
-* None is Kafka's null in both directions, and no function is called for it. So a tombstone stays a tombstone.
+* None is Kafka's null in both directions. No function is called for None, so a tombstone stays a tombstone.
 
-* The functions run in the thread or task that calls `poll` or `send`, without a lock. The timeout of poll,
-  and max_block_ms, do not limit the time of these functions.
+* The functions run without a lock in the thread or task that calls `poll` or `send`. The timeout of poll and
+  max_block_ms do not limit their time.
 
-* A deserializer cannot call methods that change the state of its consumer: they raise IllegalState.
+* A deserializer cannot call methods that change the state of its consumer. Such a call raises IllegalState.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ import msgspec
 from kproto.errors import ConfigError
 
 if TYPE_CHECKING:
-    # Without serializers and deserializers, keys and values are bytes. Only type checkers see these defaults,
-    # because the type variables of Python 3.11 have none.
+    # Without serializers and deserializers, keys and values are bytes. Only type checkers see these defaults:
+    # type variables in Python 3.11 have no defaults.
     from typing_extensions import TypeVar
 
     K = TypeVar("K", default=bytes)
@@ -114,9 +114,10 @@ AnyPartitioner: TypeAlias = (
 class JsonDeserializer(Generic[T]):
     """Converts JSON to Python objects, or to objects of a given type.
 
-    `JsonDeserializer()` returns dicts, lists, strings, numbers, booleans and None. `JsonDeserializer(Flight)`
-    checks the JSON and returns a `Flight`: a dataclass, a TypedDict, a `msgspec.Struct` or another type that
-    `msgspec` supports.
+    `JsonDeserializer()` returns dicts, lists, strings, numbers, booleans and None.
+
+    `JsonDeserializer(Flight)` checks the JSON and returns a `Flight`: a dataclass, a TypedDict, a
+    `msgspec.Struct` or another type that `msgspec` supports.
     """
 
     @overload
@@ -135,8 +136,9 @@ class JsonSerializer:
     """Converts Python objects to JSON in UTF-8.
 
     The serializer accepts dicts, lists, strings, numbers, booleans, dataclasses, `msgspec.Struct`, datetimes,
-    UUIDs, enums, and the other types that `msgspec` supports. Other types raise TypeError. As JSON has no NaN
-    and no infinity, `msgspec` writes them as null.
+    UUIDs, enums, and the other types that `msgspec` supports. Other types raise TypeError.
+
+    JSON has no NaN and no infinity, so `msgspec` writes them as null.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Calls of functions that may block, in threads of their own, for asyncio clients.
 
-The loop's executor is not used, for two reasons. The loop waits for the executor's threads when it ends, even
-if a function never returns. And the executor accepts no work after the main thread has ended, although the
-loop may still run in another thread.
+The loop's executor is not used, for two reasons. At its end, the loop waits for the executor's threads, even
+if a function never returns. After the main thread has ended, the executor accepts no work, although a loop in
+another thread may still run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 
 async def call_in_thread(call: Callable[[], T], name: str) -> T:
-    """Return the result of `call`, which runs in a thread with this name. The loop can end before the thread.
+    """Return the result of `call`, which runs in a thread with this name.
+
+    The loop can end before the thread.
 
     Raises the errors of `call`, and RuntimeError if the system cannot start another thread.
     """

@@ -2,12 +2,13 @@
 
 Each error names the argument, its value, and the allowed values.
 
-A check takes (name, value), and returns the value to use or raises ConfigError. Methods check their arguments
-first, so that a call with an invalid argument changes nothing. Checks that other packages use as well are in
-`kproto.validation`.
+A check takes an option's name and its value. It returns the value to use, or raises ConfigError. Methods
+check their arguments first, so an invalid call changes nothing.
 
-`send` may be called 100,000 times per second. For speed it accepts common values itself, and calls the checks
-of the section "one record" only for other values.
+`kproto.validation` has the checks that other packages also use.
+
+`send` may be called 100,000 times per second. So it accepts common values itself, and calls the checks of the
+section "one record" only for other values.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["any_text", "flag", "whole_number"]
 T = TypeVar("T")
 Check = Callable[[str, Any], T]
 
-# Maximum timeout (s): 2^31 - 1 ms, which is about 24 days. A longer timeout is reduced to this one.
+# Maximum timeout (s): 2^31 - 1 ms, or about 24 days. Longer timeouts are reduced to this one.
 MAX_TIMEOUT_S: Final = (2**31 - 1) / 1000
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
@@ -114,8 +115,8 @@ def group(name: str, value: Any) -> str:
 def record_batch(name: str, value: Any) -> bytes:
     """Check that the bytes are one encoded batch.
 
-    Two batches are not allowed: if a Produce request has two batches for one partition, the broker responds
-    with INVALID_RECORD.
+    Two batches of one partition are not allowed: the broker would answer their Produce request with
+    INVALID_RECORD.
     """
     if not isinstance(value, bytes | bytearray | memoryview):
         raise ConfigError(name, value, _BATCH)
@@ -213,7 +214,7 @@ def event_callback(name: str, value: Any) -> Any:
 
 
 def group_member(name: str, value: Any) -> GroupMetadata:
-    """Check a group, given by the metadata of a member or by name (for a client that is not a member)."""
+    """Check a group. It is given by a member's metadata or, for a client that is not a member, by name."""
     if isinstance(value, str) and value.strip():
         return GroupMetadata(value, -1, "", None)
     if not isinstance(value, GroupMetadata):
@@ -318,8 +319,7 @@ def subscribed_topics(name: str, value: Any) -> list[str]:
     """Check topics for `subscribe`. A single name is accepted as a list."""
     names = [topic(name, value)] if isinstance(value, str) else topics(name, value)
     for topic_name in names:
-        # No topic's name can begin with this character. In librdkafka a name that begins with it is a regular
-        # expression.
+        # No topic name can begin with this character. In librdkafka, such a name is a regular expression.
         if topic_name.startswith("^"):
             allowed = f"names of topics; a regular expression, for whole names, is pattern={topic_name[1:]!r}"
             raise ConfigError(name, topic_name, allowed)
@@ -359,15 +359,15 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 NO_HEADERS: Headers = ()
 MAX_TIMESTAMP: Final = 2**63 - 1
-# Timestamps between these two limits are probably in seconds (of the years 2001 to 2096): in milliseconds
-# they would be in early 1970.
+# Timestamps between these two limits are probably in seconds, from 2001 to 2096. In milliseconds they would
+# be in early 1970.
 _FIRST_SECONDS, LAST_SECONDS = 10**9, 4 * 10**9
 _OUR_PACKAGE = __name__.partition(".")[0]
 _PAIRS = 'a list of pairs, as [("name", b"value")]'
 
 
 def record_bytes(name: str, data: object) -> bytes | None:
-    """Check the key, the value or the value of a header of a record; return it as bytes or None."""
+    """Check a key, a value or a header value of a record. Return it as bytes or None."""
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, bytearray | memoryview):
@@ -391,10 +391,10 @@ def timestamp_ms(value: object) -> int:
 
 
 def warn_if_seconds(name: str, time_ms: int) -> None:
-    """Warn about a time that seems to be in seconds. Such a time is allowed, but is nearly always a mistake.
+    """Warn about a time that seems to be in seconds. Such a time is allowed, but nearly always a mistake.
 
     Python shows the same warning only once for each line of the application. The message does not contain the
-    time, because Python would show a message with another time as a new warning.
+    time, because each time would then be a new warning.
     """
     if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
         return

@@ -12,39 +12,45 @@
         while True:
             await group.consume(["flights"], Print())
 
-A *session* is the time in which handlers process an assignment; the first rule says when it ends. A *claim*
-is one assigned partition in a session: an async iterator over the partition's records. A *mark* is an offset
-up to which a handler has processed a claim. `ConsumerGroup`, the class for threads, is in `group_threads`,
-and follows the same rules.
+A *session* is the time in which handlers process an assignment. The first rule says when it ends.
+
+A *claim* is one assigned partition in a session: an async iterator over the partition's records. A *mark* is
+an offset up to which a handler has processed a claim.
+
+`group_threads` has `ConsumerGroup`, the class for threads, which follows the same rules.
 
 Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 
-* `consume` runs one session. The session begins with the assignment, and ends with an eager rebalance, the
-  return of any `consume_claim`, an error, or `close`. Applications call `consume` in a loop: each call runs
-  the next session.
+* `consume` runs one session. The session begins with the assignment. It ends with an eager rebalance, the
+  return of any `consume_claim`, an error, or `close`. Applications call `consume` in a loop.
 
-* If "cooperative-sticky" is the only assignor, a session continues through rebalances. The claims of revoked
-  partitions end, and those of added partitions begin. Claims of retained partitions are not interrupted.
+* If "cooperative-sticky" is the only assignor, a session continues through rebalances. Claims of revoked
+  partitions end, claims of added partitions begin, and claims of retained partitions are not interrupted.
 
-* A claim that ends returns no more records. (sarama continues to return buffered records.) After the end of a
-  claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns. Then the marks are
-  committed, and the partition is released. Marks of lost partitions are not committed.
+* A claim that ends returns no more records. sarama continues to return buffered records.
 
-* A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks (including
-  those made by `cleanup`) are committed, and the partitions are released. Heartbeats continue during these
-  steps. (`docs/rules/member.md`: M103, M113)
+* After the end of a claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns.
+  Then the marks are committed, and the partition is released. Marks of lost partitions are not committed.
+
+* A session ends in this order: `consume_claim` returns for all claims; `cleanup` runs; all marks, including
+  those of `cleanup`, are committed; the partitions are released. Heartbeats continue meanwhile.
+  (`docs/rules/member.md`: M103, M113)
 
 * Only marked offsets are committed: every auto_commit_interval_ms, at the end of a claim, and by
-  `session.commit()`. Records that were not marked are returned again in the next session. With
-  enable_auto_commit=False only `session.commit()` commits, and marks that were made after the last
-  `session.commit()` are dropped.
+  `session.commit()`. Records that were not marked are returned again in the next session.
 
-* An exception of `consume_claim` ends the session and is reported by `errors()`, even if its claim has
-  already ended. An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported. It is
-  also raised, unless it is a `KprotoError`, such as that of a failed commit after partitions were lost.
+* With enable_auto_commit=False, only `session.commit()` commits. Marks after the last `session.commit()` are
+  dropped.
+
+* An exception of `consume_claim` ends the session, and `errors()` reports it, even if its claim has already
+  ended.
+
+* An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported by `errors()`.
+  `consume` also raises it, unless it is a `KprotoError`, such as a failed commit after the loss of
+  partitions.
 
 * Errors that do not end a session are reported by `errors()`. Errors that prevent the member from joining are
-  raised by `consume`. If an error is repeated, it is reported again only after increasing intervals.
+  raised by `consume`. A repeated error is reported only after increasing intervals.
 
 * A paused partition stays paused in the next sessions, until it is resumed.
 """
@@ -75,8 +81,8 @@ from .session import Claim, Handler, Session, check_handler
 
 POLL_S = 0.1  # Interval (s) at which `consume` checks whether the session has to end.
 ERROR_PAUSE_S = 0.3
-# The last part (s) of the timeout of `close`. If handlers do not return, it is reserved for the last commit
-# and LeaveGroup.
+# The last part (s) of the timeout of `close`, which is reserved for the last commit and LeaveGroup if
+# handlers do not return.
 LEAVE_S = 2.0
 
 
@@ -94,8 +100,8 @@ class AsyncConsumerGroup(AsyncBlock):
             )
         require_bytes(config)
         self._auto_commit = config.get("enable_auto_commit", True)
-        # The consumer's own auto commit is off, because it would commit the offsets of all returned records.
-        # This class commits the marked offsets instead.
+        # The consumer's own auto commit is off: it would commit the offsets of all returned records. This
+        # class commits the marked offsets instead.
         config["enable_auto_commit"] = False
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
         options = self.consumer.options
@@ -133,8 +139,8 @@ class AsyncConsumerGroup(AsyncBlock):
 
         The docstring of the module `consumer.sarama.group` has the rules of sessions.
 
-        Raises the exceptions of setup and cleanup, the errors that prevent this member from joining the
-        group, and IllegalState if the group was closed.
+        Raises exceptions of setup and cleanup, and errors that prevent this member from joining the group.
+        Raises IllegalState if the group is closed.
         """
         names = frozenset(check.subscribed_topics("topics", topics))
         check_handler(handler)
@@ -172,8 +178,8 @@ class AsyncConsumerGroup(AsyncBlock):
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Stop fetching from these partitions until `resume`.
 
-        The session continues, and queued records are still returned. Partitions that this member does not
-        own are ignored, as in sarama.
+        The session continues, and queued records are still returned. As in sarama, partitions that this
+        member does not own are ignored.
         """
         self._pause(self._assigned.intersection(check.one_or_more_partitions("partitions", partitions)))
 
@@ -192,9 +198,11 @@ class AsyncConsumerGroup(AsyncBlock):
     async def close(self, timeout: float = 30.0) -> None:
         """End the session, commit the marks, and leave the group.
 
+        Handlers that do not return within `timeout` seconds are cancelled. If `close` itself is cancelled, it
+        cancels all handlers, and leaves the group within 2 s.
+
         Raises the error of the last commit. Raises IllegalState if a handler calls it, because `close` waits
-        for the handlers. Handlers that do not return within `timeout` seconds are cancelled. If `close`
-        itself is cancelled, it cancels all handlers, and leaves the group within 2 s.
+        for the handlers.
         """
         timeout = check.seconds("timeout", timeout)
         if asyncio.current_task() in self._handler_tasks:
@@ -224,8 +232,9 @@ class AsyncConsumerGroup(AsyncBlock):
             task.cancel()
 
     async def _finish_session(self, timeout: float) -> KprotoError | None:
-        """Wait until the session has ended. If it has not ended shortly before `timeout` (s) has passed,
-        commit the session's marks.
+        """Wait until the session has ended.
+
+        Shortly before `timeout` (s) has passed, commit the marks of a session that has not ended.
 
         Return the error of the commit, or None.
         """
@@ -341,8 +350,8 @@ class AsyncConsumerGroup(AsyncBlock):
     ) -> None:
         """End claims and wait for their handlers. If auto commit is enabled, commit their marks.
 
-        With `last`, these claims are the session's last ones: the session ends, and `cleanup` runs before the
-        commit (rule M103).
+        With `last`, these claims are the session's last ones. The session then ends, and `cleanup` runs
+        before the commit (rule M103).
         """
         claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
         if last:
@@ -429,8 +438,8 @@ class AsyncConsumerGroup(AsyncBlock):
     ) -> None:
         """Mark an offset for the next commit, if the session claims the offset's partition.
 
-        Raises ConfigError for an offset that cannot be committed, because it would make the commit of all
-        marks fail. A mark of a partition that the session does not claim is ignored.
+        Raises ConfigError for an offset that cannot be committed: it would make the commit of all marks fail.
+        Marks of partitions that the session does not claim are ignored.
         """
         check.offset("offset", offset)
         check.any_text("metadata", metadata)
@@ -457,7 +466,7 @@ class AsyncConsumerGroup(AsyncBlock):
     def _auto_commit_if_due(self) -> None:
         """Start an auto commit if its interval has passed.
 
-        An auto commit runs in its own task, so that a slow or missing coordinator does not delay the claims.
+        An auto commit runs in its own task. So a slow or missing coordinator does not delay the claims.
         """
         now = asyncio.get_running_loop().time()
         running = self._auto_commit_task is not None and not self._auto_commit_task.done()

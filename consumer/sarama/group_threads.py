@@ -1,7 +1,7 @@
 """sarama's ConsumerGroup for threads; the docstring of `group` has the rules of sessions and claims.
 
-The group runs in an event loop in its own thread, so that heartbeats continue while handlers block. The
-handler of each claim runs in a separate thread as well.
+The group runs in an event loop in its own thread, and each claim's handler runs in another thread. So
+heartbeats continue while handlers block.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class _ThreadedHandler:
 
     async def _run(self, method: str, *arguments: Any) -> None:
         future: Future[BaseException | None] = Future()
-        # A running future cannot be cancelled. The thread can therefore set its result even if the waiting
-        # task was cancelled.
+        # A running future cannot be cancelled. So the thread can set its result even if the waiting task was
+        # cancelled.
         future.set_running_or_notify_cancel()
 
         def work() -> None:
@@ -185,8 +185,8 @@ class ConsumerGroup(Block):
     def consume(self, topics: Iterable[str], handler: Handler[ThreadSession, ThreadClaim]) -> None:
         """Run one session with these topics, and return at the session's end. Call this method in a loop.
 
-        Raises the exceptions of setup and cleanup, the errors that prevent this member from joining the
-        group, and IllegalState if the group was closed.
+        Raises exceptions of setup and cleanup, and errors that prevent this member from joining the group.
+        Raises IllegalState if the group is closed.
         """
         self._loop.check_usable("this group was closed; make a new one")
         check_handler(handler)
@@ -206,8 +206,8 @@ class ConsumerGroup(Block):
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Stop fetching from these partitions until `resume`.
 
-        The session continues, and queued records are still returned. Partitions that this member does not
-        own are ignored, as in sarama.
+        The session continues, and queued records are still returned. As in sarama, partitions that this
+        member does not own are ignored.
         """
         self._loop.call(lambda: self._group.pause(partitions))
 
@@ -226,8 +226,10 @@ class ConsumerGroup(Block):
     def close(self, timeout: float = 30.0) -> None:
         """End the session, commit the marks, and leave the group.
 
+        A handler that does not return within `timeout` seconds continues in its thread.
+
         Raises the error of the last commit. Raises IllegalState if a handler calls it, because `close` waits
-        for the handlers. A handler that does not return within `timeout` seconds continues in its thread.
+        for the handlers.
         """
         timeout = seconds("timeout", timeout)
         if threading.get_ident() in self._handler_threads:

@@ -40,12 +40,13 @@ class LoopThread(Generic[T]):
 
     The function `make` creates `client` in the loop. The constructor raises the exceptions of `make`.
 
-    The child process of a fork does not have this thread, so in the child every call raises IllegalState, and
+    The child process of a fork does not have this thread. In the child, every call raises IllegalState, and
     `close` does nothing.
 
-    Ctrl-C ends each wait without losing items. Locks that are shared with the loop's thread are only acquired
-    while signals are delayed (`Held`). Otherwise Ctrl-C could interrupt a Condition and leave it locked, and
-    the loop's thread would wait forever for the lock.
+    Ctrl-C ends each wait without losing items.
+
+    Signals are delayed (`Held`) while a lock is acquired that the loop's thread also uses. If Ctrl-C
+    interrupted a Condition and left it locked, the loop's thread would wait forever.
     """
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:
@@ -185,8 +186,7 @@ class LoopThread(Generic[T]):
         async def stop() -> None:
             await asyncio.sleep(END_S)
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            # A thread may wait in `run` for one of the tasks, and would never return if the task were not
-            # cancelled.
+            # If a task were not cancelled, a thread that waits for it in `run` would never return.
             for task in tasks:
                 task.cancel()
             if tasks:
@@ -210,8 +210,9 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _take_first(items: deque[R]) -> list[R]:
-    """Remove the first item, and return it in a list. The list is empty if the queue is. Ctrl-C puts the item
-    back.
+    """Remove the first item, and return it in a list.
+
+    If the queue is empty, the list is empty. Ctrl-C puts the item back.
     """
     items_taken: list[R] = []
     try:

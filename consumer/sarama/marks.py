@@ -1,9 +1,11 @@
 """The offsets that the handlers of a member have marked, and whether they are committed.
 
-* A mark is never lowered, except by a reset. A mark that `setup` makes is unverified: it must be compared
-  with the group's committed offset, which has not been fetched yet.
+* A mark is never lowered, except by a reset.
 
-* An offset that was marked while a commit was in flight is committed by the next commit.
+* A mark that `setup` makes is unverified: the group's committed offset, with which it must be compared, has
+  not been fetched yet.
+
+* An offset that is marked while a commit is in flight is committed by the next commit.
 
 * `Marks` is thread-safe: handlers mark offsets in their threads, while the event loop sends commits.
 """

@@ -9,12 +9,13 @@
 
 Rules (those of sarama's consumer.go, except where a rule says otherwise):
 
-* `consume_partition` raises OffsetOutOfRange for an offset outside the log. If the start of the log later
-  passes the position, `errors()` reports OffsetOutOfRange, and the partition's messages end. The application
-  decides where to continue.
+* `consume_partition` raises OffsetOutOfRange for an offset outside the log.
 
-* After `close` and `async_close` no more messages are queued. Only after `async_close` are the queued ones
-  still returned.
+* If the start of the log later passes the position, `errors()` reports OffsetOutOfRange, and the partition's
+  messages end. The application decides where to continue.
+
+* After `close` and `async_close`, no more messages are queued. Messages that are already queued are still
+  returned after `async_close`, but not after `close`.
 
 * A partition is paused while its queue is full, and does not delay other partitions. sarama's consumer stops
   fetching from such a partition only after MaxProcessingTime.
@@ -197,8 +198,9 @@ class AsyncPartitionConsumers(AsyncBlock):
             consumer.resume()
 
     def remove(self, consumer: AsyncPartitionConsumer, error: Exception | None = None) -> None:
-        """Stop the consumer of one partition. If `error` is the reason for this, `errors()` reports the
-        error.
+        """Stop the consumer of one partition.
+
+        If `error` is the reason, `errors()` reports it.
         """
         if self._open.get(consumer.topic_partition) is consumer:
             del self._open[consumer.topic_partition]
@@ -230,8 +232,8 @@ class AsyncPartitionConsumers(AsyncBlock):
                 records = await self.consumer.poll(POLL_S)
             except OffsetOutOfRange as error:
                 await self._remove_out_of_range(error)
-            # The last partition was closed during this poll. Another one may have been added after it, so the
-            # loop continues.
+            # The last partition was closed during this poll. Another partition may have been added since, so
+            # the loop continues.
             except IllegalState:
                 await asyncio.sleep(RECHECK_S)
             except KprotoError as error:

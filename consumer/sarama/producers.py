@@ -14,17 +14,16 @@ A SyncProducer waits for each message. A QueueProducer has an input queue and re
 
 Rules (those of sarama's sync_producer.go and async_producer.go, except where a rule says otherwise):
 
-* The defaults are those of `Producer`, which is idempotent, has acks="all", and partitions keys as Java does.
-  By default sarama's producer waits only for the leader, and hashes keys with FNV-1a.
+* The defaults are those of `Producer`: idempotence, acks="all", and Java's partitioning of keys. By default,
+  sarama's producer waits only for the leader, and hashes keys with FNV-1a.
 
-* Each message is returned once: by `successes` if return_successes is set, or by `errors` if return_errors is
-  set. Errors that are not returned are logged.
+* Each message is returned once: by `successes` with return_successes, or by `errors` with return_errors.
+  Errors that are not returned are logged.
 
 * `input` waits while `MAX_UNREAD` results are unread, and raises RequestTimedOut after max_block_ms. sarama's
-  producer would block without end.
+  producer would block forever.
 
-* `close` waits for the messages that were queued, ends both iterators, and raises the errors that were not
-  read.
+* `close` waits for the queued messages, ends both iterators, and raises the unread errors.
 """
 
 from __future__ import annotations
@@ -87,8 +86,9 @@ class AsyncSyncProducer(AsyncBlock):
         return message.partition, message.offset
 
     async def send_messages(self, messages: Iterable[ProducerMessage]) -> None:
-        """Send all messages, and wait until each is delivered or has failed. Raises ProducerErrors for those
-        that failed.
+        """Send all messages, and wait until each is delivered or has failed.
+
+        Raises ProducerErrors for the messages that failed.
         """
         failures = MessageFailures()
         in_flight: list[tuple[ProducerMessage, Delivery]] = []
@@ -128,7 +128,7 @@ class AsyncQueueProducer(AsyncBlock):
     async def input(self, message: ProducerMessage) -> None:
         """Queue a message.
 
-        Raises ConfigError for values that no message can have, IllegalState after `close`, and
+        Raises ConfigError for values that no message can have, and IllegalState after `close`. Raises
         RequestTimedOut if the results of earlier messages are not read. All other errors are returned by
         `errors()`.
         """
@@ -156,8 +156,9 @@ class AsyncQueueProducer(AsyncBlock):
             raise RequestTimedOut("input", limit_ms, detail) from None
 
     def successes(self) -> AsyncIterator[ProducerMessage]:
-        """Return an iterator over the delivered messages, which ends when the producer has closed. Requires
-        return_successes=True.
+        """Return an iterator over the delivered messages.
+
+        The iterator ends when the producer has closed. Requires return_successes=True.
         """
         if self._successes is None:
             raise ConfigError("return_successes", False, "True, to read successes()")
@@ -187,16 +188,17 @@ class AsyncQueueProducer(AsyncBlock):
             self._errors.put(error)
 
     def async_close(self) -> None:
-        """Accept no more messages, and return immediately. `successes()` and `errors()` end after the last
-        result.
+        """Accept no more messages, and return immediately.
+
+        `successes()` and `errors()` end after the last result.
         """
         self._closing = self._closing or asyncio.ensure_future(self._finish(None))
 
     async def close(self, timeout: float | None = None) -> None:
         """Wait at most `timeout` seconds for the queued messages, and close the producer.
 
-        Raises ProducerErrors for messages that failed, if `errors()` was never called. Raises RequestTimedOut
-        if an earlier `async_close` is not finished within `timeout`.
+        Raises ProducerErrors for failed messages, if `errors()` was never called. Raises RequestTimedOut if
+        an earlier `async_close` does not finish within `timeout`.
         """
         timeout = close_timeout(timeout)
         if self._closing is not None:

@@ -117,7 +117,7 @@ class QueueProducer(Block):
     def input(self, message: ProducerMessage) -> None:
         """Queue a message.
 
-        Raises ConfigError for values that no message can have, IllegalState after `close`, and
+        Raises ConfigError for values that no message can have, and IllegalState after `close`. Raises
         RequestTimedOut if the results of earlier messages are not read. All other errors are returned by
         `errors()`.
         """
@@ -206,8 +206,8 @@ class QueueProducer(Block):
     def close(self, timeout: float | None = None) -> None:
         """Wait at most `timeout` seconds for the queued messages, and close the producer.
 
-        Raises ProducerErrors for messages that failed, if `errors()` was never called. Raises RequestTimedOut
-        if an earlier `async_close` is not finished within `timeout`.
+        Raises ProducerErrors for failed messages, if `errors()` was never called. Raises RequestTimedOut if
+        an earlier `async_close` does not finish within `timeout`.
         """
         timeout = close_timeout(timeout)
         if self._start_closing():

@@ -46,8 +46,8 @@ class RecordQueue:
     def high_water_mark(self) -> int:
         """The partition's high watermark, as of the last fetch.
 
-        Before the first fetch, the property returns the offset at which the claim began. For a partition that
-        is read without a group, it then returns the end of the log.
+        Before the first fetch of a group's claim, the property returns the offset at which the claim began.
+        Before the first fetch of a partition without a group, it returns the end of the log.
         """
         high_watermark = self._consumer.high_watermark(self.topic_partition)
         return self.initial_high_water_mark if high_watermark is None else high_watermark

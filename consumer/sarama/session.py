@@ -21,8 +21,8 @@ C = TypeVar("C", contravariant=True)
 class Handler(Protocol[S, C]):
     """The application's object whose methods `consume` calls.
 
-    An AsyncConsumerGroup passes a Session and Claims to the methods of its handler. The methods may be
-    coroutines. A ConsumerGroup runs the methods in threads, and passes a ThreadSession and ThreadClaims.
+    An AsyncConsumerGroup passes a Session and Claims to the methods of its handler, which may be coroutines.
+    A ConsumerGroup runs the methods in threads, and passes a ThreadSession and ThreadClaims.
     """
 
     def setup(self, session: S) -> Any:
@@ -64,8 +64,7 @@ class Claim(RecordQueue):
     def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
         super().__init__(consumer, topic_partition)
         self.initial_offset = 0
-        # The offset at which the claim begins, even if the handler has not read a record yet. It is None
-        # until the position is known.
+        # The offset at which the claim begins. None until the position is known.
         self.start: int | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -138,18 +137,17 @@ class Session:
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read.
 
-        A mark has no effect if it is lower than the last mark or than the start of the claim. In `setup` a
-        mark has no effect if it is lower than the committed offset. As in sarama, marks of partitions that
-        this session does not claim have no effect.
+        A mark has no effect if it is lower than the last mark or than the start of the claim. In `setup`, it
+        has no effect if it is lower than the committed offset. As in sarama, marks of unclaimed partitions
+        have no effect.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read, even if it is lower than the last mark.
 
-        The next session begins to read at this offset. If `setup` resets the offset, the session that is
-        being set up begins at this offset already. sarama only accepts offsets that are lower than the last
-        mark.
+        The next session begins to read at this offset. After a reset in `setup`, the current session already
+        begins at this offset. sarama only accepts offsets below the last mark.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=True)
 

@@ -6,11 +6,11 @@
 
 Rules:
 
-* The bytes, the subjects and the defaults are those of Confluent's AvroSerializer and AvroDeserializer. Avro
-  is encoded and decoded by fastavro (the extra `avro`).
+* The bytes, the subjects and the defaults are those of Confluent's AvroSerializer and AvroDeserializer.
+  fastavro encodes and decodes Avro (the extra `avro`).
 
-* Each schema is requested once. The classes whose names begin with Async request it in a thread, so that
-  the event loop does not wait for the registry. Use them for the asyncio clients.
+* Each schema is requested once. The classes for the asyncio clients begin with Async. They request it in a
+  thread, so the event loop does not wait for the registry.
 
 * A deserializer accepts the schema id before the value, and in a header of the record.
 """
@@ -57,8 +57,10 @@ class _Decoder:
 class AvroDeserializer(_Decoder):
     """Converts Avro to dicts and other Python objects, as fastavro returns them.
 
-    `reader_schema` is the schema, in JSON, to which values of other schemas are converted by Avro's rules;
-    without it, values have their writers' schemas. For keys, set `part` to "key". Needs the extra `avro`.
+    `reader_schema` is a schema in JSON. Values of other schemas are converted to it by Avro's rules. Without
+    it, each value has its writer's schema.
+
+    For keys, set `part` to "key". Needs the extra `avro`.
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> Any:
@@ -135,10 +137,12 @@ class _Encoder:
 class AvroSerializer(_Encoder):
     """Converts dicts and other Python objects to Avro, as fastavro takes them.
 
-    `schema` is the schema in JSON. By default it is registered under the subject TOPIC-value; with
-    `auto_register_schemas=False` it must be registered already. With `use_latest_version` the newest schema
-    of the subject is used instead, and nothing is registered. For keys, set `part` to "key". Needs the extra
-    `avro`.
+    `schema` is the schema in JSON. By default it is registered under the subject TOPIC-value. With
+    `auto_register_schemas=False` it must be registered already.
+
+    With `use_latest_version`, the newest schema of the subject is used instead, and nothing is registered.
+
+    For keys, set `part` to "key". Needs the extra `avro`.
     """
 
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
@@ -192,7 +196,7 @@ def parsed_schema(fastavro: Any, schema: Schema) -> tuple[Any, dict[str, Any]]:
     for _, reference in schema.references():
         fastavro.parse_schema(_json(reference.text), named_schemas=named)
     top = _json(schema.text)
-    # fastavro stores the types to which a schema refers only in the schema of a named type. In other schemas
-    # (an array, a map, a union) `expand` replaces the names of the types by the types.
+    # fastavro adds the types to which a schema refers only to the schema of a named type. In other schemas
+    # (an array, a map, a union), `expand` replaces the names of types by the types.
     is_named = isinstance(top, dict) and cast("Any", top).get("type") in ("record", "error", "enum", "fixed")
     return fastavro.parse_schema(top, named_schemas=named, expand=bool(named) and not is_named), named

@@ -6,14 +6,17 @@
 
 Rules:
 
-* The bytes, the subjects and the defaults are those of Confluent's JSONSerializer and JSONDeserializer. The
-  JSON is checked by jsonschema (the extra `jsonschema`). NaN and infinity are errors, because JSON has none.
+* The bytes, the subjects and the defaults are those of Confluent's JSONSerializer and JSONDeserializer.
+  jsonschema checks the JSON (the extra `jsonschema`). NaN and infinity are errors, because JSON does not have
+  them.
 
-* The draft of a schema is that of its "$schema", and otherwise the newest. Formats such as "date" are not
-  checked. References to other schemas are those that the registry has; none is loaded from the web.
+* The "$schema" of a schema names its draft. The default is the newest draft. Formats such as "date" are not
+  checked.
 
-* Each schema is requested once. The classes whose names begin with Async request it in a thread, so that
-  the event loop does not wait for the registry. Use them for the asyncio clients.
+* References to other schemas are loaded from the registry, and never from the web.
+
+* Each schema is requested once. The classes for the asyncio clients begin with Async. They request it in a
+  thread, so the event loop does not wait for the registry.
 
 * A deserializer accepts the schema id before the value, and in a header of the record.
 """
@@ -55,8 +58,8 @@ else:
 # A function that raises ValueError if a value does not fit its schema.
 _Check: TypeAlias = Callable[[Any], None]
 _Writer: TypeAlias = tuple[SchemaId, _Check]
-# Writes JSON as Confluent's serializer does: without spaces, and with floats as Python writes them (msgspec
-# writes 1e22 instead of 1e+22). NaN is rejected, because JSON has none.
+# Writes JSON as Confluent's serializer does: without spaces, and with Python's floats (msgspec writes 1e22
+# instead of 1e+22). NaN is rejected, because JSON has no NaN.
 JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 # The limit for the text of an error, which contains a part of the value.
 _MAX_TEXT = 300
@@ -101,17 +104,20 @@ class _Decoder(Generic[T]):
 class JsonSchemaDeserializer(_Decoder[T]):
     """Converts JSON to dicts and other Python objects, or to objects of a given type.
 
-    The JSON must fit `reader_schema`, a JSON Schema that may refer to `references`. Without `reader_schema`
-    it must fit the schema of its writer. With `validate=False` the JSON is not checked, and no writer's
-    schema is requested. `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec`
-    supports. For keys, set `part` to "key". Needs the extra `jsonschema`.
+    The JSON must fit `reader_schema`, a JSON Schema that may refer to `references`. Without `reader_schema`,
+    the JSON must fit the schema of its writer. With `validate=False` the JSON is not checked, and no writer's
+    schema is requested.
+
+    `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec` supports.
+
+    For keys, set `part` to "key". Needs the extra `jsonschema`.
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
         """Return the value. Raises RegistryFailed, msgspec's errors, and ValueError for other failures.
 
-        ValueError means that the value has no schema id or does not fit its schema, or that the schema is not
-        a JSON Schema.
+        Raises ValueError if the value has no schema id or does not fit its schema, or if the schema is not a
+        JSON Schema.
         """
         schema_id, encoded = split(self._part, data, headers)
         check = self._reader
@@ -190,12 +196,17 @@ class _Encoder:
 class JsonSchemaSerializer(_Encoder):
     """Converts dicts and other Python objects to JSON that fits a schema.
 
-    `schema` is the JSON Schema. By default it is registered under the subject TOPIC-value; with
-    `auto_register_schemas=False` it must be registered already. With `use_latest_version` the newest schema
-    of the subject is used instead, and nothing is registered. `validate=False` does not check the values.
-    Subject name strategies get the schema's `title` as the name of the record type. A value may be anything
-    that `msgspec` converts to JSON, such as a dataclass or a datetime. For keys, set `part` to "key". Needs
-    the extra `jsonschema`.
+    `schema` is the JSON Schema. By default it is registered under the subject TOPIC-value. With
+    `auto_register_schemas=False` it must be registered already.
+
+    With `use_latest_version`, the newest schema of the subject is used instead, and nothing is registered.
+
+    With `validate=False`, values are not checked. A value may be anything that `msgspec` converts to JSON,
+    such as a dataclass or a datetime.
+
+    Subject name strategies receive the schema's `title` as the name of the record type.
+
+    For keys, set `part` to "key". Needs the extra `jsonschema`.
     """
 
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:

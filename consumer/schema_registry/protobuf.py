@@ -7,16 +7,16 @@
 Rules:
 
 * The bytes, the subjects and the defaults are those of Confluent's ProtobufSerializer and
-  ProtobufDeserializer. Messages are encoded and decoded by Google's package (the extra `protobuf`).
+  ProtobufDeserializer. Google's package encodes and decodes messages (the extra `protobuf`).
 
-* Message indexes after the schema id say which message of the schema the bytes are. As in Java, the entries
-  of maps are not counted; confluent-kafka counts them.
+* The message indexes after the schema id identify the message type in its schema. As in Java, the entries of
+  maps are not counted. confluent-kafka counts them.
 
-* The files that a message's file imports are registered, too, under their names; Google's and Confluent's
-  own files are not.
+* The files that a message's file imports are registered, too, under their names. Google's and Confluent's own
+  files are not registered.
 
-* Each schema is requested once. The classes whose names begin with Async request it in a thread, so that
-  the event loop does not wait for the registry. Use them for the asyncio clients.
+* Each schema is requested once. The classes for the asyncio clients begin with Async. They request it in a
+  thread, so the event loop does not wait for the registry.
 
 * A deserializer accepts the schema id before the value, and in a header of the record.
 """
@@ -101,9 +101,12 @@ class _Decoder(Generic[M]):
 class ProtobufDeserializer(_Decoder[M]):
     """Converts Protobuf to messages.
 
-    `ProtobufDeserializer(Flight)` returns instances of Flight, a class that protoc has generated, without
-    a registry. `ProtobufDeserializer(registry=registry)` returns messages whose classes are created from the
-    registered schemas. For keys, set `part` to "key". Needs the extra `protobuf`.
+    `ProtobufDeserializer(Flight)` returns instances of Flight, a class that protoc has generated. It uses no
+    registry.
+
+    `ProtobufDeserializer(registry=registry)` creates the classes of its messages from the registered schemas.
+
+    For keys, set `part` to "key". Needs the extra `protobuf`.
     """
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> M:
@@ -196,11 +199,13 @@ class _Encoder:
 class ProtobufSerializer(_Encoder):
     """Converts messages of the class `message_type`, which protoc has generated, to Protobuf.
 
-    By default the file of the message is registered under the subject TOPIC-value, and the files that it
-    imports under the subjects that `reference_subject_name_strategy` returns for (topic, part, file name).
-    With `auto_register_schemas=False` they must be registered already. With `use_latest_version` the newest
-    schema of the subject is used instead, and nothing is registered. For keys, set `part` to "key". Needs the
-    extra `protobuf`.
+    By default the file of the message is registered under the subject TOPIC-value. The subjects of imported
+    files are those that `reference_subject_name_strategy` returns for (topic, part, file name).
+
+    With `auto_register_schemas=False`, all files must be registered already. With `use_latest_version`, the
+    newest schema of the subject is used instead, and nothing is registered.
+
+    For keys, set `part` to "key". Needs the extra `protobuf`.
     """
 
     def serialize(self, topic: str, value: Any, headers: RecordHeaders) -> bytes:

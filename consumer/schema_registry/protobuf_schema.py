@@ -1,8 +1,9 @@
 """Protobuf schemas of a registry: their files, their messages, and the indexes of the messages.
 
-The registry sends a schema as a FileDescriptorProto in base64, if the request asks for the format
-"serialized". Message indexes are the positions of a message in its file, and in each enclosing message. As in
-Confluent's Java clients, the entries of maps do not count.
+The registry sends a schema as a FileDescriptorProto in base64, if the request contains format=serialized.
+
+Message indexes are the positions of a message in its file, and in each enclosing message. As in Confluent's
+Java clients, the entries of maps do not count.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
     """Return what `message_names` returns, for a schema that is the text of a .proto file."""
     names: dict[tuple[int, ...], str] = {}
     package = ""
-    # The blocks that are open at the current position, outermost first. A message is represented by its
-    # message indexes, and any other block by None.
+    # The open blocks at the current position, outermost first. The entry of a message is its message indexes,
+    # and the entry of any other block is None.
     blocks: list[tuple[int, ...] | None] = []
     for match in _BLOCK.finditer(_NOISE.sub(" ", text)):
         if match[1]:
@@ -107,8 +108,8 @@ def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
 def registered_files(schema: Schema) -> Any:
     """Return a FileDescriptorSet of a registered schema; its own file is the last one.
 
-    Each file stands after those that it imports, except for Google's files. Raises ValueError if the schema
-    is not Protobuf, and InvalidSchema if a file has no descriptor.
+    Each file comes after its imports. Google's files are omitted. Raises ValueError if the schema is not
+    Protobuf, and InvalidSchema if a file has no descriptor.
     """
     require_kind(schema, "PROTOBUF")
     pb: Any = import_module("google.protobuf.descriptor_pb2")
@@ -127,8 +128,8 @@ def registered_files(schema: Schema) -> Any:
 def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None = None) -> Any:
     """Return a DescriptorPool with all files of a FileDescriptorSet, and those of Google that they import.
 
-    Raises InvalidSchema, for example if a file imports an unknown file. `missing_import` gets the names of
-    both files, and returns the text of this error.
+    Raises InvalidSchema if a file is invalid, for example because it imports an unknown file.
+    `missing_import` receives the names of both files, and returns the text of this error.
     """
     pools: Any = import_module("google.protobuf.descriptor_pool")
     pb: Any = import_module("google.protobuf.descriptor_pb2")

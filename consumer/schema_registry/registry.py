@@ -27,7 +27,7 @@ SchemaId: TypeAlias = int | UUID
 
 TRIES, PAUSE_S = 4, 0.5
 MAX_REDIRECTS: Final = 5
-# The size limit of a registry's response, 16 MiB. A registry keeps its schemas in Kafka, whose records have
+# The size limit of a registry's response: 16 MiB. A registry keeps its schemas in Kafka's records, which have
 # at most 1 MiB by default.
 MAX_SCHEMA_BYTES: Final = 16 << 20
 MAX_DEPTH: Final = 100
@@ -96,8 +96,10 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Registry:
-    """A client of a registry. `urls` are the registry's addresses, and `user` is NAME:PASSWORD. The password
-    is not contained in any repr or error. `names` are the names of these options in errors.
+    """A client of a registry.
+
+    `urls` are the registry's addresses. `user` is NAME:PASSWORD. `names` are the names of these options in
+    errors. No repr and no error contains the password.
     """
 
     urls: tuple[str, ...]
@@ -135,8 +137,10 @@ class Registry:
         return f"Registry({', '.join(shown)})"
 
     def schema(self, schema_id: SchemaId, form: str = "") -> Schema:
-        """Return the schema with this id or GUID. Raises NoSuchSchema if the registry does not have it, and
-        RegistryFailed if the registry cannot be reached or rejects the request.
+        """Return the schema with this id or GUID.
+
+        Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if the registry
+        cannot be reached or rejects the request.
         """
         key = (self.urls, schema_id, form)
         if key not in _known:
@@ -146,8 +150,10 @@ class Registry:
         return _known[key]
 
     def latest(self, subject: str, form: str = "") -> Schema:
-        """Return the newest schema of a subject. Raises NoSuchSchema if there is none, and RegistryFailed if
-        the registry cannot be reached or rejects the request.
+        """Return the newest schema of a subject.
+
+        Raises NoSuchSchema if the subject has none. Raises RegistryFailed if the registry cannot be reached
+        or rejects the request.
         """
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
         return _References(self, form).read(self.get(path, f"the latest schema of {subject}"))
@@ -171,9 +177,11 @@ class Registry:
     ) -> int:
         """Return the id of a schema under a subject. `schema` is its text, and `kind` its type.
 
-        With `register`, a schema that the subject does not have is registered as its newest version. Raises
-        NoSuchSchema if the subject does not have the schema, and RegistryFailed if the registry rejects the
-        request, for example because the schema is not compatible with the subject's other versions.
+        With `register`, a schema that the subject does not have is registered as its newest version. Without
+        it, such a schema raises NoSuchSchema.
+
+        Raises RegistryFailed if the registry rejects the request, for example because the schema is
+        incompatible with the subject's other versions.
         """
         return self._post_schema(subject, _definition(schema, references, kind), register, normalize, "id")
 
@@ -221,8 +229,10 @@ class Registry:
         """Return the registry's response, a JSON object that contains the field `required`.
 
         The request goes to each address in turn. If all addresses fail, they are tried again, because the
-        registry may be restarting. Raises NoSuchSchema if the registry does not have the schema, and
-        RegistryFailed if no address returned the field.
+        registry may be restarting.
+
+        Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if no address
+        returned the field.
         """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if body is not None:
@@ -340,7 +350,5 @@ def _status(response: Response, url: str, names: OptionNames) -> str:
 
 
 def _format(form: str) -> str:
-    """Return the query string of a schema request. It selects the representation of the schema that the
-    format can parse.
-    """
+    """Return the query string of a request for a schema, which selects the format of the schema."""
     return f"?format={form}" if form else ""

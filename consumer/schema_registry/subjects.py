@@ -1,6 +1,6 @@
 """What the serializers and deserializers of all schema formats share: subjects, and caches of schemas.
 
-A subject is the name under which the registry keeps the versions of a schema. Its default is that of
+A registry keeps the versions of a schema under a name, the subject. By default the subject is that of
 Confluent's TopicNameStrategy, for example ``flights-value``.
 """
 
@@ -41,8 +41,8 @@ def topic_record_name(topic: str, part: str, record: str) -> str:
 def subject_of(strategy: SubjectNameStrategy, topic: str, part: str, record: str) -> str:
     """Return the subject that a strategy selects. Raises ValueError if the subject is not a name.
 
-    A schema may have no record name, for example a JSON Schema without `title`. With the strategies
-    `record_name` and `topic_record_name`, ValueError is then raised, too.
+    The strategies `record_name` and `topic_record_name` also raise ValueError for a schema without a record
+    name, such as a JSON Schema without `title`.
     """
     if not record and strategy in (record_name, topic_record_name):
         name = getattr(strategy, "__name__", "")
@@ -71,8 +71,8 @@ def require_kind(schema: Schema, kind: str) -> Schema:
 class RequestedOnce(Generic[K, V]):
     """The results of a function that requests schemas, by its argument. An error is not kept.
 
-    Two threads that need the same schema at the same time may both request it. The tasks of an event loop
-    share one request.
+    Two threads that need the same schema at the same time may both request it. Tasks of an event loop share
+    one request.
     """
 
     def __init__(self, request: Callable[[K], V]) -> None:

@@ -1,11 +1,12 @@
 """Confluent's wire format of one value: a schema id before the encoded value, or in a header of the record.
 
-A schema id is the byte 0 and a number as a big-endian int32, or the byte 1 and a GUID of 16 bytes. Confluent
-Platform 8 can write the schema id into the header ``__value_schema_id`` or ``__key_schema_id`` instead. Such
-a header takes precedence, as in Confluent's DualSchemaIdDeserializer.
+A schema id is the byte 0 and a number as a big-endian int32, or the byte 1 and a GUID of 16 bytes.
 
-For Protobuf, message indexes follow the schema id: their number and the indexes as zigzag varints. The usual
-indexes [0] are the single byte 0.
+Confluent Platform 8 can write the schema id into a header instead: ``__value_schema_id`` or
+``__key_schema_id``. The header takes precedence, as in Confluent's DualSchemaIdDeserializer.
+
+For Protobuf, the schema id is followed by the number of message indexes and the indexes, as zigzag varints.
+The usual indexes [0] are the single byte 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SIZES: Final = {0: 5, 1: 17}
 
 
 def id_header(part: str) -> str:
-    """Return the name of the header that has the schema id of a part of the record, `key` or `value`."""
+    """Return the name of the header with the schema id of `part`, which is "key" or "value"."""
     return f"__{part}_schema_id"
 
 
@@ -82,8 +83,8 @@ def split_indexed(
 def split(part: str, data: bytes, headers: Iterable[tuple[str, bytes | None]]) -> tuple[SchemaId, bytes]:
     """Return the schema id of a key or value, and the encoded value without the id.
 
-    `part` is "key" or "value", and `data` are its bytes. If several headers have the name `id_header(part)`,
-    the last one counts. Raises ValueError if there is no schema id.
+    `data` are the bytes of `part`, which is "key" or "value". If several headers have the name
+    `id_header(part)`, the last one counts. Raises ValueError if there is no schema id.
     """
     name, header = id_header(part), None
     for key, content in headers:
@@ -106,7 +107,7 @@ def _decoded_id(data: bytes) -> SchemaId:
 
 
 def header_id(header: bytes, *, indexed: bool) -> bytes | None:
-    """Return the bytes of the schema id at the start of a header; None if there is no schema id.
+    """Return the bytes of the schema id at the start of a header, or None if there is no schema id.
 
     If `indexed` is true, message indexes follow the id, and are returned with it.
     """
@@ -124,8 +125,9 @@ def header_id(header: bytes, *, indexed: bool) -> bytes | None:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the varint at `at`. Return it and the offset after it; for an incomplete varint this offset is
-    beyond `data`.
+    """Decode the varint at `at`. Return its value and the offset after it.
+
+    If the varint is incomplete, the offset is beyond the end of `data`.
     """
     value = shift = 0
     while at < len(data):

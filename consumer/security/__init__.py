@@ -4,9 +4,10 @@
              sasl_mechanism="SCRAM-SHA-512", sasl_username="alice", sasl_password=...)
 
 `option_names` lists the options, `options` checks them, and `properties` reads them from a client.properties
-file. `tls` encrypts the bytes between a socket and an engine, and `tokens` requests the tokens of
-OAUTHBEARER. The messages of SASL are in `kproto.security`; `consumer.engine.network.login` decides when they
-are sent. Clients without TLS and SASL do not import these modules.
+file. `tls` encrypts the bytes between a socket and an engine. `tokens` requests the tokens of OAUTHBEARER.
+
+`kproto.security` has the messages of SASL, and `consumer.engine.network.login` determines when they are sent.
+Clients without TLS and SASL do not import these modules.
 """
 
 from __future__ import annotations

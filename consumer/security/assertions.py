@@ -1,16 +1,16 @@
 """Signed assertions, with which a client requests tokens instead of with a secret (RFC 7523).
 
-The client proves its identity to the token endpoint with a JWT that it signs. It sends the JWT by one of two
+The client signs a JWT, which proves its identity to the token endpoint. It sends the JWT by one of two
 grants: the JWT bearer grant (KIP-1139), or client credentials with a client assertion (KIP-1258).
 
 Rules:
 
-* The claims are those of Java's JwtBearerJwtRetriever: first the options `aud`, `iss` and `sub`, then the
-  header and payload of the template file, then `iat`, `exp`, `nbf` and, if wanted, `jti`. A later claim
+* The claims are those of Java's JwtBearerJwtRetriever, in this order: the options `aud`, `iss` and `sub`; the
+  header and payload of the template file; `iat`, `exp`, `nbf` and, if configured, `jti`. A later claim
   replaces an earlier one.
 
-* The files are read when a client is created, so that an invalid file raises ConfigError, and again for each
-  token, so that a key may be replaced without a restart. If a file has become invalid, no new token is
+* The files are read when a client is created, so that an invalid file raises ConfigError. They are read again
+  for each token, so a key may be replaced without a restart. If a file has become invalid, no new token is
   requested.
 
 * The JWT is signed by PyJWT (the extra `security`).

@@ -28,9 +28,9 @@ _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
 _JAVA: Final = "org.apache.kafka.clients.consumer."
 _CLASSES: Final = "empty: Java classes are not run"
 
-# For each client, the Java properties that change its behaviour and are not supported. Each property has a
-# check and advice. The check is true for a value that selects this library's behaviour; for any other value,
-# the error contains the advice.
+# Client -> Java property that changes the client's behaviour and is not supported -> (check, advice). The
+# check is true for a value that selects this library's behaviour. For any other value, the error contains the
+# advice.
 _Rule = tuple[Callable[[str], bool], str]
 _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {
@@ -47,8 +47,8 @@ _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
         "retries": (lambda value: value.strip() != "0", "above 0; delivery.timeout.ms limits the retries"),
     },
 }
-# The properties that are ignored: bootstrap.servers, Java's properties that do not change which records are
-# read or written, and the names of Java's classes of serializers.
+# The ignored properties: bootstrap.servers, the class names of Java's serializers, and properties that do not
+# change which records Java reads or writes.
 _IGNORED: Final = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -77,8 +77,9 @@ _IGNORED: Final = frozenset(
 
 
 def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[str, Any]:
-    """Convert properties to the options of a "consumer" or "producer". Raise ConfigError for a property that
-    would change the behaviour and is not supported.
+    """Convert properties to the options of a "consumer" or "producer".
+
+    Raise ConfigError for an unsupported property that would change the behaviour.
     """
     own, changes = _OWN[client], _CHANGES[client]
     known = {*_IGNORED, *(name for table in (_OWN, _CHANGES) for each in table.values() for name in each)}

@@ -1,14 +1,15 @@
 r"""Reads the value of sasl.jaas.config as Kafka's JaasConfig does, with the rules of Java's StreamTokenizer.
 
-* Outside quotes, there are two kinds of comments: `/*...*/`, and everything from a single `/` to the end of
-  the line. If the `/` is the last character of its line, the next line is the comment.
+* Outside quotes, `/*...*/` is a comment, and so is everything from a single `/` to the end of the line. If
+  this `/` is the last character of its line, the next line is the comment.
 
-* Quotes are double or single, and end at the end of their line at the latest. Inside quotes, \\n and similar
-  escapes have Java's meaning, \\101 is a character given by its octal number, and any other character after a
-  backslash stands for itself.
+* Quotes are double or single, and end at the latest at the end of their line.
 
-* A value without quotes begins with a letter. A token that begins with a digit is a number, which is not
-  accepted as a value.
+* Inside quotes, \\n and similar escapes have Java's meaning, and \\101 is the character with this octal
+  number. Any other character after a backslash stands for itself.
+
+* A value without quotes begins with a letter. A token that begins with a digit is a number, which cannot be a
+  value.
 """
 
 from __future__ import annotations

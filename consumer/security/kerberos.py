@@ -2,13 +2,15 @@
 
 Rules:
 
-* The first message of a login needs a ticket for the broker, which the Kerberos library may have to request.
-  So it is made in a thread, while the client continues.
+* The Kerberos library may have to request a ticket for the first message of a login. So a thread creates this
+  message, while the client continues.
 
-* The ticket is for the service `kafka` (or another name) on the broker's host. The credentials are those of
-  the ticket cache or, with `keytab`, those of a file with keys. Tickets of a keytab are kept in memory.
+* The ticket is for the service `kafka`, or another configured name, on the broker's host.
 
-* Kafka has no security layers: integrity and confidentiality are those of TLS.
+* The credentials come from the ticket cache or, with `keytab`, from a file with keys. Tickets of a keytab are
+  kept in memory.
+
+* Kafka uses no security layers of SASL. TLS provides integrity and confidentiality.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class Kerberos:
     host: str | None = None  # The host in the name of the service; None means the broker's host.
     principal: str | None = None
     keytab: str | None = None
-    # The name of the cache for the tickets of a keytab. It is in memory, so the user's cache is not changed.
+    # The name of the ticket cache for a keytab. It is in memory, so the user's cache is not changed.
     ticket_cache: str = field(default_factory=lambda: f"MEMORY:kproto-{uuid4()}", repr=False, compare=False)
 
     def __post_init__(self) -> None:

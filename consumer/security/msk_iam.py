@@ -23,9 +23,12 @@ from .tokens import Token
 class MskIamTokenProvider:
     """A token provider for clusters of MSK in `region`, such as "eu-west-1". Thread-safe.
 
-    The credentials are those that boto3 looks up (environment, profile, role of the EC2 instance), those of
-    the profile `profile`, or those of the role `role_arn`, for a session named `session_name`. They are
-    looked up for each token, which lasts 15 minutes. Raises ConfigError, MissingExtra.
+    By default the credentials are those that boto3 finds (environment, profile, role of the EC2 instance).
+    `profile` or `role_arn` selects the credentials of a profile, or of a role for a session named
+    `session_name`.
+
+    The credentials are looked up for each token, which is valid for 15 minutes. Raises ConfigError,
+    MissingExtra.
     """
 
     def __init__(

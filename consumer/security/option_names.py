@@ -198,8 +198,8 @@ SPELLINGS: Final[Mapping[str, str]] = {
 }
 
 
-# Minimum similarity (difflib's ratio) of an unknown option to the option that its error suggests. With 0.6,
-# the suggestion for `group_name` would be `group_instance_id`.
+# Minimum similarity (difflib's ratio) of an unknown option to the suggested option. With 0.6, the suggestion
+# for `group_name` would be `group_instance_id`.
 LIKENESS: Final = 0.75
 
 

@@ -2,16 +2,16 @@
 
 Rules:
 
-* An error never shows a secret value, or the value of an option whose name suggests a secret.
+* An error never shows a secret, or the value of an option whose name suggests a secret.
 
-* Files and certificates are read when a client is created. So an invalid file raises ConfigError, instead of
-  a failed handshake later.
+* Files and certificates are read when a client is created. So an invalid file raises ConfigError, and does
+  not cause a failed handshake later.
 
 * Option names of Java, librdkafka and other Python clients are rejected. The error contains this library's
   name of the option.
 
-* Host names and certificates are verified, except with `ssl_check_hostname=False` (host names), or with the
-  application's own `ssl_context` if it does not verify them.
+* Host names and certificates are verified. `ssl_check_hostname=False` disables the verification of host
+  names. The application's own `ssl_context` determines what it verifies.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ _MISSING: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """The security settings of one client. The repr shows no secret, and settings with a secret cannot be
-    pickled.
+    """The security settings of one client.
+
+    The repr shows no secret. Settings with a secret cannot be pickled.
     """
 
     protocol: str = "PLAINTEXT"
@@ -72,8 +73,8 @@ class Security:
     tls: Tls | None = None
     tokens: TokenSource | None = None
     kerberos: Kerberos | None = None
-    # (Salt, number of iterations) -> the last salted password of SCRAM. It is kept for the next connection,
-    # because computing it takes most of the time of a SCRAM login.
+    # (Salt, number of iterations) -> last salted password of SCRAM. It is kept because computing it takes
+    # most of the time of a SCRAM login.
     _salted: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
     )
@@ -175,8 +176,9 @@ def _plaintext() -> Security:
 
 
 def security_options(options: Mapping[str, Any]) -> Security:
-    """Check the options of `SecurityConfig`, and return the settings. Raise ConfigError for the first invalid
-    option.
+    """Check the options of `SecurityConfig`, and return the settings.
+
+    Raise ConfigError for the first invalid option.
     """
     values = {name: _path(name, value) for name, value in options.items() if value is not None}
     for name, value in values.items():

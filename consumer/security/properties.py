@@ -2,13 +2,13 @@
 
 Rules:
 
-* Commands (`--command-config`), `Admin` and Spark use only the properties about security. All other
-  properties of consumers and producers are read by `client_options`.
+* Commands (`--command-config`), `Admin` and Spark use only the security properties. `client_options` reads
+  all other properties of consumers and producers.
 
-* A property about security that is not supported is never ignored, but raises ConfigError. Otherwise a user
-  might only learn from a failed connection that, for example, a trust store has not been read.
+* An unsupported security property raises ConfigError, and is never ignored. Otherwise an ignored trust store,
+  for example, would only be noticed when a connection fails.
 
-* Stores in the formats PEM and PKCS12 are read (PKCS12 needs the extra `security`). Java's own format JKS is
+* Stores in the formats PEM and PKCS12 are read. PKCS12 needs the extra `security`. Java's own format JKS is
   not supported.
 
 * JAAS configurations are read for PLAIN, SCRAM and OAUTHBEARER.
@@ -80,11 +80,14 @@ def client_properties(path: str | Path, client: Literal["admin"]) -> SecurityCon
 def client_properties(path: str | Path, client: str = "consumer") -> Any:
     """Read a Java properties file, and return options for a "consumer", a "producer" or an "admin" client.
 
-    Properties that are options of this library are returned; for an admin client only those about security.
-    Three kinds of properties are ignored, and logged in one line: those of the other kind of client, those
-    that exist only in Java (serializers, metrics), and bootstrap.servers, which is the client's first
-    argument. A property raises ConfigError if it would change the behaviour and is not supported. So does a
-    file that cannot be read.
+    Properties that are options of this library are returned. For an admin client, only security properties
+    are returned.
+
+    Three kinds of properties are ignored, and logged in one line: properties of the other kind of client,
+    properties that exist only in Java (serializers, metrics), and bootstrap.servers, the client's first
+    argument.
+
+    An unsupported property that would change the behaviour raises ConfigError. So does an unreadable file.
     """
     if client not in ("consumer", "producer", "admin"):
         raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'admin'")
@@ -109,17 +112,19 @@ def _options(path: str | Path, client: str) -> Any:
 
 
 def about_security(path: str | Path) -> dict[str, str]:
-    """Read a file, and return its properties about security under Java's names. Raise ConfigError if it is
-    unreadable.
+    """Read a file, and return its security properties under Java's names.
+
+    Raise ConfigError if the file is unreadable.
     """
     return {name: value for name, value in _read(path).items() if name.startswith(PREFIXES)}
 
 
 def about_registry(path: str | Path) -> dict[str, str]:
-    """Read a file, and return its properties about the schema registry. Raise ConfigError if it is
-    unreadable.
+    """Read a file, and return its properties of the schema registry.
 
-    Confluent's tools take a property about the login with and without the prefix `schema.registry.`. It is
+    Raise ConfigError if the file is unreadable.
+
+    Confluent's tools accept login properties with and without the prefix `schema.registry.`. They are
     returned without this prefix.
     """
     selected = {name: value for name, value in _read(path).items() if name.startswith(_REGISTRY_PREFIXES)}
@@ -197,9 +202,9 @@ def _value(option: str, text: str) -> Any:
 def _retriever(settings: dict[str, str], options: dict[str, Any]) -> None:
     """Set the grant type of the Java class that the properties name for token requests.
 
-    Java's default class sends a client assertion if the properties name a file with the assertion, or its
-    issuer (Java's ClientCredentialsRequestFormatterFactory). Otherwise the class ignores the properties about
-    the assertion.
+    Java's default class sends a client assertion only if the properties name a file with the assertion, or
+    its issuer (Java's ClientCredentialsRequestFormatterFactory). Without these two, the class ignores the
+    other assertion properties.
     """
     name = "sasl.oauthbearer.jwt.retriever.class"
     retriever = settings.pop(name, "")
@@ -252,8 +257,8 @@ _RENAMED: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "sasl.oauthbearer.client.credentials.client.secret": ("sasl_oauthbearer_client_secret", _as_is),
     "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _as_is),
 }
-# The properties that are ignored, because they do not influence authentication: the JVM's providers, and the
-# timing of Java's login thread.
+# Ignored properties that do not influence authentication: the JVM's providers, and the timing of Java's login
+# thread.
 _IGNORED: Final = frozenset(
     {
         "ssl.protocol",
@@ -309,7 +314,7 @@ def _stores(settings: dict[str, str], options: dict[str, Any]) -> None:
 def _kind(path: str | None, declared: str | None) -> str:
     """Return the format of a store: the declared one, else the one of its file name, else Java's default.
 
-    Java also reads a PKCS12 file if the format is JKS, its default. So in this case the content is checked.
+    Java also reads a PKCS12 file if the format is JKS, its default. So for JKS the content is checked.
     """
     names = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
     if declared is None:
@@ -412,8 +417,9 @@ def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    r"""Parse Java's properties. Lines may be comments, or continued with a backslash. The name ends at `=`,
-    `:` or a space.
+    r"""Parse Java's properties.
+
+    A line may be a comment, or continue with a backslash. The name ends at `=`, `:` or a space.
 
     A \\u that is not followed by four hexadecimal digits raises ConfigError, as in Java.
     """

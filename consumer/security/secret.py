@@ -46,7 +46,7 @@ class Secret:
 class HiddenText(str):
     """A str whose repr is masked, for code that requires a str.
 
-    Tools that print the local variables of a traceback show the repr, also that of a dict with the text.
+    Tools that print the local variables of a traceback show the repr of a text, even inside a dict.
     """
 
     __slots__ = ()
@@ -92,8 +92,8 @@ def is_secret(option: str) -> bool:
 def is_secret_value(option: str, value: object) -> bool:
     """Return whether an option's value is a secret.
 
-    A value is a secret if the option's name suggests it, or if it may be a token where a token provider is
-    expected.
+    A value is a secret if the option's name suggests it. A value that may be a token, although the option
+    expects a token provider, is a secret, too.
     """
     if option.lower().replace(".", "_").endswith(("token_provider", "oauth_cb")):
         if isinstance(value, str):
@@ -102,8 +102,8 @@ def is_secret_value(option: str, value: object) -> bool:
     return is_secret(option)
 
 
-# The strings that are shown as addresses: a host name, which may contain spaces by mistake, or an IPv6
-# address, each with or without a port.
+# Strings that are shown as addresses: a host name or an IPv6 address, with or without a port. A host name may
+# contain spaces by mistake.
 _ADDRESS: Final = re.compile(r"[\w.\- ]*(:[+-]?\d*)?|\[?[\da-fA-F:.]*(%\w+)?\]?(:\d*)?")
 # The characters that end a login, or that begin parameters. Addresses that were copied from URLs have them.
 _AT: Final = re.compile("@|%40|\uff20|\ufe6b", re.IGNORECASE)
@@ -113,8 +113,8 @@ _PARAMETERS: Final = re.compile(r"[?#;=&/]")
 def mask_login(address: str) -> str:
     """Return an address, or several with commas between them, for an error message.
 
-    A text that was copied from a URL may have a password before "@" or after "?". Only the protocol and parts
-    that look like a host or a port are shown.
+    An address that was copied from a URL may have a password before "@" or after "?". So only the protocol
+    and parts that look like a host or a port are shown.
     """
     prefix, mark, rest = address.partition("://")
     if not mark or not prefix.replace("_", "").isalnum():
@@ -139,8 +139,8 @@ def _mask_address(address: str) -> str:
 def mask_logins(value: Any, depth: int = 3) -> Any:
     """Return addresses, in a container or not, for an error message: see `mask_login`.
 
-    Values that are nested in more than `depth` containers are not shown, because the nesting of a container
-    that contains itself has no end.
+    Values in more than `depth` nested containers are not shown, because a container that contains itself is
+    nested without end.
     """
     if isinstance(value, str):
         return mask_login(value)

@@ -4,13 +4,13 @@ The sources are PEM files, PEM text or PKCS12 files.
 
 Rules:
 
-* PEM is read as Java's clients read it. They accept text around the blocks, a byte order mark, UTF-16,
-  indentation, LF, CR LF or CR as line ends, and spaces instead of line ends (as in a properties file).
+* PEM is read as Java's clients read it. Accepted are text around the blocks, a byte order mark, UTF-16,
+  indentation, and LF, CR LF or CR as line ends. Spaces may replace line ends, as in a properties file.
 
-* Every fault raises ConfigError: a block without an end, a file without blocks, a file of another format. The
-  error names the option, the fault, and a remedy.
+* Every fault raises ConfigError, for example a block without an end, a file without blocks, or another
+  format. The error contains the option, the fault, and a remedy.
 
-* Keys are not written to a disk if the system supports files in memory (Linux).
+* Keys are not written to disk if the system supports files in memory (Linux).
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@
 
 Rules:
 
-* Every failure raises `TlsFailed`, whose text is one sentence with a remedy. `final` is set if a retry is
-  useless until the configuration changes.
+* Every failure raises `TlsFailed`, with one sentence that contains a remedy. `final` is set if retries cannot
+  succeed until the configuration changes.
 
 * No data of the application is sent before the broker's certificate has been verified.
 
-* The minimum version is TLS 1.2. If a session of the last connection to a host is known, it is resumed.
+* The minimum version is TLS 1.2. The last session with a host is resumed, if there is one.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"
 class Tls:
     """The TLS settings of one client: a context, and the last session with each host.
 
-    `trusts` and `shows` are for error messages. `trusts` names the configured authorities; None means those
-    of the system. `shows` names the client's own certificate; None means that it has none.
+    Error messages contain `trusts` and `shows`. `trusts` names the configured authorities, and None means the
+    authorities of the system. `shows` names the client's own certificate, and None means that it has none.
     """
 
     __slots__ = ("context", "sessions", "shows", "trusts")
@@ -68,8 +68,8 @@ class Tls:
     def pipe(self, host: str) -> Pipe:
         """Return the TLS stream of a new connection.
 
-        A dot at the end of `host`, as in fully qualified names, is removed, because names in certificates
-        have none.
+        A dot at the end of `host`, as in fully qualified names, is removed: names in certificates have no
+        such dot.
         """
         return Pipe(self, host.removesuffix("."))
 
@@ -138,8 +138,8 @@ class Pipe:
         """
         if not self.secured:
             return 0
-        # One call of `read` returns at most one TLS record (16 KiB). Because a buffer is passed, `read`
-        # returns the number of bytes, although typeshed says otherwise.
+        # One call of `read` reads at most one TLS record (16 KiB). With a buffer argument, `read` returns the
+        # number of bytes, although typeshed says otherwise.
         read = cast("Callable[[int, memoryview], int]", self._ssl.read)
         at, size = 0, len(room)
         if self._wrong is None:
@@ -191,8 +191,8 @@ class Pipe:
         self.secured = True
 
     def _failed(self, error: Exception) -> TlsFailed:
-        # A failed handshake is final. In TLS 1.3 a broker can reject the client's certificate after the
-        # handshake. This rejection is final as well.
+        # A failed handshake is final. In TLS 1.3, a broker can reject the client's certificate after the
+        # handshake, which is final as well.
         final = not self.secured or any(word in str(getattr(error, "reason", "")) for word in _REFUSALS)
         return TlsFailed(
             self._tls.sentence(error, self._host),
@@ -203,8 +203,8 @@ class Pipe:
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
     """Return a sentence with the failure of TLS and its remedy.
 
-    `trusts` names the configured authorities; None means those of the system. `shows` names the client's own
-    certificate; None means that it has none.
+    `trusts` names the configured authorities, and None means the authorities of the system. `shows` names the
+    client's own certificate, and None means that it has none.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code

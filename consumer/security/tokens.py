@@ -3,18 +3,20 @@
 Rules:
 
 * One token serves all connections of a client until 80 % of its lifetime have passed (Java's
-  sasl.login.refresh.window.factor). A token without an expiry is requested for each connection. The lifetime
-  is measured with both the wall clock, which may be changed, and the monotonic clock; the earlier end counts.
+  sasl.login.refresh.window.factor). A token without an expiry is requested for each connection.
 
-* If no new token is available, the last token is used until it expires, because the token service may be down
-  only for a moment. A warning is logged.
+* The lifetime is measured with the wall clock, which may be changed, and with the monotonic clock. The
+  earlier end counts.
+
+* If no new token is available, the last token is used until it expires, because the failure of the token
+  service may be short. A warning is logged.
 
 * If there is no valid token, the connection fails with the provider's error. The failure is final if the
-  provider returns an invalid token, or if the endpoint rejects the client (HTTP 400, 401, 403). Every request
-  ends with a token or with NoToken.
+  provider returns an invalid token, or if the endpoint rejects the client (HTTP 400, 401, 403).
 
-* As long as a call of the provider has not returned, there is no second call: all connections wait for the
-  first one.
+* Every request ends with a token or with NoToken.
+
+* Only one call of the provider is in progress at a time. All connections wait for this call.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from .failures import NoToken
 from .secret import Secret
 
 REFRESH_AT: Final = 0.8
-# An expiry in this range is in milliseconds (from 2001 to 2286) instead of seconds, and is rejected: such a
+# An expiry in this range (2001 to 2286) is in milliseconds instead of seconds. It is rejected, because such a
 # token would never expire.
 _MILLISECONDS: Final = (10**12, 10**13)
 
@@ -76,8 +78,8 @@ class TokenSource:
     _token: Token | None = field(default=None, repr=False, compare=False)
     _until: float = field(default=0.0, repr=False, compare=False)
     _until_ms: float = field(default=0.0, repr=False, compare=False)
-    # The length (s) of the last 20 % of the token's lifetime, in which it is used only if no new token is
-    # available.
+    # Length (s) of the last 20 % of the token's lifetime. In this time, the token is used only if no new
+    # token is available.
     _lasts_s: float = field(default=0.0, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
