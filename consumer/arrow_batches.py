@@ -2,11 +2,12 @@
 
 Rules:
 
-* The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition. Any
-  other column raises ConfigError, because its content would be lost.
+* The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition.
 
-* A row goes to the partition in its column `partition`, else to the partition that its key selects, else to
-  the current sticky partition. `send` selects in the same way.
+* Any other column raises ConfigError, because its content would be lost.
+
+* A row goes to the partition that `send` would select: the one in its column `partition`, else the one of its
+  key, else the current sticky partition.
 
 * Rows of one partition keep their order.
 
@@ -44,8 +45,8 @@ from .validation import MAX_PARTITION
 Int64s = NDArray[np.int64]
 
 _COLUMNS = ("key", "value", "headers", "timestamp", "partition")
-# Maximum number of rows that are encoded together, so that the first batches are sent before the remaining
-# rows are encoded.
+# Maximum number of rows that are encoded together. The first batches are sent before the remaining rows are
+# encoded.
 _ROWS_AT_ONCE = 32_768
 _SEED, _M = 0x9747B28C, 0x5BD1E995
 

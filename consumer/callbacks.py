@@ -64,8 +64,8 @@ class Callbacks:
 def run_callback(callback: Callable[[], object], caught: type[BaseException] = Exception) -> None:
     """Call a delivery callback, and log its exception.
 
-    `caught` is the class of exceptions to log. It is BaseException in the callbacks' own thread. In other
-    threads it is Exception, so that Ctrl-C reaches the application.
+    `caught` is the class of exceptions to log: BaseException in the callbacks' own thread. In other threads
+    it is Exception, so that Ctrl-C reaches the application.
     """
     try:
         answer = callback()

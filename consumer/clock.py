@@ -1,8 +1,7 @@
 """The clock of all clients. It never goes back, and continues while the computer sleeps.
 
-During a sleep of the computer, the group gives the member's partitions to other members. A clock that stops
-during the sleep would hide this from the member. So CLOCK_BOOTTIME is used where it exists, instead of
-CLOCK_MONOTONIC.
+The clock also runs while the computer sleeps (CLOCK_BOOTTIME, where it exists). During the sleep, the group
+gives the member's partitions to other members. With a clock that stops, the member would not notice.
 """
 
 from __future__ import annotations
@@ -32,8 +31,9 @@ def moment() -> tuple[float, float, int]:
 
     `ms` is the current time in ms since 1970. `start` and `end` are in s since 1970.
 
-    A caller may use one result for many records, until the current time is outside of `start` and `end`. The
-    time is before `start` if the clock was set back.
+    A caller may use one result for many records, while the current time is between `start` and `end`.
+
+    Check both limits: the time is before `start` if the clock was set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

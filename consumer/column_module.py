@@ -1,10 +1,10 @@
 """Imports the decoder of columns in the background, so that no caller waits for the import.
 
-The decoder needs numpy and pyarrow, whose import takes 150 to 250 ms of CPU. Neither a poll nor an event loop
-may be blocked for that long.
+The import of the decoder's libraries, numpy and pyarrow, takes 150 to 250 ms of CPU. It must block neither a
+poll nor an event loop.
 
-So the first fetch with many records starts the import in a separate thread. Records are decoded one by one
-until the import is complete.
+The first fetch with many records starts the import in a separate thread. Until the import is complete,
+records are decoded one by one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def columns_if_loaded() -> Any:
 
 @cache
 def _start_import() -> None:
-    # The thread is not a daemon, because the end of the process must not interrupt the import of a C library.
+    # The thread is not a daemon, because the import of a C library must not be interrupted when the process
+    # ends.
     thread = threading.Thread(target=load_columns, name="kproto import")
     # An interpreter that is shutting down starts no thread.
     with contextlib.suppress(RuntimeError):

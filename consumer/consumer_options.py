@@ -1,7 +1,7 @@
 """The options of consumers: the types and defaults of their values, their checks, and their descriptions.
 
-A new option needs a line in three tables: its keyword argument in `ConsumerConfig`, its default in
-`ConsumerOptions`, and its check, description and section of the page in `CONSUMER`.
+A new option needs a line in three places: `ConsumerConfig` (its keyword argument), `ConsumerOptions` (its
+default), and `CONSUMER` (its check, description and page section).
 
 `help` of the clients and `docs/reference/client-options.md` are generated from these three tables.
 

@@ -42,13 +42,15 @@ class Delivery(msgspec.Struct, eq=False):
     A delivery resembles a Future, but needs less memory and time, because producers create 100,000 per
     second.
 
-    With a Producer, `result()` blocks until the delivery has ended. With an AsyncProducer, `await delivery`
-    waits for the end. Both return a `RecordMetadata` or raise the error.
+    `result()` of a Producer's delivery blocks until the delivery has ended. With an AsyncProducer, `await
+    delivery` waits for the end.
+
+    Both return a `RecordMetadata` or raise the error.
 
     Every delivery succeeds or fails within delivery_timeout_ms.
 
-    A delivery also fails in the child process of a fork, and if the producer is closed or killed before the
-    broker has acknowledged the record.
+    A delivery also fails if the producer is closed or killed before the broker has acknowledged the record,
+    and in the child process of a fork.
 
     Deliveries take part in cyclic garbage collection, because an object that a delivery refers to may refer
     back to it.
@@ -143,8 +145,9 @@ class Delivery(msgspec.Struct, eq=False):
 class PieceDelivery(Delivery, eq=False):
     """The delivery of table rows that were sent together. `rows` is an int64 array of row numbers.
 
-    The delivery ends when each of its rows has been delivered or has failed. `result()` returns the offset of
-    the first row, or raises the first error.
+    The delivery ends when each of its rows has been delivered or has failed.
+
+    `result()` returns the offset of the first row, or raises the first error.
 
     The rows are contiguous in the log, unless their batch was too large for the broker and was split.
     """

@@ -12,13 +12,14 @@ Rules:
 
 * The client owns the returned socket, and performs TLS and the login on it.
 
-* A dialer may block, because it runs in a separate thread. The dialer of an asyncio client may be a coroutine
-  function, which runs in the event loop.
+* A dialer may block, because it runs in a separate thread.
+
+* The dialer of an asyncio client may be a coroutine function, which runs in the event loop.
 
 * The connection setup timeout includes the time of the dialer.
 
-* A dialer in a thread cannot be stopped. If it returns a socket after the timeout, the next attempt for the
-  same broker uses the socket.
+* A dialer in a thread cannot be stopped. If it returns a socket too late, the next attempt for the same
+  broker uses the socket.
 
 * If a dialer raises an exception, or does not return a socket, the connection fails with an error that names
   the dialer. The client then backs off and retries.

@@ -17,7 +17,7 @@ close).
 * An event that is not allowed or has invalid arguments raises an error and changes nothing.
 
 * Deadlines are handled before the event is applied. After a pause of the process, the member therefore first
-  loses partitions whose deadline has passed. Their records are not returned.
+  loses its expired partitions.
 
 * Each part of the engine visits only partitions that have changed or whose deadline has passed, however many
   partitions are assigned.
@@ -132,8 +132,8 @@ class ConsumerEngine:
         )
         # Whether the last poll with a result raised an error. Otherwise it returned records.
         self._raised = False
-        # The earliest deadline (ms) of all parts, and of all parts except the group. 0 means that the value
-        # must be computed again, and infinity that there is no deadline.
+        # The earliest deadline (ms) of all parts, and of all parts except the group. 0: compute it again.
+        # Infinity: there is no deadline.
         self.no_deadline_before: float = 0
         self.no_other_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
@@ -225,8 +225,7 @@ class ConsumerEngine:
     def _trusted_topic_id(self, topic: str) -> UUID | None:
         """Return the topic's id, or None if this consumer does not read the topic.
 
-        The metadata of topics that are not read is not refreshed. Their cached ids may be outdated, because
-        the topics may have been re-created.
+        The cached id of a topic that is not read may be outdated, because the topic may have been re-created.
         """
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
@@ -280,8 +279,8 @@ class ConsumerEngine:
         self._visit_dirty()
         if self._run_next_callback() or not self.group_status.callbacks.is_empty:
             return
-        # A lasting error must not block other partitions. So after a poll that raised an error, this poll
-        # first tries to return records.
+        # After a poll that raised an error, this poll first tries to return records, so that a lasting error
+        # does not block other partitions.
         over = self.group_status.poll_error is not None
         error = None if self._raised and not over else self._next_error(include_raised=over)
         if error is None:
@@ -307,8 +306,8 @@ class ConsumerEngine:
 
         Most polls take this path instead of PollBegan, Take and PollEnded.
 
-        Usually such a poll only frees room in buffers. In this case only the fetcher is updated. The
-        deadlines are not computed again, because none moves to an earlier time.
+        Usually a poll only frees room in buffers. Then only the fetcher is updated, because no deadline moves
+        to an earlier time.
         """
         core, partitions, status = self.core, self.core.partitions, self.group_status
         member, callbacks = status.member, status.callbacks
@@ -330,8 +329,8 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        # The buffer had only batches that poll never returns, such as transaction markers, or its next batch
-        # is invalid. The caller then sends PollBegan, Take and PollEnded.
+        # The buffer had only batches that poll never returns, such as transaction markers, or an invalid
+        # batch. The caller then sends PollBegan, Take and PollEnded.
         if not records:
             self.forget_deadlines()
             return
@@ -426,7 +425,7 @@ class ConsumerEngine:
         for partition, error in event.errors.items():
             state = self.core.partitions.get(partition)
             # While the deserializer ran, another task of the application may have called seek() or committed
-            # a later offset. In these cases the application no longer needs the record.
+            # a later offset. The record is then no longer needed.
             if (
                 state is not None
                 and state.has_position
@@ -750,8 +749,8 @@ QUIET = (Data, ev.PollBegan, ev.PollEnded)
 def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     """Apply `event` at `now` and return the actions to perform, in order.
 
-    Raises IllegalState if the event is not allowed now, and ConfigError if its arguments are invalid. In both
-    cases nothing has changed.
+    Raises IllegalState if the event is not allowed now, and ConfigError if its arguments are invalid. An
+    error leaves the engine unchanged.
     """
     core = engine.core
     if engine.shutdown.closed and not isinstance(event, AFTER_THE_END):
@@ -768,7 +767,7 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
         engine.record_metrics(now)
     TABLE[type(event)](engine, event)
     # After an event in `QUIET`, the other parts of the engine have nothing to do unless a call has finished.
-    # `PollBegan` is followed by a `Take`, which updates these parts.
+    # After `PollBegan`, the `Take` that follows updates them.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()

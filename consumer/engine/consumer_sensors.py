@@ -2,8 +2,9 @@
 
 Rules:
 
-* Nothing is recorded per record. A poll that returns buffered records stores its start, and counts its
-  records and bytes. The engine records these values once per second and before a snapshot.
+* A poll that returns buffered records only stores its start, and counts its records and bytes.
+
+* The engine records the values of polls once per second and before a snapshot.
 
 * The sizes and record counts of fetches are recorded when a fetch arrives. The record counts are those of the
   batch headers.
@@ -17,8 +18,9 @@ Rules:
 * Each second, the largest and the last lag are recorded, and the smallest and the last lead. Java records
   each value.
 
-* A rebalance lasts from the first JoinGroup until the member adopts its assignment. As in Java, each
-  JoinGroup or SyncGroup that fails counts as a failed rebalance.
+* A rebalance lasts from the first JoinGroup until the member adopts its assignment.
+
+* As in Java, each JoinGroup or SyncGroup that fails counts as a failed rebalance.
 """
 
 from __future__ import annotations
@@ -83,9 +85,9 @@ class CallSensors:
         self.commit_time = Sensor(COMMIT_TIME)
         self.committed_time = Sensor(COMMITTED_TIME)
         self.polled_at: int | None = None  # When the last poll began (ms).
-        # Polls that returned buffered records and are not recorded yet. Each of them ended in the millisecond
-        # in which it began. `unrecorded_starts` has these milliseconds. `immediate_polls` is the number of
-        # polls that began in the same millisecond as the previous poll.
+
+        # Polls that returned buffered records and are not recorded yet: the times (ms) at which they began
+        # and ended, and the number of polls with the same time as the previous poll.
         self.unrecorded_starts: list[int] = []
         self.immediate_polls = 0
         self._recorded_at: int | None = None  # When the last recorded poll began (ms).
@@ -148,8 +150,8 @@ class GroupSensors:
             "assigned": Sensor(ASSIGNED_CALLBACK),
             "lost": Sensor(LOST_CALLBACK),
         }
-        # When the last heartbeat was sent, when the current rebalance began, and when the last rebalance
-        # ended, in ms. Each is None if this has not happened.
+        # When the last heartbeat was sent, when the current rebalance began, and when the last one ended
+        # (ms). None if this has not happened.
         self.heartbeat_at: int | None = None
         self._began_at: int | None = None
         self._ended_at: int | None = None

@@ -1,16 +1,18 @@
 """Why the records of a partition are not delivered: `Consumer.why`, and the report "stalled".
 
-A record is returned after these steps: the group assigns the partition, the assigned callback returns, the
-position is looked up, the leader responds to a fetch, and the application polls.
+Before poll returns a record, the group assigns the partition, the assigned callback returns, the position is
+looked up, and the leader responds to a fetch.
 
-`DeliveryWatch.status` checks the steps in this order, and describes the first one that is not complete.
+`DeliveryWatch.status` checks these steps in order, and describes the first one that is not complete.
 
 Rules:
 
 * `status` reads the state of the engine, and changes nothing.
 
-* An assigned partition that is not paused is stalled if records after its position may exist, and neither its
-  position nor its processed offset has changed for `stall_report_ms`.
+* An assigned partition is stalled if records after its position may exist, and neither its position nor its
+  processed offset has changed for `stall_report_ms`.
+
+* Paused partitions never count as stalled.
 
 * Records may exist if the lag is above 0 or unknown.
 
@@ -64,8 +66,8 @@ class DeliveryWatch:
         self._core = core
         self._coordinator = coordinator
         self._fetcher = fetcher
-        # The application's function that poll is calling, such as a deserializer, and when the call began
-        # (ms). None if no call is running. Rebalance callbacks are not included.
+        # The application's function that poll is calling, except rebalance callbacks, and when the call began
+        # (ms). None if no call is running.
         self.running: tuple[str, int] | None = None
         self._next_at: int | None = None
         # Partition -> (position, processed offset, time (ms) since which neither has changed).

@@ -29,6 +29,7 @@ class ErrorAction(Enum):
     # Look the coordinator up, then send the request to it, after a backoff.
     FIND_COORDINATOR = "find coordinator"
     RESET_OFFSET = "reset offset"  # The position is not in the log: apply the reset policy.
+
     # A rebalance is in progress: send the request again as a member of the next generation.
     REJOIN = "rejoin"
     LOSE_MEMBERSHIP = "lose membership"  # The member was removed: its partitions belong to other members.
@@ -37,7 +38,9 @@ class ErrorAction(Enum):
         "drop invalid records"  # Some records of the batch are invalid: send only the valid ones.
     )
     RENUMBER = "renumber"  # The broker does not expect this sequence number: assign new ones.
+
     ABORT = "abort"  # The transaction can only be aborted. The next transaction can succeed.
+
     # Raise the error, because usually only an operator can fix the cause. A retry follows after the longest
     # backoff.
     RAISE = "raise"

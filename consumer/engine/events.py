@@ -1,7 +1,7 @@
 """The events and actions of a client engine. Those of connections are in `network.transport`.
 
-A token is an object of the caller that identifies its request. The engine returns the token in exactly one
-`Done`, unless `Drop` has cancelled the request.
+A token is an object by which the caller identifies its request. Exactly one `Done` returns it, unless `Drop`
+has cancelled the request.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class PollBegan(msgspec.Struct, frozen=True):
 
     max.poll.interval.ms does not expire until `PollEnded`.
 
-    The caller sends `Take` each time records may have arrived during the poll. At the end of the poll it
-    sends `PollEnded`, even after an error.
+    During the poll the caller sends `Take` each time records may have arrived. At the end it sends
+    `PollEnded`, even after an error.
     """
 
 

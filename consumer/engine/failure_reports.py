@@ -33,7 +33,7 @@ class _Failure(msgspec.Struct, eq=False):
     """A request that keeps failing for one reason.
 
     `since` maps a failing partition or topic to the times (ms) of its first and last failure. The key is None
-    if the request is not about a partition or topic.
+    for a request without a partition or topic.
     """
 
     since: dict[TopicPartition | str | None, tuple[int, int]]

@@ -1,17 +1,19 @@
 """Metrics of a client: sensors that record values, and the snapshot that `metrics()` returns.
 
 A sensor follows Kafka's `org.apache.kafka.common.metrics`: Avg, Max, Min, Rate, WindowedCount, CumulativeSum
-and CumulativeCount. The caller passes the time (ms), because sensors never read a clock.
+and CumulativeCount.
+
+Sensors never read a clock: the caller passes the time (ms).
 
 Rules of a sensor, those of Java's SampledStat with its default configuration:
 
 * Values are recorded in samples. A sample takes values for 30 s (`metrics.sample.window.ms`).
 
-* Two samples are measured (`metrics.num.samples`). A third one is measured while it overlaps the last 60 s. A
-  sample is emptied when its last value is 60 s old.
+* A metric covers two samples (`metrics.num.samples`), and a third one that overlaps the last 60 s. A sample
+  is emptied when its last value is 60 s old.
 
-* A rate divides by the time since the oldest sample began. If this time is below 30 s, 30 s are added to it,
-  so that the first rates are not very high.
+* A rate divides by the time since the oldest sample began. If this time is below 30 s, 30 s are added, so
+  that the first rates are not very high.
 
 * All measures of a sensor share its samples. In Java each measure has separate samples, which may begin at
   different times.

@@ -77,8 +77,8 @@ class AclBindingFilter(msgspec.Struct, frozen=True):
 
     In a field of a filter, None and "any" match all values. Java: AclBindingFilter.
 
-    The pattern type "match" finds every ACL that applies to the resource `resource_name`: an ACL with this
-    name, with the name "*", or with a prefix of this name.
+    The pattern type "match" finds every ACL that applies to `resource_name`: an ACL with this name, with "*",
+    or with a prefix of this name.
     """
 
     resource_type: str = "any"

@@ -64,8 +64,7 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
         missing = [name for name in names if not is_complete(view, name)]
         if not missing:
             return
-        # Only the error of a response that this plan has requested is raised. An error of an earlier response
-        # may be outdated: for example, the client may be authorized since then.
+        # Only the error of a response to this plan's own request is raised. An earlier error may be outdated.
         denied = [
             (name, topic.error_code)
             for name in missing
@@ -180,7 +179,7 @@ def request(
         raise ConfigError("node", route, ROUTES)
     [call] = yield [Ask(message, node=node)]
     if node is not None and isinstance(call.error, ConnectionFailed):
-        # The broker's address and the leaders may have changed. So the broker is removed from the cached
-        # metadata, and the next plan for this broker requests the metadata first.
+        # The broker's address and the leaders may have changed. Without the broker in the view, the next plan
+        # for it requests the metadata first.
         view.brokers.pop(node, None)
     return expect_response(Message, call), call.version

@@ -60,8 +60,9 @@ class ConfigResource(msgspec.Struct, frozen=True, order=True):
 
     `type` is "topic", "broker", "broker_logger", "client_metrics" or "group".
 
-    `name` is a node id such as "1" if the type is "broker" or "broker_logger". A resource of type "broker"
-    with the name "" stands for the defaults of all brokers.
+    `name` is a node id such as "1" for the types "broker" and "broker_logger".
+
+    A resource of type "broker" with the name "" stands for the defaults of all brokers.
     """
 
     type: str

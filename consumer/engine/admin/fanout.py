@@ -10,19 +10,19 @@ Rules:
 * An item is open, succeeded or failed. The error of an item does not affect other items.
 
 * An item stays open and is sent again after a pause if its error is retriable, if the response does not
-  contain the item, or if the connection broke.
+  contain it, or if the connection broke.
 
 * An item's broker is located again after a lost connection, and after an error code that says that the broker
   is the wrong one.
 
-* If every item has succeeded, the plan returns the values. Otherwise it raises PartialFailure with the values
-  and errors of all items.
+* If every item has succeeded, the plan returns the values. Otherwise it raises PartialFailure with all values
+  and errors.
 
-* If a lookup fails before any item has a result, the plan raises the error of the lookup instead of
-  PartialFailure. An example is ConnectionFailed for all brokers.
+* If a lookup fails before any item has a result, the plan raises the lookup's error, such as
+  ConnectionFailed, instead of PartialFailure.
 
-* At the deadline, responses that have already arrived are still used. The items that are then still open fail
-  with RequestTimedOut.
+* At the deadline, responses that have already arrived are used. The remaining open items fail with
+  RequestTimedOut.
 
 Java: AdminApiDriver, with its AdminApiLookupStrategy (here `Router`) and AdminApiHandler (here `request` and
 `read`).
@@ -54,8 +54,8 @@ V = TypeVar("V")
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-# The location of an item: the node id of its broker, or None for any broker. After an error the item has
-# failed. After a `Rest` it is located again.
+# The location of an item: the node id of its broker, or None for any broker. An error fails the item. A
+# `Rest` postpones the lookup.
 Location: TypeAlias = int | KprotoError | Rest | None
 
 
@@ -106,8 +106,8 @@ def fan_out(
     `request(items)` builds the request to one broker, and `read(call, items)` reads its response. With
     `one_by_one` each request contains one item.
 
-    `repeated` is the error code of a request that the broker has executed before. It counts as success if an
-    earlier request for the item got no response.
+    `repeated` is the error code for a request that was executed before. It counts as success if an earlier
+    request for the item got no response.
 
     `max_version` is the highest version of the request to use.
 
@@ -365,8 +365,8 @@ def to_leaders(
 ) -> Router[K]:
     """Send every item to the leader of its partition (Java: PartitionLeaderStrategy).
 
-    An item fails if `PATIENCE` Metadata responses say that its topic or partition does not exist. It also
-    fails if the client may not describe the topic.
+    An item fails after `PATIENCE` Metadata responses without its topic or partition, or if the client may not
+    describe the topic.
     """
     unknown: dict[K, int] = {}
 

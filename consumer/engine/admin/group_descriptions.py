@@ -54,7 +54,9 @@ class GroupMember(msgspec.Struct, frozen=True):
     """One member of a group: its client, and the partitions assigned to it. Java: MemberDescription.
 
     `partitions` is empty if the assignment cannot be decoded. In this case `assignment_error` gives the
-    reason. `partitions` is also empty for members of Streams groups, which are assigned `tasks`.
+    reason.
+
+    `partitions` is also empty for members of Streams groups, which are assigned `tasks`.
 
     `target_partitions` are the partitions that a member of a group of type "consumer" will have after the
     rebalance.
@@ -97,8 +99,10 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     `assignor` is the name of the assignor, or None if the group has none.
 
-    `authorized_operations` is None if they were not requested. The epochs are None for classic groups.
-    `subtopologies` is None unless the group is a Streams group with a topology.
+    `authorized_operations` is None if they were not requested.
+
+    The epochs are None for classic groups. `subtopologies` is None unless the group is a Streams group with a
+    topology.
 
     Java: ConsumerGroupDescription, ClassicGroupDescription, ShareGroupDescription and
     StreamsGroupDescription.

@@ -51,8 +51,8 @@ from .plan import Plan, expect_response
 class SharePartitionOffset(msgspec.Struct, frozen=True):
     """Where a share group begins to read a partition (KIP-932). Java: SharePartitionOffsetInfo.
 
-    `start_offset` is the first offset that is not acknowledged yet. `lag` is the number of records that are
-    not acknowledged yet, or None from brokers before 4.2.
+    `start_offset` is the first unacknowledged offset. `lag` is the number of unacknowledged records, or None
+    from brokers before 4.2.
     """
 
     start_offset: int

@@ -56,16 +56,16 @@ class Group(msgspec.Struct, frozen=True):
 
     A committed offset is that of the *next* record to read.
 
-    `lag` maps each partition to the number of records after its committed offset. A partition without a
-    committed offset has the number of all its records.
+    `lag` maps each partition to the number of records after its committed offset, or of all records if it has
+    no committed offset.
 
     `lag` contains every partition of a topic if at least one of them has a committed offset or is assigned.
 
     `type` is the value of `ListedGroup.type`, or None if the group does not exist. A share group has no
     committed offsets and no lag.
 
-    `assignor` is the name of the assignor in use, such as "range". It is None if the group has no members or
-    is a Streams group.
+    `assignor` is the name of the current assignor, such as "range". It is None for a group without members
+    and for a Streams group.
     """
 
     name: str
@@ -104,8 +104,8 @@ def list_groups(
 ) -> Plan[dict[str, ListedGroup]]:
     """Return the groups of the cluster, by name. Each broker lists the groups that it coordinates.
 
-    If a broker leaves the cluster during the call, its groups move to other coordinators. The requests are
-    then sent again to all remaining brokers.
+    If a broker leaves the cluster during the call, its groups move. The requests are then sent again to all
+    remaining brokers.
     """
 
     def build(version: int) -> ListGroupsRequest:

@@ -95,8 +95,8 @@ def committed_offsets(
 
     If `partitions` is None, the offsets of all partitions are requested.
 
-    `coordinator` is the node to try first, if it is known. If the plan has to look the coordinator up, it
-    calls `on_coordinator` with the node.
+    `coordinator` is the node to try first, if it is known. After a lookup the plan calls `on_coordinator`
+    with the node.
 
     With `by_name` the request identifies topics by name, in version 9 or lower.
     """

@@ -21,7 +21,7 @@ from ..network.call import Call, Prepared
 from ..network.client import MAIN
 
 # A topic counts as unknown after this number of Metadata responses without it, and a partition after this
-# number of retries at its leader. These attempts take less than a second.
+# number of retries at its leader. That takes less than a second.
 PATIENCE = 3
 
 
@@ -97,8 +97,8 @@ def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
 def require_version(api: str, version: int, least: int, release: str, purpose: str) -> None:
     """Raise UnsupportedVersion if the request's version is below `least`, the first one with a feature.
 
-    `release` is the first Kafka release with this version. `purpose` completes the error message with the
-    feature that needs the version, such as "to filter by state".
+    `release` is the first Kafka release with this version. `purpose` is the end of the error message, such as
+    "to filter by state".
 
     Call the function only if the request uses the feature.
     """

@@ -37,8 +37,10 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 class ClientQuotaEntity(msgspec.Struct, frozen=True):
     """A user, a client id, a user with a client id, or an IP address. Java: ClientQuotaEntity.
 
-    A field that is not part of the entity is None. The name "" stands for the default, which applies to all
-    users, client ids or addresses without their own quota.
+    A field that is not part of the entity is None.
+
+    The name "" stands for the default, which applies to all users, client ids or addresses without their own
+    quota.
     """
 
     user: str | None = None

@@ -255,8 +255,8 @@ def fetch(
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
     """Fetch the partitions once from their leaders, without fetch sessions.
 
-    A partition's error code is part of its result. The plan does not retry. If the leader has moved, the next
-    fetch of the partition refreshes the metadata first.
+    A partition's error code is part of its result, and is not retried. If the leader has moved, the next
+    fetch of the partition first refreshes the metadata.
     """
     yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}

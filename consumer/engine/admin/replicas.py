@@ -88,8 +88,9 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
 class ReplicaLogDirInfo(msgspec.Struct, frozen=True):
     """The log directories of a replica. Java: DescribeReplicaLogDirsResult.ReplicaLogDirInfo.
 
-    The values of the current directory are None if the broker has no such replica. The values of the future
-    directory are None if the replica is not being moved.
+    The values of the current directory are None if the broker has no such replica.
+
+    The values of the future directory are None if the replica is not being moved.
 
     The lags are those of `ReplicaInfo.offset_lag`, in records.
     """
@@ -103,8 +104,10 @@ class ReplicaLogDirInfo(msgspec.Struct, frozen=True):
 class LogDirDescription(msgspec.Struct, frozen=True):
     """A log directory of a broker. Java: LogDirDescription.
 
-    `error` says why a directory is offline. `total_bytes` is the size of the directory's volume, and
-    `usable_bytes` is its usable part. Both are None from brokers before 3.3 (KIP-827).
+    `error` says why a directory is offline.
+
+    `total_bytes` and `usable_bytes` are the total and the usable size of the directory's volume. They are
+    None from brokers before 3.3 (KIP-827).
     """
 
     replicas: Mapping[TopicPartition, ReplicaInfo]

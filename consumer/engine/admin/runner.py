@@ -8,8 +8,8 @@ Rules:
 
 * Every plan ends in exactly one `Done`, with its result or its error. Only `drop` ends a plan without `Done`.
 
-* At its deadline a plan receives DeadlinePassed. The plan may catch it, and end with a partial result or an
-  error that contains it (`fanout.py`).
+* At its deadline a plan receives DeadlinePassed. A plan that catches it may end with a partial result
+  (`fanout.py`).
 
 * If a plan does not catch DeadlinePassed, it fails with RequestTimedOut, which names the request or the
   condition for which the plan was waiting.
@@ -18,8 +18,7 @@ Rules:
 
 * A plan continues as soon as the last of its calls has ended. `backoff` determines the lengths of its pauses.
 
-* Deadlines and ends of pauses are kept in a heap. So the runner only visits plans whose deadline has passed
-  or whose pause has ended.
+* Deadlines and ends of pauses are kept in a heap, so that the runner only visits plans that are due.
 
 * After a plan has updated the metadata, the runner calls `on_metadata` with the topics of the Metadata
   response.

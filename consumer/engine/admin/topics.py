@@ -64,8 +64,8 @@ def on_controller(
     `done` is the error code for a topic that is already in the requested state. With `ignore_done` this code
     always counts as success.
 
-    Without `ignore_done`, the code counts as success only if the broker may have executed an earlier attempt:
-    after a lost connection, or after a response that lacks one of `names`.
+    Without `ignore_done`, the code counts as success only after a lost connection, or after a response that
+    lacks one of `names`. An earlier attempt may then have succeeded.
 
     Errors that are not retriable raise BrokerError.
     """
@@ -182,7 +182,7 @@ def _await_partition_counts(
     """Wait until the topics have at least these numbers of partitions, each with a leader.
 
     `may_grow` is false after a request to create the topics. A topic with fewer partitions then existed
-    before the request, and the plan raises an error.
+    before, and the plan raises an error.
 
     The error is raised after the second response with fewer partitions, because one response may be outdated.
     """

@@ -54,8 +54,8 @@ class TransactionListing(msgspec.Struct, frozen=True, order=True):
 class TransactionDescription(msgspec.Struct, frozen=True):
     """A transaction, as its coordinator described it. Java: TransactionDescription.
 
-    `start_time_ms` is when the open transaction began, in ms since 1970, or None without an open transaction.
-    `partitions` are those to which the transaction has written.
+    `start_time_ms` is when the open transaction began (ms since 1970), or None without one. `partitions` are
+    those to which the transaction has written.
     """
 
     coordinator_id: int
@@ -70,9 +70,9 @@ class TransactionDescription(msgspec.Struct, frozen=True):
 class ProducerState(msgspec.Struct, frozen=True, order=True):
     """An idempotent or transactional producer of a partition, as the leader described it.
 
-    `last_timestamp` is the time of the producer's last batch, in ms since 1970.
-    `current_transaction_start_offset` is the first offset of its open transaction, or None without an open
-    transaction. Java: ProducerState.
+    `last_timestamp` is the time of the producer's last batch (ms since 1970). Java: ProducerState.
+
+    `current_transaction_start_offset` is the first offset of the open transaction, or None without one.
     """
 
     producer_id: int

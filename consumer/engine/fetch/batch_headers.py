@@ -2,7 +2,7 @@
 
 The headers contain the end offset of the fetch, the leader epochs of its batches, and the number of records.
 
-They also supply the offsets of a malformed batch for its error message.
+The error message for a malformed batch contains the offsets in its header.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _HEAD = struct.Struct(">qiib6xi30xi").unpack_from
 def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
     """Read batch headers; return (offset after the last complete batch, leader epochs, count, None).
 
-    The leader epochs are pairs (first offset, epoch): one for the first batch, and one for each batch whose
-    epoch differs from that of the previous batch.
+    The leader epochs are pairs (first offset, epoch), for the first batch and for each batch whose epoch
+    differs from the previous one.
 
     The count is the number of records according to the headers.
 

@@ -25,8 +25,8 @@ Rules:
 * The records of a large fetch are decoded as columns, and each poll converts the rows that it needs into
   objects. This is twice as fast as decoding records one by one.
 
-* A fetch is decoded batch by batch if it has few or invalid records, or if numpy and pyarrow are not
-  imported. The records are the same.
+* A fetch is decoded batch by batch, with the same result, if it has few or invalid records, or if numpy and
+  pyarrow are not imported.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 # whole response in memory.
 MIN_VIEW_SHARE = 8
 
-# A fetch is decoded as a whole up to this number of decompressed bytes, or `MAX_DECODED_RATIO` times its size
-# if that is more. A larger fetch is decoded batch by batch.
+# A fetch with more decompressed bytes is decoded batch by batch. The maximum is `MAX_DECODED_RATIO` times the
+# size of the fetch if that is more.
 MAX_DECODED_BYTES = 32 << 20
 MAX_DECODED_RATIO = 16
 
@@ -150,8 +150,8 @@ class CompletedFetch:
         # `aborted` is None with read_uncommitted, which returns the records of every transaction.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
-        # Whether the fetch is decoded in parts: if the caller requires it, or if the fetch has so many
-        # records for its size that it must be compressed.
+        # Whether the fetch is decoded in parts: if the caller requires it, or if it has very many records for
+        # its size.
         self.decodes_in_parts = in_parts or (
             count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
         )

@@ -3,16 +3,16 @@
 Rules:
 
 * A poll takes records from the partitions in turn, beginning after the partition at which the last poll
-  ended. So a partition with many records does not starve the others.
+  ended. So no partition starves the others.
 
-* Decoded records may need much more memory than fetched bytes, so at most `MAX_OPEN_FETCHES` fetches are
-  decoded at a time. Polls return records from each of them in turn.
+* At most `MAX_OPEN_FETCHES` fetches are decoded at a time, because decoded records may need much more memory
+  than fetched bytes. Polls return records from each of them in turn.
 
-* At this maximum, the decoded records of a paused partition are freed before another fetch is decoded. They
-  are decoded again when the partition is resumed.
+* At the maximum of decoded fetches, the decoded records of a paused partition are freed before another fetch
+  is decoded. They are decoded again later.
 
-* An error of a partition is raised as soon as the records before it have been returned. It does not wait for
-  other partitions, which are still read.
+* An error of a partition is raised as soon as the records before it have been returned. Other partitions are
+  still read.
 
 * Until the application seeks, every poll without records raises the error again.
 
@@ -30,8 +30,8 @@ from ..positions.partition_states import PartitionState
 from .batch_headers import locate_error
 from .buffers import MAX_DECODED_BYTES, CompletedFetch
 
-# Maximum number of fetches that are decoded at a time. With a maximum of one, as in Java's consumer, a
-# partition with few records would wait for a partition with many.
+# Maximum number of fetches that are decoded at a time. With one, as in Java, a partition with few records
+# would wait for a partition with many.
 MAX_OPEN_FETCHES = 8
 
 
@@ -129,8 +129,8 @@ class FetchCollector:
     def columns(self) -> list[ColumnBatch]:
         """Return the buffered records, one column batch per fetch, up to `MAX_DECODED_BYTES`.
 
-        Decompressed records may be a hundred times larger than the fetched bytes. If a fetch is decoded in
-        parts, the call ends after one part of it.
+        Decompressed records may be a hundred times larger than the fetched bytes. A fetch that is decoded in
+        parts ends the call after one part.
         """
         batches: list[ColumnBatch] = []
         room = MAX_DECODED_BYTES

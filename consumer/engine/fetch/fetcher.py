@@ -5,14 +5,13 @@ Rules:
 * Each broker has one fetch in flight, which belongs to a fetch session. It requests every partition that has
   room in its buffer.
 
-* While a broker delays its response, further partitions may become ready to fetch, for example after a seek.
-  If they probably have records, a second fetch without a session requests them. So they do not wait
-  fetch.max.wait.ms.
+* While a broker delays its response, a second fetch without a session requests partitions that have become
+  ready, for example after a seek. So they do not wait fetch.max.wait.ms.
 
 * The next records of each partition are fetched while the application processes the previous ones.
 
-* If a buffer is full and every partition of the broker has buffered records, the next fetch waits until that
-  buffer has room. So a fetch requests many partitions at once.
+* If a buffer is full and every partition of the broker has buffered records, the next fetch waits for room.
+  So a fetch requests many partitions at once.
 
 * A broker gets another fetch only while at most `fetch_max_bytes` of its records are buffered. With the
   response, at most twice `fetch_max_bytes` are buffered.
@@ -20,16 +19,17 @@ Rules:
 * Records of paused partitions have a separate limit of `fetch_max_bytes`. Records above the limit are
   discarded and fetched again.
 
-* A response is ignored for a partition that was revoked or got a new position after the request was sent. The
-  partition's state then has a newer `epoch` than the request.
+* A response is ignored for a partition that was revoked or got a new position after the request. Its state
+  then has a newer `epoch` than the request.
 
 * Errors of a partition are handled when they arrive, and raised after the records that were buffered before.
 
-* No fetch is sent to a broker that throttles the client. The client also backs off from a broker that
-  repeatedly responds immediately and without records.
+* No fetch is sent to a broker that throttles the client.
 
-* A position is validated for a leader epoch. If the leader gets a newer epoch, the position is validated
-  again before the next fetch (KIP-320).
+* The client backs off from a broker that repeatedly responds immediately and without records.
+
+* If the leader of a partition has a newer epoch than the validated position, the position is validated again
+  before the next fetch (KIP-320).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Fetcher:
     def on_records_returned(self, state: PartitionState) -> bool:
         """Update a partition after its records were returned.
 
-        The method handles only the most common case, a buffer that has become empty. In all other cases it
+        `on_records_returned` handles only a buffer that has become empty, the most common case. Otherwise it
         returns False, and the caller calls `visit`.
         """
         partition = state.partition

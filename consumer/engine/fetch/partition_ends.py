@@ -2,11 +2,11 @@
 
 Rules:
 
-* The event "end" is reported in the next poll after the one that returned the last record. So the application
-  receives the record before the event.
+* The event "end" is reported in the poll after the one that returned the last record. So the application
+  receives the record first.
 
-* The end of a partition is the last stable offset with read_committed, and otherwise the high watermark. Both
-  are those of the last Fetch response.
+* The end of a partition is the last stable offset with read_committed, and otherwise the high watermark, as
+  of the last Fetch response.
 
 * Each reached end is reported once. It is reported again after further records, and after a seek.
 """

@@ -2,8 +2,8 @@
 
 Rules:
 
-* A broker may select replicas by rack (`replica.selector.class`). If a fetch contains the client's rack, the
-  leader then names a follower in that rack, and returns no records itself.
+* A leader that selects replicas by rack (`replica.selector.class`) names a follower in the client's rack, and
+  returns no records itself.
 
 * The client fetches from that follower for `metadata_max_age_ms`, and then from the leader again.
 
@@ -12,8 +12,8 @@ Rules:
 * After a failure of a follower, fetches contain no rack for some time. With a rack, the leader would name the
   same follower again.
 
-* This time is `REPLICA_BACKOFF_MS` after the first failure of a follower. Each further failure doubles it,
-  until a follower returns records.
+* The time without a rack is `REPLICA_BACKOFF_MS` after the first failure of a follower. Each further failure
+  doubles it, until a follower returns records.
 
 * The rack is a field of the whole fetch, so it applies to all partitions of the fetch.
 """

@@ -11,7 +11,7 @@ Rules (Java's FetchSessionHandler, M160 to M163):
 * If the topic id of a partition changes, the partition is forgotten under the old id and added under the new
   one.
 
-* A response is discarded if it has a partition that was not requested, or if it lacks a partition of a full
+* A response is discarded if it has a partition that was not requested, or lacks a partition of a full
   request. The next request is then full.
 
 * After FETCH_SESSION_ID_NOT_FOUND the session id is discarded. After any other error the next request closes
@@ -285,8 +285,8 @@ class BrokerFetches:
 
         The fetch waits while more than `max_bytes` are buffered.
 
-        The fetch also waits while the buffer of some partition is full and no buffer is empty. When the full
-        buffer has room, the fetch can request this partition too.
+        The fetch also waits while the buffer of a partition is full and no buffer is empty. The next fetch
+        can then request this partition too.
         """
         return self.has_full_buffers(max_bytes) or (bool(self.full) and not self.drained)
 

@@ -28,19 +28,19 @@ class QueuedCommit(msgspec.Struct, eq=False):
     on_committed: OnCommitted
     # Whether the commit may only be sent while this client is a member of the group.
     requires_membership: bool
-    # The partition states at the time of the call. If a partition has another state object when the commit is
-    # sent, it was revoked after the call.
+    # The partition states at the time of the call. A partition that has another state object now was revoked
+    # in between.
     states: Mapping[TopicPartition, PartitionState]
-    # Whether partitions that were revoked after the call are removed from the commit. If false, such a
-    # partition makes the commit fail. It is false for commits that the application requests.
+    # Whether partitions that were revoked after the call are removed from the commit. If false, as for
+    # commits of the application, the commit fails instead.
     drops_revoked: bool = False
-    # The only member id and generation with which the commit may be sent; None for any. Used before a member
-    # leaves, and with `policy="java"` before JoinGroup.
+    # The only member id and generation for the commit; None for any. Used before a member leaves, and with
+    # `policy="java"` before JoinGroup.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
-    # Whether the committed offsets must be looked up before an initial commit, because the commit had to wait
-    # or an attempt has failed.
+    # Whether to look up the committed offsets before an initial commit, because it had to wait or an attempt
+    # has failed.
     needs_check: bool = False
     # Whether the lookup that `needs_check` requires has succeeded.
     is_checked: bool = False
@@ -58,8 +58,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Topic -> the topic id in the last OffsetCommit request. It comes from `topic_ids`, else from the cached
     # metadata.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Whether the coordinator has confirmed the topic ids. If true, the commit may identify topics by name.
-    # The coordinator does not know `unknown_topics`, and knows `recreated_topics` with other ids.
+    # Whether the coordinator has confirmed the topic ids, so that the commit may identify topics by name. The
+    # coordinator does not know `unknown_topics`, and knows `recreated_topics` with other ids.
     is_confirmed: bool = False
     unknown_topics: set[str] = msgspec.field(default_factory=set[str])
     recreated_topics: set[str] = msgspec.field(default_factory=set[str])

@@ -6,7 +6,7 @@
   sent.
 
 * During a rebalance a commit waits (M95). It is sent in the next generation if the member has kept all its
-  partitions, and otherwise fails with CommitFailed.
+  partitions. Otherwise it fails with CommitFailed.
 
 * With `policy="java"` a commit fails immediately during a rebalance.
 
@@ -88,8 +88,8 @@ REFRESH_MS = 3_600_000
 class Committer:
     """Sends the commits of a consumer one after the other, and completes or retries each of them.
 
-    `on_error(code, identity)` is called for each error of a commit that carries the member's identity (member
-    id and generation). Some errors end the membership.
+    `on_error(code, identity)` is called for each error of a commit with the member's identity (member id and
+    generation), because some errors end the membership.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class Committer:
         # The partitions of commits that were sent and have not succeeded. The coordinator may still have
         # received such a commit.
         self._unconfirmed: set[TopicPartition] = set()
-        # Partition -> (position, committed offset), for each partition lost with uncommitted records. Cleared
-        # when the application has been notified of the loss.
+        # Partition -> (position, committed offset), for partitions lost with uncommitted records. Cleared
+        # when the application has been notified.
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
     def due(self) -> int | None:
@@ -186,8 +186,9 @@ class Committer:
     ) -> dict[TopicPartition, PartitionState]:
         """Return the states of the partitions with processed records that are not committed.
 
-        If `partitions` is not None, the result has only states of these partitions. With `policy="java"`, the
-        result has all partitions with a position, even if nothing has changed.
+        If `partitions` is not None, the result has only states of these partitions.
+
+        With `policy="java"`, the result has all partitions with a position, even if nothing has changed.
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:
@@ -433,8 +434,8 @@ class Committer:
             may_use_names=may_use_names,
         )
         has_all_ids = all(topic in commit.sent_topic_ids for topic, _ in commit.offsets)
-        # The request has the full request timeout, even if the timeout of the commit is shorter. A request
-        # timeout closes the connection, and the other requests on it fail.
+        # The request has the full request timeout, even if the commit times out earlier. A request timeout
+        # closes the connection and fails the other requests on it.
         commit.call = core.send(
             request,
             lambda call: self._on_call_finished(commit, call, may_use_names),
@@ -456,8 +457,8 @@ class Committer:
     def _check(self, commit: QueuedCommit, node: int) -> None:
         """Look up whether the application has committed offsets of the initial commit's partitions (M206).
 
-        The application may have committed offsets in a transaction. Or the coordinator may have received a
-        commit of the application without the response reaching this client.
+        The application may have committed in a transaction, or an earlier commit may have reached the
+        coordinator although its response was lost.
         """
         commit.call = self.initial_commits.send_check(
             commit.offsets, node, lambda call: self._on_checked(commit, call)
@@ -713,7 +714,7 @@ class Committer:
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
     """Return the offset to commit of each partition, with its leader epoch and metadata.
 
-    The offset is the processed or the stored one. If no record was processed since a reset policy chose the
-    start offset, the result has the committed offset instead.
+    The offset is the processed or the stored one. It is the committed offset if no record was processed since
+    a reset policy chose the start offset.
     """
     return {partition: state.offset_to_commit for partition, state in states.items()}

@@ -5,17 +5,20 @@
 
 * The backoff between two lookups grows with every failure (M28).
 
-* A lookup counts as a failure until the node that it returned has responded as the coordinator. So the
-  backoff also grows if two brokers name each other as the coordinator.
+* A lookup counts as a failure until the returned node has responded as the coordinator. So the backoff also
+  grows if two brokers name each other.
 
-* A broker remains the coordinator until it cannot be reached, or responds that it is not the coordinator. The
-  group's requests in flight to it then fail immediately (M26).
+* A broker remains the coordinator until it cannot be reached, or responds that it is not the coordinator.
+
+* When the coordinator is lost, requests in flight on the group's connection to it fail immediately (M26).
 
 * With `policy="java"` the coordinator is also looked up when the group's connection to it breaks, even if no
   request was in flight.
 
-* If a coordinator cannot write offsets, another broker is asked for the coordinator (FindCoordinator).
-  Requests in flight fail only if the response names another node. Meanwhile heartbeats continue.
+* If a coordinator cannot write offsets, the client sends FindCoordinator to another broker. Requests in
+  flight fail only if the response names another node.
+
+* Heartbeats continue during this lookup.
 """
 
 from __future__ import annotations

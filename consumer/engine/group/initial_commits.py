@@ -1,20 +1,19 @@
 """Initial commits: a partition without a commit gets one before its first record is returned.
 
-* An initial commit (M206) protects against skipped records. Without it, an application that crashes before
-  its first commit restarts at the end of the log with the policy "latest" (M203).
+* An initial commit (M206) protects against skipped records. Without it, the policy "latest" would restart an
+  application at the end of the log after a crash (M203).
 
 * Start offsets that are looked up together are committed together. So a later crash does not make the
   consumer skip records of a new partition (M209).
 
-* An initial commit never overwrites a commit of the application. Commits are sent in the order of their
-  requests. If an earlier commit of the application succeeds, the initial commit is dropped for its
-  partitions.
+* An initial commit never overwrites a commit of the application, because commits are sent in the order of
+  their requests. If an earlier commit succeeds, its partitions are removed from the initial commit.
 
-* If the application calls seek(), the initial commit of the partition is dropped. If the initial commit is
-  already in flight, the records wait for its response.
+* If the application calls seek(), the initial commit of the partition is dropped. If it is already in flight,
+  the records wait for its response.
 
 * The application may commit offsets in a transaction, on another connection. An initial commit can overwrite
-  only those that arrive between the last lookup of committed offsets and the initial commit.
+  only those that arrive after its last lookup of committed offsets.
 
 * The committed offsets are looked up again if an initial commit had to wait, or if an earlier commit of the
   application got no response.
@@ -77,7 +76,7 @@ class InitialCommits:
         self._in_flight = False
         self._failures = 0
         # Whether the lookup of a start offset was retried. If so, the application may have committed
-        # meanwhile, and the committed offsets are looked up again before the initial commit.
+        # meanwhile, and the committed offsets are looked up again.
         self._needs_check = False
         # Whether the consumer is being closed. An initial commit that fails is then not retried.
         self.is_closing = False
@@ -115,7 +114,7 @@ class InitialCommits:
         def on_committed(error: KprotoError | None) -> None:
             self._in_flight = False
             # The commit is outdated for a partition that was sought or has a new start offset. The epoch does
-            # not show this, because it also changes when the buffer is dropped.
+            # not show this, because it also changes when a buffer is dropped.
             current = [
                 state
                 for partition, state in states.items()

@@ -12,7 +12,7 @@ This module keeps these rules of `docs/rules/member.md`:
   runs (M112).
 
 * Revoked (M75): the application receives no more records, the callback runs, processed offsets are committed
-  if auto commit is on, and pending commits complete. Then the partitions are released.
+  if auto commit is on, pending commits complete, and the partitions are released.
 
 * The order ensures that no other member reads revoked partitions before their commit has arrived.
 
@@ -20,8 +20,10 @@ This module keeps these rules of `docs/rules/member.md`:
 
 * Lost (M76): the partitions are dropped immediately, and nothing is committed. Then the callback runs.
 
-* Assigned (M89): positions are looked up and fetching starts immediately. Records are returned only after the
-  callback has returned, so that a seek in the callback takes effect first.
+* Assigned (M89): positions are looked up and fetching starts immediately.
+
+* Records of assigned partitions are returned only after the callback, so that a seek in the callback takes
+  effect first.
 
 * During a rebalance, close and unsubscribe commit before the partitions are lost (M97). At other times they
   commit after the revoked callback (M98, M99).
@@ -199,8 +201,8 @@ class Membership:
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
         """Commit processed offsets if a rebalance is in progress, then call `leave`.
 
-        When a member leaves during a rebalance, the offsets are committed before the callback. Until the next
-        generation begins, the coordinator accepts commits of the previous one.
+        During a rebalance, the offsets are committed before the revoked callback. The coordinator accepts
+        commits of the previous generation until the next one begins.
         """
         member, options = self.member, self._core.options
         commits = options.enable_auto_commit and not options.as_java
@@ -226,7 +228,7 @@ class Membership:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
                 # A member with an identity has joined the next generation. In this case `leave` revokes the
-                # partitions and commits their offsets, and nothing is reported here.
+                # partitions and commits their offsets.
                 self.report_uncommitted(states, error)
             leave()
 
@@ -249,8 +251,8 @@ class Membership:
     def _update_poll_state(self) -> None:
         """Notify the member whether the application waits in poll and no callback runs.
 
-        A poll that will raise the error that ended the membership does not count as waiting, because the
-        application may stop after the error.
+        A poll does not count as waiting if it will raise the error that ended the membership: the application
+        may stop after the error.
         """
         error = self._last_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors

@@ -34,8 +34,8 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     kind: str
     partitions: tuple[TopicPartition, ...]
     reason: str
-    # Whether the member waits for `Released`. The membership sends this event when the callback has returned
-    # and the commit is complete.
+    # Whether the member waits for `Released`, which follows when the callback has returned and the commit is
+    # complete.
     releases: bool = False
     # Whether no commit follows the return of the callback. True with `policy="java"`: Java commits before the
     # callback.
@@ -101,6 +101,7 @@ class GroupStatus:
         # Whether the application is in a poll. During a poll, max.poll.interval.ms does not expire.
         self.in_poll = False
         self.polled_at = 0  # When the last poll began or ended (ms).
+
         # Whether the application has requested the member id and generation for a transaction. The group may
         # then have offsets that no OffsetCommit of this consumer contained.
         self.may_use_transactions = False
@@ -145,8 +146,8 @@ class GroupStatus:
 
         Each later initial commit is preceded by a lookup of the group's committed offsets (M206).
 
-        The values are kept after the partitions are lost, so that the coordinator rejects offsets of lost
-        partitions. The coordinator would accept offsets without a member id.
+        The values are kept after the partitions are lost, so that the coordinator rejects their offsets. It
+        would accept offsets without a member id.
 
         The result is ("", -1) before the first assignment, and with assign().
         """

@@ -2,11 +2,11 @@
 
 Rules:
 
-* If a response has an older leader epoch for a partition, the response is ignored for this partition (M198).
-  If the topic id has changed, the leader epochs start again.
+* A response with an older leader epoch for a partition is ignored for this partition (M198). After a change
+  of the topic id, the leader epochs start again.
 
-* If the known leader is not in the cluster, an older epoch is accepted after `MAX_OLDER_RESPONSES`
-  consecutive responses. The cluster was then probably restored from an older copy.
+* If the known leader is not in the cluster, an older epoch is accepted after `MAX_OLDER_RESPONSES` responses,
+  because the cluster was probably restored from a backup.
 
 * A topic that does not exist is kept with its error code, to distinguish it from a topic that was not
   requested yet.
@@ -15,7 +15,7 @@ Rules:
   soon.
 
 * If a response gives the same id to two topics, the id is ignored. Each topic keeps its previous id, or is
-  addressed by name. So no topic is read at the positions of another topic.
+  addressed by name.
 
 * The leader of a partition is None while it is unknown.
 """
@@ -41,8 +41,8 @@ _LOCAL = 2**64 - 1
 # and are ignored.
 RELIABLE_EPOCHS = 9
 
-# An older epoch is accepted after this number of consecutive responses. Metadata is requested once per
-# second, and that of a restarted broker is outdated for less than 10 s.
+# An older epoch is accepted after this number of consecutive responses, one per second. The metadata of a
+# restarted broker is outdated for less than 10 s.
 MAX_OLDER_RESPONSES = 10
 
 

@@ -39,6 +39,7 @@ class MetadataUpdater:
         self.topics: frozenset[str] = frozenset()
         self.everything = False
         self.complete = False  # Whether a response has listed all topics.
+
         # Called after each response with the topics that were requested; None means all topics.
         self.changed = changed
         self._call: Call | None = None
@@ -62,7 +63,9 @@ class MetadataUpdater:
         # Time (ms) of the first request without a response since the last success.
         self._failing_since: int | None = None
         self._has_responded = False  # Whether a broker has ever responded.
+
         self.updated_at: int | None = None  # Time (ms) of the last Metadata response with brokers.
+
         # Topic -> (error code, number of responses in a row with it).
         self.topic_errors: dict[str, tuple[int, int]] = {}
         # Three maps of the topics that are requested separately from the regular refresh. The values are when

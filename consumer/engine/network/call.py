@@ -25,6 +25,7 @@ class Outcome(Enum):
 
     ANSWERED = "answered"
     NO_RESPONSE = "no response"  # The connection broke, or the request timed out.
+
     # The request was not sent: the client and the broker have no common version that supports it.
     NOT_SENT = "not sent"
     UNAUTHENTICATED = "unauthenticated"  # Authentication failed.
@@ -38,8 +39,8 @@ class Call:
 
     `request` is the message that was sent. `purpose` is an object for the caller's use.
 
-    A `one_way` call (Produce with acks=0) gets no response. It is done as soon as its request is written, and
-    its `response` is the request itself.
+    A `one_way` call (Produce with acks=0) gets no response. It is done when its request is written, and its
+    `response` is the request.
     """
 
     __slots__ = (

@@ -4,34 +4,37 @@ The module selects the connection for each request, and retries or fails request
 
 Rules:
 
-* Requests to one broker use *lanes*, with one connection each. GROUP carries membership requests, because a
-  JoinGroup occupies its connection for long. FETCH carries fetches, which wait at the broker. SIDE carries
-  fetches that must not wait behind those on FETCH. MAIN carries all other requests.
+* Requests to one broker use *lanes*, with one connection each. GROUP carries membership requests, FETCH
+  carries fetches, and SIDE carries fetches that must not wait behind those on FETCH. MAIN carries all other
+  requests.
 
-* An offset commit uses MAIN, so it never waits behind a fetch or a JoinGroup.
+* An offset commit uses MAIN, so it never waits behind a fetch, or behind a JoinGroup, which occupies its
+  connection until all members have joined.
 
-* A connection is opened when a call needs it, or in advance (`connect`). Its key is never reused. So the
-  client recognizes and ignores events of closed connections.
+* A connection is opened when a call needs it, or in advance (`connect`).
 
-* When a connection breaks, its calls fail and the client backs off from the broker (`nodes`). Later calls to
-  the broker wait until the backoff has ended.
+* The key of a connection is never reused, so the client recognizes events of closed connections, and ignores
+  them.
+
+* When a connection breaks, its calls fail and the client backs off from the broker (`nodes`). Later calls
+  wait until the backoff has ended.
 
 * A call for any broker (node None) tries every known address before it fails (`nodes`). After the request was
-  sent, only a read-only request is sent to another address.
+  sent, it is sent to another address only if it is read-only.
 
 * A read-only request is retried once on a new connection if an established connection closes before the
   response.
 
 * If a broker does not respond in time (`request_timeouts`), a read-only request is sent again on a new
-  connection. So a stalled connection delays such a request only by seconds.
+  connection, after a few seconds.
 
 * A throttled connection carries no requests (`throttle`). Until the throttling ends, a call for any broker
   uses another address.
 
 * Every call ends, with a response or with an error that names the address.
 
-* If authentication (TLS, SASL) fails, the call ends at once with AuthenticationFailed. Brokers at other
-  addresses would reject the same credentials, and are not tried.
+* If authentication (TLS, SASL) fails, the call ends at once with AuthenticationFailed. Other brokers would
+  reject the same credentials.
 """
 
 from __future__ import annotations
@@ -338,8 +341,8 @@ class NetworkClient:
         If the broker at the address has responded that it is a different one, the result is None until the
         metadata lists another broker there.
 
-        So wrong metadata, and proxies that change node ids, do not prevent connections. Java's client does
-        not connect in this case.
+        So the client connects despite wrong metadata, and through a proxy that changes node ids. Java's
+        client does not.
         """
         cluster_id, brokers = self.view.cluster_id, self.view.brokers
         if not self._recovers or cluster_id is None:
@@ -623,8 +626,8 @@ class NetworkClient:
     ) -> None:
         """Close and forget a connection; retry or fail its calls.
 
-        With `shut`, the socket is still open and is closed. With `punish`, the client backs off from the
-        address. With `silent`, the broker did not respond in time.
+        With `shut`, the open socket is closed. With `punish`, the client backs off from the address. With
+        `silent`, the broker did not respond in time.
 
         `garbled` and `denied` are those of `Connection.fail_calls`.
         """

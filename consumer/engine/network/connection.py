@@ -7,17 +7,17 @@ Rules:
 
 * The first request is always ApiVersions, in the client's highest version.
 
-* A broker that does not know this version responds in version 0 with the versions of ApiVersions that it
+* If a broker does not know the version of ApiVersions, it responds in version 0 with the versions that it
   knows (KIP-511). The client then uses the highest common version.
 
 * If the listed versions do not allow a call, the client requests them again, because one response may be
   wrong. If the second response does not allow the call either, the call fails.
 
-* A request waits until the versions are known, because its body may depend on its version. It also waits
-  while the connection is throttled (`throttle`).
+* A request waits until the versions are known, because its body may depend on its version, and while the
+  connection is throttled (`throttle`).
 
-* If a request gets no response in time, the connection is closed, as in Java. Otherwise the late response
-  could be taken for the next one.
+* If a request gets no response in time, the connection is closed, as in Java. A late response could be taken
+  for the next one.
 
 * With SASL (`login`), the authentication takes place between ApiVersions and the first request.
 
@@ -25,7 +25,7 @@ Rules:
   before it handles the renewal.
 
 * The owner of a connection has the clock and the socket. It passes received bytes and the time (ms) to the
-  connection, and writes the bytes that the connection returns.
+  connection, and writes the returned bytes.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ EDGES: Edges[ConnectionState] = {
 class Connection:
     """One connection to a broker: encodes the requests, and matches the responses to the calls.
 
-    The owner calls `opened()` when the socket is connected, and `fail_calls(why)` when the connection has
-    ended. It calls `received(data)` for each chunk or `answered(body)` for each whole frame.
+    The owner calls `opened()` when the socket is connected, `received(data)` for each chunk or
+    `answered(body)` for each whole frame, and `fail_calls(why)` when the connection has ended.
 
     The owner may call `ask(call)` at any time.
 
@@ -132,11 +132,13 @@ class Connection:
         self.dialer = ""  # The name of the dialer, if the application opens the connection.
         self.state = ConnectionState.CONNECTING
         self.has_responded = False  # Whether the broker has responded to a call.
+
         # While `is_throttled` is set, no request is sent; `end_throttle` clears it. The broker reads no
         # request before `throttled_until` (ms).
         self.is_throttled = False
         self.throttled_until = 0
         self.is_throttle_capped = False  # Whether the broker demanded a longer pause than the client makes.
+
         # The API and the throttle time (ms) of a response that requested throttling. `throttle` clears them.
         self.requested_throttle = ("", 0)
         self.wants_token = False
@@ -158,6 +160,7 @@ class Connection:
         self._next_correlation = 0
         self._negotiating = -1
         self._listed_in = 0  # The version of ApiVersions in which the broker listed its versions.
+
         # Whether the versions were requested again, because the first response did not list SaslHandshake.
         self._has_asked_again = False
 
@@ -476,8 +479,8 @@ class Connection:
     def expire_calls(self, now: int) -> bool:
         """Fail the calls that have timed out. Return True if the connection is now unusable.
 
-        If one of the failed calls was sent, the connection is unusable: the late response could be taken for
-        the response to the next request.
+        If one of the failed calls was sent, the connection is unusable, because the late response could be
+        taken for the next one.
         """
         late = False
         for _, call in self.in_flight:

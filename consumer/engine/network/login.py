@@ -10,9 +10,11 @@ Rules:
 * A rejected login is not retried. It raises AuthenticationFailed, whose message says what to change.
 
 * A session that expires (KIP-368) is renewed on the same connection after 85 to 95 % of its lifetime, as in
-  Java. Meanwhile new calls wait.
+  Java.
 
-* Brokers reject a second renewal within one second, so the client waits at least one second.
+* Calls wait while the session is renewed.
+
+* The client waits at least one second between renewals, because brokers reject an earlier one.
 
 * If the broker still rejects a renewal as too early, the client starts a new session on a new connection.
 """

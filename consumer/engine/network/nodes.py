@@ -5,19 +5,20 @@ Rules:
 * The reason for the last failure of an address is kept until a connection to the address is ready.
 
 * After a failure the client backs off from the address for `reconnect_backoff_ms`. Each further failure
-  doubles the backoff up to its maximum, with jitter (Kafka's ClusterConnectionStates).
+  doubles the backoff up to its maximum, with jitter.
 
-* If a request times out, the next request of the same API to the same address gets twice the timeout, so that
-  a slow broker has more time.
+* If a request times out, the next request of the same API to the same address gets twice the timeout.
 
-* If the connection setup to an address takes long, the next setup gets a timeout of twice that time. An
-  example is a broker that looks users up in an LDAP directory.
+* If the connection setup to an address takes long, for example because of an LDAP lookup, the next setup gets
+  a timeout of twice that time.
 
 * A call for any broker goes to the ready address with the fewest requests in flight, else to a connecting
   address, else to one that it has not tried, round-robin (Kafka's leastLoadedNode).
 
-* The brokers' addresses are tried before the bootstrap addresses. With `recovers`, a client whose brokers
-  have all moved finds the cluster again through the bootstrap addresses (KIP-899).
+* The brokers' addresses are tried before the bootstrap addresses.
+
+* With `recovers`, a client whose brokers have all moved finds the cluster again through the bootstrap
+  addresses (KIP-899).
 
 * A call for any broker does not wait for a slow connection setup if another address is available.
 """

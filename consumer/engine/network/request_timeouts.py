@@ -10,11 +10,11 @@ Rules:
 
 * While a long response is arriving, its request does not count as late.
 
-* Produce requests and requests of transactions may wait for replicas until their timeout. While such a
-  request is in flight, metadata is refreshed repeatedly (`needs_liveness_check`).
+* Produce and transaction requests may wait for replicas until their timeout. While one is in flight, metadata
+  is refreshed repeatedly (`needs_liveness_check`).
 
-* If a broker has stopped responding, the cluster fences it after broker.session.timeout.ms (9 s), and then
-  omits it from the metadata. The client then closes the connection.
+* The cluster fences a broker that has stopped responding after broker.session.timeout.ms (9 s), and omits it
+  from the metadata. The client then closes the connection.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class RequestTimeouts:
     def __init__(self, nodes: NodeStates, request_timeout_ms: int) -> None:
         self._nodes = nodes
         self._max_ms = request_timeout_ms
-        # Connection key -> (oldest call, the time (ms) since which it is the oldest, the time (ms) for which
-        # a healthy broker may delay its response).
+        # Connection key -> (oldest call, since when it is the oldest (ms), how long a healthy broker may
+        # delay its response (ms)).
         self._oldest: dict[int, tuple[Call, int, int | None]] = {}
         # Connection key -> when (ms) to refresh metadata, which shows whether the broker has failed.
         self._liveness_checks: dict[int, int] = {}
@@ -161,7 +161,7 @@ def _api_key(call: Call) -> int:
 def _broker_wait_ms(call: Call) -> int | None:
     """Return how long (ms) a healthy broker may delay its response; None if that is unknown.
 
-    For JoinGroup the delay is unknown. The first JoinGroup of a dynamic member is an exception: the broker
+    The delay of a JoinGroup is unknown. The first JoinGroup of a dynamic member is an exception: the broker
     responds immediately with the member id (KIP-394).
     """
     request = call.request

@@ -5,8 +5,8 @@ Rules:
 * Requests and responses are counted whole, including the 4 bytes of their size field. Java counts bytes when
   the socket moves them.
 
-* Unlike in Java, requests of a SASL login are counted. Brokers before Kafka 1.0 get SASL messages without a
-  Kafka request, which are not counted.
+* Unlike in Java, requests of a SASL login are counted. SASL frames for brokers before Kafka 1.0 are not
+  counted, because they are not requests.
 
 * All connections to one broker have the same tag `node-id`. In Java the connection to the coordinator has a
   separate tag.

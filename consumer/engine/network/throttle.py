@@ -15,14 +15,14 @@ Rules:
 * The client pauses for at most `metadata_max_age_ms`, because a throttle time of days is probably wrong. The
   report states this limit.
 
-* After a pause that was cut short, the client uses a new connection. The broker may still read nothing from
-  the old one.
+* After a shortened pause the client uses a new connection, because the broker may still read nothing from the
+  old one.
 
 * Throttling of at least a second is reported. While it lasts, the report is repeated after growing intervals.
   Java reports nothing.
 
-* If a pause will last beyond the time of the next report, it is reported at once, because no response arrives
-  during the pause.
+* A pause that will last beyond the next report is reported at once, because no response arrives during the
+  pause.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from kproto.wire.message import Message
 
 from ..timeouts import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportIntervals
 
-# API key -> the first version in which the client has to pause, because the broker does not delay its
-# response (AbstractResponse.shouldClientThrottle of Kafka 4.4).
+# API key -> the first version in which the client pauses, and not the broker (Java's
+# AbstractResponse.shouldClientThrottle).
 FROM: Final[Mapping[int, int]] = {
     0: 6,  # Produce
     1: 8,  # Fetch
@@ -169,7 +169,7 @@ class ThrottleReports:
     def _outlasts(self, now: int) -> bool:
         """Return whether the throttling needs another report.
 
-        Another report is needed if the throttling will end after the next report is due, and later than the
-        last report predicted.
+        Another report is needed if the throttling will end after the next report is due, and later than last
+        reported.
         """
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

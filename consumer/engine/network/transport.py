@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # Interval (s) at which the owner of the sockets sends an empty `Data` while a long response arrives.
 COMING_S = 1.0
-# The default maximum size (bytes) of a response: librdkafka's default of receive.message.max.bytes. As in
-# librdkafka, the maximum is at least fetch.max.bytes plus the overhead below.
+# The default maximum size (bytes) of a response, as in librdkafka (receive.message.max.bytes). The maximum is
+# at least fetch.max.bytes plus the overhead below.
 RECEIVE_MESSAGE_MAX_BYTES = 100_000_000
 RESPONSE_OVERHEAD_BYTES = 512
 
@@ -77,7 +77,7 @@ class Opened(msgspec.Struct, frozen=True):
     """The connection is established.
 
     If the connection breaks before the first response, the owner connects to the host's next address and
-    sends `Opened` again. The first request is then written again.
+    sends `Opened` again, and the first request is repeated.
     """
 
     key: int
