@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumer, AsyncProducer, Consumer, Producer, RebalanceListener, TopicPartition
+from consumer import (
+    ApplicationMetric,
+    AsyncConsumer,
+    AsyncProducer,
+    Consumer,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+)
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, WokenUp
 from tests.bundles import rotated
@@ -24,7 +32,12 @@ SENT = 20
 # Methods that this test leaves out: those that wait for a delivery, and those that tests in other files
 # cover.
 INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
+METRIC = dict.fromkeys(
+    ("register_metric_for_subscription", "unregister_metric_from_subscription"),
+    (ApplicationMetric("orders", "shop-metrics"),),
+)
 PRODUCING: dict[str, tuple[Any, ...]] = {
+    **METRIC,
     "events": (lambda change: None,),
     "send": ("t", b"again"),
     "send_columns": ("t", {"value": [b"again"]}),
@@ -32,6 +45,7 @@ PRODUCING: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("abort", "begin", "close", "commit", "flush"), (5.0,)),
 }
 CONSUMING: dict[str, tuple[Any, ...]] = {
+    **METRIC,
     "assign": ([P0],),
     "close": (True, 5.0),
     "commit": ({P0: 1}, 5.0),
