@@ -405,7 +405,7 @@ class ExchangePrinter:
         return options.group is None or options.group in groups_of(exchange)
 
     def print_summary(self) -> None:
-        """Print the times of each API, the results of transactions and the groups' history; write --html."""
+        """Print the latencies of each API, the transactions and the groups' history; write the HTML page."""
         from statistics import median
 
         from ..printable import escape_unprintable

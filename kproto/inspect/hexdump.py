@@ -58,8 +58,7 @@ _REJECTED = (
     (r"�|\\ufffd", "bytes that are not UTF-8 were replaced by U+FFFD; print hex"),
     (r"(?<!\\)(\\\\)+x[0-9A-Fa-f]{2}", "the text is escaped twice; remove one escape"),
 )
-# Patterns of texts with several meanings, with the error message. A caller that names the form skips these
-# patterns.
+# Pairs of a pattern of ambiguous text and its error message. They are skipped if the caller names the form.
 _AMBIGUOUS = (
     (
         r"\A0{4,}( [0-9A-Fa-f]{2}){2,}\s*\Z",

@@ -241,7 +241,7 @@ def _too_large(limit: int) -> CodecError:
 
 
 def _limits(compressed: int, max_decompressed: int | None, begins: Begins | None) -> tuple[int, int]:
-    """Return two limits in bytes: of any output, and of output that starts like records."""
+    """Return two limits of decompressed bytes: for any data, and for data that starts like records."""
     limit = allowance(compressed, max_decompressed)
     return limit, limit if begins is None or max_decompressed is not None else max(MOST, limit)
 

@@ -25,9 +25,9 @@ class RaceProgram:
     rejoin_ms: int | None = None
     # Whether the program subscribes again for each request of its users, and not only once at its start.
     inside: bool = False
-    # How long the program sleeps in each request between subscribe and seek, without polling.
+    # How long the program sleeps after subscribe and before seek, for each request of its users.
     sleep_ms: int = 0
-    # How long the program waits before each request.
+    # How long the program waits before each request of its users.
     waits: tuple[int, ...] = (0,)
     polls: int = 4
 

@@ -154,7 +154,8 @@ def _dispatch(
     TABLE[kind, txn.state].act(context, txn, event)
 
 
-# The handlers of requests. They validate the fields that do not depend on the state, and call the table.
+# The handlers of requests. Each makes the checks that do not depend on the state, and then passes the request
+# to the table.
 
 
 def _on_init_producer_id(context: TransactionContext, call: RequestReceived[InitProducerIdRequest]) -> None:

@@ -379,7 +379,7 @@ class JavaState:
     commits: list[CommitOperation] = field(default_factory=list[CommitOperation])
     pattern_refresh_since: int | None = None
     committed_refreshed: bool = False
-    # Whether every assigned partition has a position and may be fetched.
+    # Whether every assigned partition has a valid position (hasAllFetchPositions).
     positions_settled: bool = False
 
     def __post_init__(self) -> None:

@@ -12,8 +12,8 @@ routines in one thread:
 * As in Go, a goroutine runs until it has to wait: a handler that need not wait calls the next handler
   directly.
 
-* As in Go, a routine that received from a channel runs before a routine that waits for a lock, and before a
-  new routine. This scheduling decides the order of the requests.
+* A routine that received from a channel runs before a routine that waits for a lock, and before a new
+  routine. Go guarantees no order. The model fixes one, because it decides the order of the requests.
 
 * A `select` is a handler that checks flags. Closing a channel sets its flag, and wakes the routine.
 

@@ -10,8 +10,8 @@ Rules:
 * Calls during a run (by a listener, or by a function of `call_later`) are not kept, because the replay
   repeats them. Calls by `until` are kept, because `until` runs between two turns.
 
-* A journal whose arguments contain a function, such as that of `call_later`, can be replayed, but not saved.
-  Assignors and the code of applications are exceptions.
+* A journal can be replayed, but not saved, if the argument of a call is a function, as in `call_later`. This
+  does not apply to assignors and the code of applications:
 
 * An assignor is saved by its name. `World.load` needs the assignor as an argument.
 

@@ -88,8 +88,8 @@ class Stuck(AssertionError):
 class World(Operator):
     """A cluster, a network and clients in virtual time.
 
-    `topics` maps topic names to partition counts. `settings` are broker settings by Kafka's names, of which
-    `group.initial.rebalance.delay.ms` is 0 by default.
+    `topics` maps topic names to partition counts. `settings` maps Kafka's names of broker configs to
+    values. Unlike in Kafka, `group.initial.rebalance.delay.ms` is 0 by default.
 
     `seed` determines everything that is random. `brokers` is the number of brokers, with ids 1, 2, ...
 
