@@ -1,7 +1,7 @@
 """The clock of all clients. It never goes back, and continues while the computer sleeps.
 
-The clock also runs while the computer sleeps (CLOCK_BOOTTIME, where it exists). During the sleep, the group
-gives the member's partitions to other members. With a clock that stops, the member would not notice.
+The clock also runs while the computer sleeps (CLOCK_BOOTTIME, where it exists). So the member notices that
+the group has given its partitions to other members during the sleep.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Rules:
   broker uses the socket.
 
 * If a dialer raises an exception, or does not return a socket, the connection fails with an error that names
-  the dialer. The client then backs off and retries.
+  the dialer. The client retries after a backoff.
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@
 `step` applies one event and returns the actions to perform, in order. `next_deadline` returns the time of the
 next `Tick`.
 
-The parts of the engine share a `ClientCore` and never read a clock. Each file lists its rules. The parts are
-`network` (connections), `metadata`, `group` (membership, coordinator, commits), `positions` (start offsets,
-validation, topic changes), `fetch` (fetcher, collector), `admin` (plans) and `shutdown` (unsubscribe and
-close).
+The parts of the engine share a `ClientCore` and never read a clock. Each file lists its rules.
+
+The parts are `network` (connections), `metadata`, `group` (membership, coordinator, commits), `positions`
+(start offsets, validation, topic changes), `fetch` (fetcher, collector), `admin` (plans) and `shutdown`
+(unsubscribe and close).
 
 * An event that is not allowed or has invalid arguments raises an error and changes nothing.
 
@@ -767,7 +768,7 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
         engine.record_metrics(now)
     TABLE[type(event)](engine, event)
     # After an event in `QUIET`, the other parts of the engine have nothing to do unless a call has finished.
-    # After `PollBegan`, the `Take` that follows updates them.
+    # The `Take` after a `PollBegan` updates them.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()

@@ -1,8 +1,9 @@
 """Tables that say what a client does after an error code: one table per kind of request.
 
-The table of a request lists the error codes whose action does not follow from Kafka's marks. Kafka marks
-codes as retriable, or as caused by outdated metadata (`kproto.error_codes`). A code without an entry and
-without a mark is raised.
+The table of a request lists the error codes whose action does not follow from Kafka's marks. The marks are
+"retriable" and "caused by outdated metadata" (`kproto.error_codes`).
+
+A code without an entry and without a mark is raised.
 
     action_for(FETCH, code) is ErrorAction.REFRESH_METADATA
 """

@@ -9,11 +9,12 @@ Rules of a sensor, those of Java's SampledStat with its default configuration:
 
 * Values are recorded in samples. A sample takes values for 30 s (`metrics.sample.window.ms`).
 
-* A metric covers two samples (`metrics.num.samples`), and a third one that overlaps the last 60 s. A sample
-  is emptied when its last value is 60 s old.
+* A metric covers two samples (`metrics.num.samples`), and a third one that overlaps the last 60 s.
 
-* A rate divides by the time since the oldest sample began. If this time is below 30 s, 30 s are added, so
-  that the first rates are not very high.
+* A sample is emptied when its last value is 60 s old.
+
+* A rate divides by the time since the oldest sample began. To this time, 30 s are added if it is shorter than
+  30 s, so that the first rates are not very high.
 
 * All measures of a sensor share its samples. In Java each measure has separate samples, which may begin at
   different times.

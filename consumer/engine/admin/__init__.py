@@ -21,7 +21,9 @@ Rules:
   the leader.
 
 * A plan also requests the metadata again for a topic that does not exist, because brokers learn of a new
-  topic with a delay. After `PATIENCE` such responses the plan raises UnknownTopic.
+  topic with a delay.
+
+* After `PATIENCE` Metadata responses without a topic, the plan raises UnknownTopic.
 
 * Unknown offsets, epochs and timestamps are None.
 """

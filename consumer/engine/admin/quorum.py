@@ -40,8 +40,10 @@ class QuorumReplicaState(msgspec.Struct, frozen=True):
     `replica_directory_id` is None from brokers before 3.9. `log_end_offset` is None if the replica has not
     fetched yet.
 
-    `last_fetch_timestamp` is the time of the last fetch (ms since 1970), and `last_caught_up_timestamp` the
-    last time at which the replica had the whole log. Each is None if unknown.
+    `last_fetch_timestamp` is the time of the last fetch (ms since 1970), or None if unknown.
+
+    `last_caught_up_timestamp` is the last time at which the replica had the whole log (ms since 1970), or
+    None if unknown.
 
     Java: QuorumInfo.ReplicaState.
     """

@@ -64,8 +64,8 @@ def on_controller(
     `done` is the error code for a topic that is already in the requested state. With `ignore_done` this code
     always counts as success.
 
-    Without `ignore_done`, the code counts as success only after a lost connection, or after a response that
-    lacks one of `names`. An earlier attempt may then have succeeded.
+    Without `ignore_done`, the code counts as success only if an earlier attempt may have succeeded: after a
+    lost connection, or after a response that lacks one of `names`.
 
     Errors that are not retriable raise BrokerError.
     """

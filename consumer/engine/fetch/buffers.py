@@ -2,28 +2,27 @@
 
 Rules:
 
-* Offsets come from the batch headers. After a batch whose records are not returned, the position is the
-  offset after the batch. Examples are control batches and batches of aborted transactions.
+* After a batch whose records are not returned, the position is the offset after the batch. Examples are
+  control batches and batches of aborted transactions.
 
 * The first batch may begin before the position. Its records before the position are skipped.
 
 * An invalid batch raises RecordError every time it is reached, after the records before it.
 
 * A batch is also invalid if it begins before the end of the previous batch, has a record outside of its
-  offsets, or contains the last int64 offset. Java accepts such batches, and then returns records twice or
-  moves the position back.
+  offsets, or contains the last int64 offset.
 
 * Within a batch, offsets may repeat or decrease. Brokers accept such batches from producers without
   compression.
 
-* A compressed batch of a few kilobytes may have millions of records. Such batches are decoded in parts of
-  `PART_RECORDS` records, unless a fetch is decoded as columns.
+* A compressed batch of a few kilobytes may have millions of records. It is decoded in parts of `PART_RECORDS`
+  records, unless its fetch is decoded as columns.
 
 * A part is decoded when a poll needs its records. If a record is malformed, the records of the previous parts
   are still returned.
 
-* The records of a large fetch are decoded as columns, and each poll converts the rows that it needs into
-  objects. This is twice as fast as decoding records one by one.
+* The records of a large fetch are decoded as columns, twice as fast as one by one. Each poll converts the
+  rows that it needs into objects.
 
 * A fetch is decoded batch by batch, with the same result, if it has few or invalid records, or if numpy and
   pyarrow are not imported.

@@ -6,7 +6,9 @@ Rules:
   ended. So no partition starves the others.
 
 * At most `MAX_OPEN_FETCHES` fetches are decoded at a time, because decoded records may need much more memory
-  than fetched bytes. Polls return records from each of them in turn.
+  than fetched bytes.
+
+* Polls return records from each decoded fetch in turn.
 
 * At the maximum of decoded fetches, the decoded records of a paused partition are freed before another fetch
   is decoded. They are decoded again later.

@@ -5,13 +5,13 @@ Rules:
 * Each broker has one fetch in flight, which belongs to a fetch session. It requests every partition that has
   room in its buffer.
 
-* While a broker delays its response, a second fetch without a session requests partitions that have become
-  ready, for example after a seek. So they do not wait fetch.max.wait.ms.
+* While a broker delays its response, further partitions may become ready, for example after a seek. A second
+  fetch without a session requests them immediately.
 
 * The next records of each partition are fetched while the application processes the previous ones.
 
-* If a buffer is full and every partition of the broker has buffered records, the next fetch waits for room.
-  So a fetch requests many partitions at once.
+* If a buffer is full and every partition of the broker has buffered records, the next fetch waits for room,
+  so that it can request many partitions at once.
 
 * A broker gets another fetch only while at most `fetch_max_bytes` of its records are buffered. With the
   response, at most twice `fetch_max_bytes` are buffered.
@@ -19,8 +19,8 @@ Rules:
 * Records of paused partitions have a separate limit of `fetch_max_bytes`. Records above the limit are
   discarded and fetched again.
 
-* A response is ignored for a partition that was revoked or got a new position after the request. Its state
-  then has a newer `epoch` than the request.
+* A response is ignored for a partition that was revoked or got a new position after the request. The `epoch`
+  of the partition's state shows this.
 
 * Errors of a partition are handled when they arrive, and raised after the records that were buffered before.
 

@@ -2,8 +2,9 @@
 
 Rules (Java's FetchSessionHandler, M160 to M163):
 
-* A request for a new session has session id 0 and epoch 0. Later requests have the session id of the broker
-  and the epochs 1 to 2^31 - 1, and then 1 again.
+* A request for a new session has session id 0 and epoch 0.
+
+* Later requests have the session id of the broker and the epochs 1 to 2^31 - 1, and then 1 again.
 
 * A full request contains every partition. An incremental request contains the new and the changed partitions,
   and those that the broker must forget.

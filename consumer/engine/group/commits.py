@@ -5,18 +5,19 @@
 * A commit of a member carries the identity (member id and generation) that the member has when the commit is
   sent.
 
-* During a rebalance a commit waits (M95). It is sent in the next generation if the member has kept all its
-  partitions. Otherwise it fails with CommitFailed.
+* During a rebalance a commit waits (M95). In the next generation it is sent if the member has kept all its
+  partitions, and otherwise fails with CommitFailed.
 
 * With `policy="java"` a commit fails immediately during a rebalance.
 
 * Commits and JoinGroup use different connections, so a commit may arrive after the next generation has begun.
-  ILLEGAL_GENERATION ends the membership only if the member still has the identity of the commit (M3).
+
+* ILLEGAL_GENERATION ends the membership only if the member still has the identity of the commit (M3).
 
 * If a topic is re-created between the call and the sending of the commit, the offset is not sent (KIP-516).
 
-* A coordinator before Kafka 4.2 identifies topics by name, and would accept such an offset for the re-created
-  topic. Before each commit to it, the member requests the topic ids from it.
+* A coordinator before Kafka 4.2 identifies topics by name, and would accept the offset for a re-created
+  topic. So the member requests the topic ids from it before each commit.
 
 * Every commit completes: it succeeds, fails or times out. Closing the consumer fails pending commits.
 

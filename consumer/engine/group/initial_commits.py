@@ -6,8 +6,8 @@
 * Start offsets that are looked up together are committed together. So a later crash does not make the
   consumer skip records of a new partition (M209).
 
-* An initial commit never overwrites a commit of the application, because commits are sent in the order of
-  their requests. If an earlier commit succeeds, its partitions are removed from the initial commit.
+* An initial commit never overwrites a commit of the application. Commits are sent in the order of their
+  requests, and the partitions of an earlier commit are removed from the initial commit.
 
 * If the application calls seek(), the initial commit of the partition is dropped. If it is already in flight,
   the records wait for its response.
@@ -19,15 +19,19 @@
   application got no response.
 
 * The committed offsets are also looked up again if the application has requested the group metadata for a
-  transaction. The lookup waits for the end of open transactions (KIP-447).
+  transaction.
+
+* A lookup of committed offsets waits for the end of open transactions (KIP-447).
 
 * An initial commit is retried with a growing backoff if it gets no response, or if its member id and
-  generation are outdated. Until it succeeds, no record of the partition is returned.
+  generation are outdated.
+
+* No record of a partition is returned while its initial commit is retried.
 
 * After any other error of an initial commit, poll raises the error and then returns the records.
 
-* A consumer that is being closed makes only one attempt. If it fails, it reports the start offset as
-  uncommitted, and the next owner of the partition looks up a start offset again.
+* A consumer that is being closed makes only one attempt. If it fails, the start offset is reported as
+  uncommitted, and the next owner of the partition looks one up again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Rules:
 
-* A response with an older leader epoch for a partition is ignored for this partition (M198). After a change
-  of the topic id, the leader epochs start again.
+* A response with an older leader epoch for a partition is ignored for this partition (M198).
+
+* If the id of a topic changes, the topic was re-created, and its leader epochs start again.
 
 * If the known leader is not in the cluster, an older epoch is accepted after `MAX_OLDER_RESPONSES` responses,
   because the cluster was probably restored from a backup.

@@ -68,9 +68,9 @@ class MetadataUpdater:
 
         # Topic -> (error code, number of responses in a row with it).
         self.topic_errors: dict[str, tuple[int, int]] = {}
-        # Three maps of the topics that are requested separately from the regular refresh. The values are when
-        # the next request is due (ms), when the last one was sent (ms), and the number of consecutive
-        # responses in which a partition had no leader.
+        # Topics that are requested separately from the regular refresh, with three values: when the next
+        # request is due (ms), when the last one was sent (ms), and the number of consecutive responses in
+        # which a partition had no leader.
         self._topic_requests: dict[str, int] = {}
         self._topic_requested_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}

@@ -4,8 +4,10 @@ The module selects the connection for each request, and retries or fails request
 
 Rules:
 
-* Requests to one broker use *lanes*, with one connection each. GROUP carries membership requests, FETCH
-  carries fetches, and SIDE carries fetches that must not wait behind those on FETCH. MAIN carries all other
+* Requests to one broker use *lanes*, with one connection each. GROUP carries membership requests, and FETCH
+  carries fetches.
+
+* The lane SIDE carries fetches that must not wait behind those on FETCH. The lane MAIN carries all other
   requests.
 
 * An offset commit uses MAIN, so it never waits behind a fetch, or behind a JoinGroup, which occupies its
@@ -19,8 +21,9 @@ Rules:
 * When a connection breaks, its calls fail and the client backs off from the broker (`nodes`). Later calls
   wait until the backoff has ended.
 
-* A call for any broker (node None) tries every known address before it fails (`nodes`). After the request was
-  sent, it is sent to another address only if it is read-only.
+* A call for any broker (node None) tries every known address before it fails (`nodes`).
+
+* After a request for any broker was sent, it is sent to another address only if it is read-only.
 
 * A read-only request is retried once on a new connection if an established connection closes before the
   response.
@@ -451,8 +454,8 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        If the pause was cut to `metadata_max_age_ms`, the broker may still read nothing from the connection.
-        In this case close the connection, send the calls on a new one, and return False.
+        After a pause that was shortened to `metadata_max_age_ms`, close the connection, send the calls on a
+        new one, and return False. The broker may still read nothing from the old one.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True

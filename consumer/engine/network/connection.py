@@ -10,8 +10,8 @@ Rules:
 * If a broker does not know the version of ApiVersions, it responds in version 0 with the versions that it
   knows (KIP-511). The client then uses the highest common version.
 
-* If the listed versions do not allow a call, the client requests them again, because one response may be
-  wrong. If the second response does not allow the call either, the call fails.
+* If the listed versions do not allow a call, the client requests them once again, because one response may be
+  wrong. Then the call fails.
 
 * A request waits until the versions are known, because its body may depend on its version, and while the
   connection is throttled (`throttle`).
@@ -67,7 +67,7 @@ SASL_HANDSHAKE = 17
 # The length (bytes) of the size field before each frame.
 SIZE_BYTES = 4
 # The maximum size (bytes) of a response once the API versions are known: the largest int32, as in Java. A
-# response may exceed fetch.max.bytes, because a broker always returns the first batch whole.
+# fetch may exceed fetch.max.bytes, because the broker returns the first batch whole.
 MAX_RESPONSE_SIZE = 2**31 - 1
 
 

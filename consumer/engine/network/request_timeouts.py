@@ -4,9 +4,10 @@ Rules:
 
 * Responses on a connection come in the order of the requests. So only the oldest request can be late.
 
-* A request can count as late only if the longest response time of a healthy broker is known: 0 ms for
-  metadata requests, lookups and heartbeats, `max_wait_ms` for a fetch, and offsets.commit.timeout.ms for a
-  commit.
+* A request can count as late only if the longest response time of a healthy broker is known.
+
+* A healthy broker responds to metadata requests, lookups and heartbeats immediately, to a fetch within
+  `max_wait_ms`, and to a commit within offsets.commit.timeout.ms.
 
 * While a long response is arriving, its request does not count as late.
 
