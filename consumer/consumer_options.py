@@ -3,7 +3,8 @@
 A new option needs a line in three places: `ConsumerConfig` (its keyword argument), `ConsumerOptions` (its
 default), and `CONSUMER` (its check, description and page section).
 
-`help` of the clients and `docs/reference/client-options.md` are generated from these three tables.
+`help` of the clients and `docs/reference/client-options.md` are generated from `ConsumerConfig`,
+`ConsumerOptions` and `CONSUMER`.
 
 `consumer.options` checks the options of a new client.
 """

@@ -122,7 +122,9 @@ class DialThreads:
             waiting = self._waiting.setdefault(address, deque())
             waiting.append(key)
             if self._running.get(address, 0) >= len(waiting):
-                return None  # A thread still runs for a connection that was shut. This one gets its socket.
+                # A thread still runs for a connection that was shut. This connection gets the thread's
+                # socket.
+                return None
             self._running[address] = self._running.get(address, 0) + 1
         try:
             name = f"kproto-dialer-{host}"

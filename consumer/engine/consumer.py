@@ -549,7 +549,7 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Handle a plan's Metadata response, as far as it is about topics that this consumer reads."""
+        """Handle the topics of a plan's Metadata response that this consumer reads."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 
@@ -594,7 +594,7 @@ class ConsumerEngine:
         self.shutdown.complete_close()
 
     def _visit_dirty(self) -> None:
-        """Notify each part of the partitions that have changed (the dirty ones)."""
+        """Notify each part about the partitions that have changed (the dirty ones)."""
         positions = self.core.partitions
         while positions.dirty:
             touched = positions.dirty

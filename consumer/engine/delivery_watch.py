@@ -188,7 +188,7 @@ class DeliveryWatch:
         return _Obstacle("callback", f"{name} has been running for {(now - since) / 1000:.1f} s", since)
 
     def _of_position(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return the lookup or validation in progress, without which the partition has no valid position."""
+        """Return the lookup or validation in progress that the partition's position waits for."""
         reason = "position"
         if state.state is FetchState.FETCHING:
             return None
@@ -258,7 +258,7 @@ class DeliveryWatch:
         return _Obstacle("fetching", detail, broker.asked_at if broker is not None and broker.open else None)
 
     def _failure(self, state: PartitionState, request: str) -> str:
-        """Return the last failure of this request if it is being retried; else ""."""
+        """Return the last failure of this request if it is being retried, else ""."""
         reports, now = self._core.failure_reports, self._core.now
         for subject in (state.partition, state.partition.topic, None):
             why = reports.current_failure(request, subject, now)

@@ -133,8 +133,8 @@ def fan_out(
             if work.open:
                 yield Rest(why)
     except DeadlinePassed as timeout:
-        # If `batches` is empty, the plan was waiting for a lookup, whose responses contain no results of
-        # items.
+        # If `batches` is empty, the plan was waiting for a lookup. The responses to a lookup contain no
+        # results of items.
         for batch, call in zip(batches, timeout.calls, strict=False):
             if call.response is not None or call.error is not None:
                 work.settle(batch, call)
@@ -215,7 +215,7 @@ class _Work(Generic[K, V]):
         return {item: self.succeeded[item] for item in self.items if item in self.succeeded}
 
     def locate(self) -> Plan[str]:
-        """Locate the brokers of the open items. Returns why some items have no broker yet."""
+        """Locate the brokers of the open items. Returns the reasons why some items have no broker yet."""
         why = ""
         unknown = [item for item in self.open if item not in self.nodes]
         if unknown:
@@ -247,7 +247,7 @@ class _Work(Generic[K, V]):
         return list(by_node.values())
 
     def settle(self, batch: Sequence[K], call: Call) -> str:
-        """Give each item of a request its value or error. Returns why some items stay open."""
+        """Give each item of a request its value or error. Returns the reasons why some items stay open."""
         if may_repeat(call):
             self._unanswered.update(batch)
             for item in batch:

@@ -84,7 +84,7 @@ class Group(msgspec.Struct, frozen=True):
     def total_lag(self) -> int | None:
         """Total number of records that the group has not committed.
 
-        The number is None for a group without commits and without assigned partitions.
+        The number is None for a group without committed offsets and without assigned partitions.
         """
         return sum(self.lag.values()) if self.lag else None
 

@@ -91,7 +91,7 @@ def committed_offsets(
     on_coordinator: Callable[[int], object] | None = None,
     by_name: bool = False,
 ) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
-    """Return the committed offset of each partition; None for a partition without a commit.
+    """Return the committed offset of each partition, or None if the partition has none.
 
     If `partitions` is None, the offsets of all partitions are requested.
 

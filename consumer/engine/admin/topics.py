@@ -41,7 +41,7 @@ from .plan import (
 
 
 class _Topic(Protocol):
-    """The fields that `on_controller` reads of a topic's entry in a response."""
+    """The fields of a topic in a response that `on_controller` reads."""
 
     name: Any
     error_code: int

@@ -140,7 +140,7 @@ def list_transactions_request(
 def describe_transactions(
     view: ClusterView, transactional_ids: Collection[str], clock: Callable[[], int]
 ) -> Plan[dict[str, TransactionDescription]]:
-    """Return a description of the transaction of each transactional id, from the id's coordinator."""
+    """Return the description of each transactional id's transaction, from its coordinator."""
 
     def request(ids: Sequence[str]) -> DescribeTransactionsRequest:
         return DescribeTransactionsRequest(transactional_ids=list(ids))

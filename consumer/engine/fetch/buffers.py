@@ -203,7 +203,7 @@ class CompletedFetch:
 
     @property
     def error_offset(self) -> int:
-        """An offset of the batch because of which `rows` or `columns` has raised RecordError.
+        """An offset of the batch for which `rows` or `columns` has raised RecordError.
 
         It is the position, unless all offsets of the batch have been returned before the error.
         """
@@ -265,7 +265,7 @@ class CompletedFetch:
     def _read(self, data: Data, *, lent: bool = False) -> Columns:
         """Decode the records of `data`, from the position on, as columns.
 
-        Raises IllegalState if they have too many bytes to be decoded as a whole.
+        Raises IllegalState if the records have too many bytes to be decoded as a whole.
         """
         columns: Columns = load_columns().columns(
             data,

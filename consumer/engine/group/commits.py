@@ -161,7 +161,7 @@ class Committer:
         held: Mapping[TopicPartition, int],
         is_single_attempt: bool = False,
     ) -> None:
-        """Commit the positions of all partitions; for those in `held`, the first unprocessed offset.
+        """Commit the position of each partition, or the first unprocessed offset of a partition in `held`.
 
         `held` has the partitions with returned records that the application still processes.
 
@@ -401,7 +401,7 @@ class Committer:
         return state is None or commit.states.get(partition, state) is not state
 
     def _needs_initial_commit(self, partition: TopicPartition) -> bool:
-        """Return whether the group has no commit of the partition, as far as known, and there was no seek."""
+        """Return whether the group has no known committed offset of the partition, and there was no seek."""
         state = self._core.partitions.get(partition)
         return state is None or (state.start_uncommitted and state.committed is None)
 
@@ -469,7 +469,7 @@ class Committer:
     # ---- responses
 
     def _on_checked(self, commit: QueuedCommit, call: Call) -> None:
-        """Queue the initial commit again, now without the partitions that have a commit."""
+        """Queue the initial commit again, now without the partitions that have a committed offset."""
         if commit.call is not call:
             return  # `commit` was queued again, because the coordinator has changed.
         self._in_flight = None

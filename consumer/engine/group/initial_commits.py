@@ -1,4 +1,5 @@
-"""Initial commits: a partition without a commit gets one before its first record is returned.
+"""Initial commits: the start offset of a partition without a committed offset is committed before its first
+record is returned.
 
 * An initial commit (M206) protects against skipped records. Without it, the policy "latest" would restart an
   application at the end of the log after a crash (M203).

@@ -14,7 +14,7 @@ This module keeps these rules of `docs/rules/member.md`:
 * Revoked (M75): the application receives no more records, the callback runs, processed offsets are committed
   if auto commit is on, pending commits complete, and the partitions are released.
 
-* The order ensures that no other member reads revoked partitions before their commit has arrived.
+* No other member reads revoked partitions before their commit has arrived, because they are released last.
 
 * If a commit of revoked partitions fails, the error is reported and the rebalance proceeds.
 
@@ -162,7 +162,7 @@ class Membership:
         )
 
     def note_manual_unsubscribe(self) -> None:
-        """Record that the application has called unsubscribe() without being a member of the group.
+        """Record that the application has called unsubscribe() while it was not a member of the group.
 
         The reason in the first JoinGroup then says that the member has left before, as in Java.
         """

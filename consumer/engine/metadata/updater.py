@@ -55,8 +55,8 @@ class MetadataUpdater:
             set[tuple[str, str]](),
         )
         self._failures = 0
-        # Number of responses in a row that contained nothing new, although `need` had been called before the
-        # request.
+        # Number of consecutive responses that contained nothing new, although `need` had been called before
+        # the request.
         self._unhelpful = 0
         self._needed = False
         self._first_request_at = 1 << 62  # Time (ms) of the first request.

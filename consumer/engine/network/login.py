@@ -45,7 +45,7 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 # Maximum number of characters of a broker's error message that this client's error repeats.
 _MAX_MESSAGE = 300
 
-# Kafka's message for wrong credentials. The client's error already says this, and omits the message.
+# Kafka's message for wrong credentials. It is omitted, because the client's error already says the same.
 _UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
 
 # Minimum time (ms) between two renewals of a session. A broker rejects an earlier renewal.
