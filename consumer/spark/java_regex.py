@@ -1,19 +1,18 @@
 r"""Translates Java's regular expressions for topic names (``subscribePattern``) to Python's `re`.
 
 Spark's users write Java's syntax: ``\p{Digit}+``, ``[a-z&&[^q]]``, ``\Q..\E``, possessive quantifiers, inline
-flags. Python's `re` supports only a part of it, and interprets another part differently without an error.
+flags. Python's `re` supports only a part of this syntax, and silently gives another part a different meaning.
 
 Rules:
 
-* A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. Every character class is therefore
-  translated to a list of the characters among these 65 that it matches. Patterns for line ends, spaces and
-  other alphabets never match.
+* A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. So each character class is translated to
+  a list of the matching ones among them. Patterns for line ends, spaces and other alphabets never match.
 
-* The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source:
-  `flights` also selects `my-flights-2`, and `^flights$` only `flights`.
+* The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source. For
+  example, `flights` also selects `my-flights-2`, and `^flights$` selects only `flights`.
 
-* Syntax that Java rejects, or that this module does not support, raises ConfigError with the position. No
-  syntax is interpreted differently from Java.
+* Syntax that Java rejects, or that this module does not support, raises ConfigError with the position. All
+  other syntax has Java's meaning.
 
 The module follows the documentation of java.util.regex.Pattern (Java 17).
 """
@@ -102,8 +101,9 @@ class _Reader:
     # ---- structure
 
     def alternatives(self, *, inside: bool) -> str:
-        """Translate the pattern up to the next closing parenthesis, or to its end. Inline flags apply up to
-        there.
+        """Translate the pattern up to the next closing parenthesis, or to its end.
+
+        Inline flags apply up to this position.
         """
         flags = self.ignore_case, self.comments
         branches = [self.branch(inside=inside)]
@@ -271,8 +271,9 @@ class _Reader:
         return "".join(map(self.literal, text))
 
     def reference(self) -> str:
-        """Translate a reference to a group by its number. A further digit is part of the number only if the
-        pattern has defined that many groups.
+        """Translate a reference to a group by its number.
+
+        A further digit belongs to the number only if the pattern has defined that many groups.
         """
         number = int(self.peek())
         self.at += 1

@@ -3,15 +3,18 @@
 Rules:
 
 * A topic or partition is missing in a `View` only if the brokers report that it does not exist. If it existed
-  before, it is requested several times before it counts as deleted. All other failures are retried
-  (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then raised.
+  before, it is requested several times before it counts as deleted.
+
+* All other failures are retried (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then
+  raised.
 
 * Every wait has a timeout. A driver that hangs during planning would show no error at all (SPARK-32032).
 
 * While the cluster is unreachable, requests are retried, as in Java's clients. The limit is
-  ``kafka.default.api.timeout.ms`` if the cluster has answered before, and otherwise
-  ``kafka.request.timeout.ms``. If ``kafka.default.api.timeout.ms`` is set and shorter, it applies in both
-  cases.
+  ``kafka.default.api.timeout.ms`` if the cluster has answered before, and ``kafka.request.timeout.ms`` if
+  not.
+
+* If ``kafka.default.api.timeout.ms`` is set and shorter, it is the limit in both cases.
 
 * Metadata requests never create topics.
 """
@@ -50,8 +53,8 @@ from .selection import Assigned, Bound, GlobalTimestamp, LogEdge, Pattern, Speci
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# How often, and at intervals of how many seconds, a missing topic is requested before it counts as deleted. A
-# broker may learn of a new topic with a delay, and report that it does not exist.
+# A missing topic counts as deleted after this number of requests, at intervals in seconds. A broker may learn
+# of a new topic with a delay, and report until then that it does not exist.
 METADATA_TRIES = 5
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
@@ -66,8 +69,8 @@ class ResolvedBound(NamedTuple):
     """The offsets to which a bound of the options refers.
 
     `edges` contains the partitions whose offset is the current start or end of the log, which may change
-    later. `explicit` contains the partitions whose offset is a number in the options. The offsets of all
-    other partitions were found by a timestamp.
+    later. `explicit` contains the partitions whose offset is a number in the options. All other offsets were
+    found by a timestamp.
     """
 
     positions: dict[TopicPartition, int]
@@ -116,9 +119,10 @@ class OffsetReader:
     ) -> tuple[list[TopicPartition], dict[str, str]]:
         """Return the partitions that the query reads now, in order, and the ids of their topics.
 
-        A topic of `expected` that is missing is requested several times before it counts as deleted. If
-        `expected` is None, this applies to every topic that the options name. `strict` is for the start of a
-        query: a missing topic or partition then raises UnknownTopic.
+        A missing topic of `expected` is requested several times before it counts as deleted. If `expected` is
+        None, this applies to every topic in the options.
+
+        `strict` is for the start of a query. With `strict`, a missing topic or partition raises UnknownTopic.
         """
         choice = self.options.choice
         wanted: list[str] | None = None
@@ -164,8 +168,8 @@ class OffsetReader:
             view = self.cluster.metadata(wanted, timeout=self._timeout)
             names = list(view.topics) if wanted is None else wanted
             if wanted is None and (unlisted := expected.difference(names)):
-                # The response for all topics omits topics that the client is not authorized to describe.
-                # Request the missing topics by name, because this response contains the authorization error.
+                # The response for all topics omits topics that the client may not describe. A request for the
+                # missing topics by name returns the authorization error.
                 view = self.cluster.metadata(unlisted, timeout=self._timeout)
                 names = [*names, *unlisted]
             topics = {name: view.topics[name] for name in names if name in view.topics}
@@ -221,9 +225,10 @@ class OffsetReader:
     def resolve(self, bound: Bound, end: Literal["starting", "ending"], ends: Positions) -> ResolvedBound:
         """Return the offsets to which `bound` refers. `ends` has the current ends of the logs.
 
-        Explicit offsets are returned unchanged, even if they are outside of the log. Raises ConfigError if
-        the option does not name exactly the partitions of `ends`, or if a starting timestamp is later than
-        every record of a partition and the options do not allow this.
+        Explicit offsets are returned unchanged, even if they are outside of the log.
+
+        Raises ConfigError if the option does not list exactly the partitions of `ends`. Also raises it if a
+        starting timestamp is later than every record of a partition, unless the options allow this.
         """
         if isinstance(bound, LogEdge):
             return ResolvedBound(dict(ends) if bound.edge == "latest" else self.starts(ends), set(ends))
@@ -306,8 +311,9 @@ class OffsetReader:
     def _list_offsets(
         self, wants: Mapping[TopicPartition, str], isolation: str
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return the start or end offset of each log, with its leader epoch. `wants` maps partitions to
-        "earliest" or "latest".
+        """Return the start or end offset of each log, with its leader epoch.
+
+        `wants` maps a partition to "earliest" or "latest".
         """
         if not wants:
             return {}
@@ -336,7 +342,7 @@ class OffsetReader:
 def retry_while_unreachable(request: Callable[[], T], seconds: float, option: str) -> T:
     """Return the result of `request`. Retry it for at most `seconds` while the cluster is unreachable.
 
-    `option` is the name of the option that sets this time. Raises ConnectionFailed if the cluster is still
+    `option` is the name of the option that sets `seconds`. Raises ConnectionFailed if the cluster is still
     unreachable after this time.
     """
     end, pause = time.monotonic() + seconds, PAUSE_S

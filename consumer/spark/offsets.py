@@ -1,45 +1,48 @@
-"""Computes the offsets of a query's next batch, the ranges of the batch, and lost records. No I/O, no clock.
+"""Computes the offsets and ranges of a query's next batch, and lost records. No I/O, no clock.
 
-An offset of a query contains the offset of the *next* record to read in each partition. Spark writes its JSON
+A query's offset contains the offset of the *next* record to read in each partition. Spark writes it as JSON
 to the checkpoint, and shows it in the query's progress. The JSON maps topics to partitions and offsets, as in
 Spark's own source:
 
     {"@flights id=c0ff… began=2:0": {}, "@flights epochs=0:3,1:3,2:5": {},
      "flights": {"0": 17, "1": 9, "2": 4}}
 
-The checkpoint stores nothing else of a source. All other data that must survive a crash is therefore stored
-in keys that cannot be topic names, each with an empty object. Other readers see these keys as topics without
-partitions. The keys contain the topic's id, the first offsets of new partitions (``began=``), and the leader
-epoch of each log. (Before the first release the keys were "@ids" and "@began" with values, which are still
-read.)
+A source can store nothing else in the checkpoint. So all other data that must survive a crash is in
+additional keys, which cannot be topic names. Their values are empty objects. Other readers see these keys as
+topics without partitions.
+
+The keys contain the topic's id, the first offsets of new partitions (``began=``), and the leader epoch of
+each log. The keys "@ids" and "@began" of checkpoints from before the first release are still read.
 
 Rules:
 
-* Spark compares the JSON *text* of offsets. `Offsets.to_json` is therefore deterministic: topics are sorted
-  by name, and partitions by number. With another order, Spark would take an equal offset for a new one, and
-  run empty batches without end.
+* Spark compares the JSON *text* of offsets, so `Offsets.to_json` is deterministic: topics are sorted by name,
+  and partitions by number. With another order, Spark would treat an equal offset as new, and run empty
+  batches without end.
 
-* The end offset of a batch also contains the first offset of each partition that is new in the batch, so
-  ``partitions(start, end)`` needs only the two offsets. After a crash the batch is therefore repeated with
-  the same range. This includes the first batch, although Spark does not store an initial offset.
+* The end offset of a batch also contains the first offset of each partition that is new in the batch. So
+  ``partitions(start, end)`` needs only the two offsets, and a batch is repeated with the same range after a
+  crash. This includes the first batch, although Spark does not store an initial offset.
 
 * The first end offset of a new query contains the first offset of every partition, even if there is nothing
-  to read. Spark runs a batch up to that end offset in any case, and the options are not evaluated again.
+  to read. Spark runs a batch up to this offset, and the options are not evaluated again.
 
-* A query that began when no partition existed is not a new query. Its offset is `{"@": {}}` (Spark's own
-  source writes `{}`), and the offset of a new query is `{"@new": {}}`. A topic that appears later is read
-  from its start, whatever `startingOffsets` says.
+* A query that began when no partition existed is not a new query. Its offset is `{"@": {}}`, and the offset
+  of a new query is `{"@new": {}}`. Spark's own source writes `{}`. A topic that appears later is read from
+  its start, whatever `startingOffsets` says.
 
 * A position moves back only to the offset at which a log was truncated, or to the start of a re-created log.
-  Both are data loss and require failOnDataLoss=false.
+  Both are data loss, and raise an error unless failOnDataLoss=false.
 
-* Truncation is detected by leader epochs, because the log may have grown beyond the position again. If the
-  query has read records of leader epoch 3 beyond the offset at which the log's epoch 3 ends now, the log was
-  truncated at that offset. Without epochs (in an older checkpoint, or with an older broker), truncation is
-  detected only while the log is shorter than the position.
+* Truncation is detected by leader epochs, because the log may have grown beyond the position again. For
+  example, the query has read records of epoch 3 up to offset 20. If epoch 3 now ends at offset 10, the log
+  was truncated at offset 10.
+
+* Without leader epochs (an older checkpoint or broker), truncation is detected only while the log is shorter
+  than the position.
 
 * Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
-  Only the start and end of a log and the id of its topic matter.
+  Data loss is detected by the start and end of a log and by the topic id.
 """
 
 from __future__ import annotations
@@ -83,9 +86,10 @@ class DataLoss(KprotoError):
 class Offsets:
     """The progress of a query: its position in each partition, and what its next batch needs.
 
-    `ids` are the topic ids, `began` the first offsets of new partitions, and `epochs` the leader epochs at
-    the time when the offsets were determined. `begun` distinguishes a query that has begun without partitions
-    from a new query.
+    `ids`: topic ids. `began`: first offsets of new partitions. `epochs`: leader epochs at the time when the
+    offsets were determined.
+
+    `begun` is true for a query that has begun without partitions, and distinguishes it from a new query.
     """
 
     positions: Positions = field(default_factory=dict[TopicPartition, int])
@@ -138,10 +142,11 @@ class Offsets:
 class View:
     """The ends of all logs that a query reads and the ids of their topics, at one moment.
 
-    An end is the high watermark, or the last stable offset under read_committed. `ids` lacks the topics of
-    brokers without topic ids (before Kafka 2.8). `epochs` lacks the partitions of brokers that do not return
-    leader epochs (before 2.1). `truncations` has the offsets at which logs were truncated below the query's
-    position, if they are known.
+    An end is the high watermark or, under read_committed, the last stable offset.
+
+    `ids` lacks the topics of brokers before Kafka 2.8, which have no topic ids. `epochs` lacks the partitions
+    of brokers before 2.1, which return no leader epochs. `truncations` contains the known offsets at which
+    logs were truncated below the query's position.
     """
 
     ends: Positions
@@ -154,8 +159,8 @@ class View:
 class Range:
     """The records of one partition from `start` to `end`, exclusive.
 
-    With `open_start` or `open_end`, the range was planned from the start or to the end of the log. This
-    offset may have changed since then, so a reader determines it again.
+    With `open_start`, the range was planned from the start of the log. With `open_end`, it was planned to the
+    end of the log. These offsets may have changed since then, so a reader determines them again.
     """
 
     topic: str
@@ -175,8 +180,9 @@ class Range:
 class Changes:
     """The changes of the logs since the offset `start` of a query.
 
-    `new` has the partitions that were never read, `recreated` those whose topic was deleted and re-created,
-    `truncated` those whose log was truncated below the position, and `removed` those that no longer exist.
+    `new`: partitions that were never read. `recreated`: partitions of topics that were deleted and
+    re-created. `truncated`: partitions whose log was truncated below the position. `removed`: partitions that
+    no longer exist.
     """
 
     new: tuple[TopicPartition, ...] = ()
@@ -191,8 +197,8 @@ def find_changes(
 ) -> Changes:
     """Compare the progress of a query with the current logs. `losses` describes every loss.
 
-    `is_selected` says whether the options select a partition. A partition that is no longer selected is
-    reported as such and not as deleted.
+    `is_selected` returns whether the options select a partition. A missing partition is reported as no longer
+    selected, or else as deleted.
     """
     new = tuple(sorted(set(view.ends) - set(start.positions)))
     recreated: list[TopicPartition] = []
@@ -204,8 +210,8 @@ def find_changes(
         topic, partition_number = partition
         known_id, current_id = start.ids.get(topic), view.ids.get(topic)
         if known_id is not None and current_id is not None and known_id != current_id:
-            # At position 0 the query has read no record of the deleted log. Whether the log had records is
-            # unknown, so no loss is reported.
+            # At position 0, the query has read no record of the deleted log. It is unknown whether the log
+            # had records, so no loss is reported.
             if position and topic not in reported_topics:
                 losses.append(
                     f"topic {topic} was deleted and re-created (its id was {known_id}, and is {current_id})"
@@ -237,9 +243,7 @@ def find_changes(
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """Return the last known leader epoch of each log that has a newer leader now. Such a log may be
-    truncated.
-    """
+    """Return the last known leader epoch of each log that has a newer leader now."""
     return {
         p: epoch
         for p, epoch in start.epochs.items()
@@ -259,9 +263,9 @@ def advance(
 ) -> Offsets:
     """Return the end of the next batch, or the object `start` itself if there is no batch.
 
-    `starts` has the first position of each partition that is new, re-created or truncated (see
-    `find_changes`). `limit` is the largest number of offsets in the batch. It is divided among the partitions
-    in proportion to their backlogs. `ceiling` has ends that must not be exceeded.
+    `starts` contains the first position of each new, re-created or truncated partition (see `find_changes`).
+    `limit` is the maximum number of offsets in the batch, divided among the partitions in proportion to their
+    backlogs. `ceiling` contains ends that must not be exceeded.
     """
     ends = dict(view.ends)
     if ceiling is not None:
@@ -310,8 +314,8 @@ def describe_trimmed(new: Positions) -> list[str]:
 def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
     """Divide `limit` offsets among the partitions, in proportion to each partition's backlog.
 
-    Each share is rounded down, and is at least one, so that every partition makes progress. The numbers are
-    those of Spark's own source.
+    Each share is rounded down, but is at least one, so every partition makes progress. Spark's own source
+    computes the same shares.
     """
     total = sum(backlog.values())
     return {p: min(waiting, max(1, int(limit * (waiting / total)))) for p, waiting in backlog.items()}
@@ -320,7 +324,7 @@ def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
 def should_wait(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
     """Return whether minOffsetsPerTrigger and maxTriggerDelay delay a batch of `waiting` offsets.
 
-    `since_last_ms` is the time since the last batch of this run, or None before the first batch, which is
+    `since_last_ms` is the time since the last batch of this run. It is None before the first batch, which is
     never delayed.
     """
     return least is not None and since_last_ms is not None and waiting < least and since_last_ms < longest_ms
@@ -332,9 +336,7 @@ def waiting(start: Offsets, end: Offsets) -> int:
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """Return the ranges of the batch from `start` to `end`, in order. The result depends only on these two
-    offsets.
-    """
+    """Return the ranges of the batch in order. The result depends only on `start` and `end`."""
     result: list[Range] = []
     for partition, stop in sorted(end.positions.items()):
         begin = end.began.get(partition, start.positions.get(partition))
@@ -358,8 +360,8 @@ def split(
 ) -> list[Range]:
     """Cut ranges into at least `least` pieces of at most `most_records` offsets each.
 
-    The longest pieces are cut first, into equal parts. A single offset cannot be cut, so short ranges may
-    give fewer pieces than `least`.
+    The longest pieces are cut first, into equal parts. A single offset cannot be cut, so the result may have
+    fewer than `least` pieces.
     """
     ranges = [r for r in ranges if r.size > 0 or r.open_end]
     parts = [1 if most_records is None else max(1, -(-r.size // most_records)) for r in ranges]
@@ -405,7 +407,7 @@ def check_partitions(
 def clamp_starts(
     option: str, starts: Positions, log_starts: Positions, log_ends: Positions
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Move each start that is outside of its log to the log's start or end. Describe each as a loss."""
+    """Move each start outside of its log to the log's start or end, and describe it as a loss."""
     losses: list[str] = []
     for (topic, partition_number), start in sorted(starts.items()):
         log_start, log_end = (at[TopicPartition(topic, partition_number)] for at in (log_starts, log_ends))
@@ -431,9 +433,9 @@ def batch_ranges(
 ) -> tuple[list[Range], list[str]]:
     """Return the ranges that a batch query reads, and the descriptions of its losses.
 
-    An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss. It
-    is not a loss if the offset was requested from the brokers, because logs may change between that request
-    and the request for their starts and ends.
+    An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss. If
+    the offset was requested from the brokers, moving it is not a loss: the log may have changed between this
+    request and the request for the log's start and end.
     """
     result: list[Range] = []
     losses: list[str] = []
@@ -461,9 +463,7 @@ def batch_ranges(
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
-    """Cut a range into equal parts. An open start applies only to the first part, and an open end only to the
-    last.
-    """
+    """Cut a range into equal parts. Only the first has its open start, and only the last its open end."""
     if parts == 1:
         return [whole]
     at = [whole.start + whole.size * i // parts for i in range(parts + 1)]

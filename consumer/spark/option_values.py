@@ -1,7 +1,7 @@
 """Parses option values, which Spark passes as strings.
 
-Each parser takes the name of an option and its value as a string. It raises ConfigError with both, and with
-the allowed values.
+Each parser takes the name of an option and its value as a string. It raises ConfigError with the name, the
+value and the allowed values.
 """
 
 from __future__ import annotations

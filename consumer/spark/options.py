@@ -1,27 +1,27 @@
 """Parses and checks the options of ``format("kproto")`` before a query is planned.
 
-The option names are those of Spark's own Kafka source. To migrate a query, change only the name of the
-format.
+The option names are those of Spark's own Kafka source. To migrate a query, change only its format.
 
 Rules:
 
-* Spark passes option names in lower case. Names are compared without regard to case, and errors show them as
-  documented.
+* Spark passes option names in lower case. The comparison of names ignores case, and errors show the
+  documented names.
 
-* `parse`, which the data source calls in its constructor, checks every option. An invalid value therefore
-  fails at ``load()``, with the option, the value and the allowed values. `Options.for_batch`,
-  `Options.for_stream` and `Options.for_sink` check what is specific to a batch, a stream or a sink.
+* The data source calls `parse` in its constructor, so an invalid option fails at ``load()``. The error
+  contains the option, the value and the allowed values. `Options.for_batch`, `Options.for_stream` and
+  `Options.for_sink` check what is specific to a batch, a stream or a sink.
 
-* An unknown option is rejected, with the most similar known name. If a misspelt ``maxOffsetPerTrigger`` were
-  ignored, the query would have no limit.
+* An unknown option is rejected, and the error suggests the most similar known name. If a misspelt
+  ``maxOffsetPerTrigger`` were ignored, the query would have no limit.
 
-* Options that Spark's own source ignores are ignored with a warning, such as a stream's limits in a batch, or
-  options for reading in a sink. A program can therefore be migrated unchanged.
+* Options that Spark's own source ignores are ignored with a warning, so that a program can be migrated
+  unchanged. Examples are a stream's limits in a batch, and options for reading in a sink.
 
-* ``kafka.*`` options are passed to kproto's client, and those for TLS and SASL to `security`. Options that
-  would change which records are read, or how they are decoded (``auto.offset.reset``, deserializers,
-  ``enable.auto.commit``), are rejected. Options for group membership, which this source does not use, are
-  accepted and have no effect.
+* ``kafka.*`` options are passed to kproto's client, and those for TLS and SASL to `security`.
+
+* ``kafka.*`` options that would change which records are read, or how they are decoded, are rejected:
+  ``auto.offset.reset``, deserializers, ``enable.auto.commit``. Options for group membership are accepted and
+  have no effect, because this source uses no group membership.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ log = logging.getLogger(__name__)
 class Options:
     """The parsed options. They can be pickled, and are the same in every process that Spark starts.
 
-    `names` has the documented names of the options that were set. Batches, streams and sinks each reject some
-    of these options.
+    `names` contains the documented names of the options that were set. Batches, streams and sinks each reject
+    some options.
     """
 
-    # The repr does not show the addresses, because a text that was copied from a URL may contain a password.
+    # The repr does not show the addresses: an address that was copied from a URL may contain a password.
     bootstrap_servers: str = field(repr=False)
     client: Mapping[str, object]
     names: frozenset[str]
@@ -78,8 +78,8 @@ class Options:
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
-    # The option kafkaConsumer.pollTimeoutMs. Its default is that of spark.network.timeout, 120 s. Spark's own
-    # source uses the setting spark.network.timeout itself, which a Python source cannot read.
+    # The option kafkaConsumer.pollTimeoutMs. Its default is 120 s, the default of spark.network.timeout.
+    # Spark's own source uses the current value of spark.network.timeout, which a Python source cannot read.
     poll_timeout_ms: int = 120_000
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 1_000
@@ -295,8 +295,8 @@ _REFUSED = {
     "transaction.two.phase.commit.enable": "each task commits its own transaction; set transactionalIdPrefix",
 }
 
-# The options that have no effect: those for group membership, which neither Spark's source nor this one uses,
-# and those for the Java client's own buffers, metrics and reconnection.
+# Options without effect: those for group membership, which Spark's own source does not use either, and those
+# for the Java client's buffers, metrics and reconnection.
 _WITHOUT_EFFECT = frozenset(
     {
         "group.id", "group.instance.id", "group.protocol", "group.remote.assignor",
@@ -325,7 +325,7 @@ _MAY_BE_EMPTY = ("client.id", "client.rack")
 
 
 def _from_zero(name: str, value: str) -> int:
-    """Parse a number that may be 0 in Java's clients. 0 is replaced by 1, which has the same effect."""
+    """Parse a number that may be 0 in Java's clients, and replace 0 by 1, which has the same effect."""
     return max(1, integer(0, _INT32)(name, value))
 
 
@@ -394,15 +394,14 @@ _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHe
 # effect.
 _NAMES = {name.lower(): name for name in [*_PLAIN, *_SOURCE_ONLY, "groupIdPrefix"]}
 
-# Tables are rejected, because Spark 4.3.0 does not pass their options to the source: it passes only
+# Tables are rejected, because Spark 4.3.0 does not pass their options to the source. It passes only
 # `provider` when it creates a table, and nothing when it reads one.
 _NO_TABLES = (
     "Spark does not keep the options of a table; create a view: CREATE TEMPORARY VIEW ... USING kproto "
     "OPTIONS ..."
 )
 
-# The options that only kproto has. A sink rejects them: no program that was written for Spark's own sink sets
-# them.
+# Options that only kproto has. A sink rejects them, because no program for Spark's own sink sets them.
 _OURS = frozenset({"commitGroupId", *decoding.NAMES})
 
 # The options that are ignored: Spark adds them, or users set them for all formats.

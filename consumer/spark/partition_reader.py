@@ -2,25 +2,26 @@
 
 Rules:
 
-* A range that was planned to the end of the log (an open end) is read to the end that the log has when
-  reading begins. If the batch was planned for the current action, the planned end applies instead.
+* A range with an open end is read to the end that the log has when reading begins. If the batch was planned
+  for the current action, it is read to the planned end.
 
 * Reading stops by offset, not by count. Compaction, transaction markers and aborted transactions leave gaps,
-  so a slice may have fewer records than offsets. Brokers send whole batches, whose records outside of the
-  slice are dropped.
+  so a slice may have fewer records than offsets.
 
-* A slice that cannot be read completely is an error (DataLoss, or a timeout that names the partition). With
-  failOnDataLoss=false, only deleted or truncated records may be missing.
+* Brokers send whole batches, so records outside of the slice are dropped.
 
-* If a topic is re-created after the slice was planned, the records of the new topic are not read, because
-  topics are compared by id. Only a later action that reads whole logs identifies topics by name.
+* If a slice cannot be read completely, an error is raised: DataLoss, or a timeout that names the partition.
+  With failOnDataLoss=false, only deleted or truncated records may be missing.
+
+* Topics are compared by id. If a topic is re-created after the slice was planned, the records of the new
+  topic are not read. Only a later action that reads whole logs identifies topics by name.
 
 * Every wait has a timeout: if no records arrive for kafkaConsumer.pollTimeoutMs, an error is raised.
 
 * One fetch is always in flight while the records of the previous fetch are decoded and passed to the JVM.
 
-* Connections live as long as the worker process, which Spark uses for many slices. A forked process opens its
-  own connections.
+* Connections remain open as long as the worker process, which Spark uses for many slices. A forked process
+  opens its own connections.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ from .slices import Slice
 
 T = TypeVar("T")
 
-# The size limit of one fetch, 16 MiB. The default of Kafka's consumers is 1 MiB for each partition, because
-# one fetch may contain many partitions. A slice reads only one partition, and larger responses need fewer
+# The size limit of one fetch: 16 MiB. Kafka's consumers have a default of 1 MiB for each partition, because
+# one fetch may contain many partitions. A slice reads a single partition, and larger responses need fewer
 # round trips.
 FETCH_BYTES = 16 * 1024 * 1024
 
-# The assumed size of a record in bytes, until records have been read. Near the end of a slice it limits the
-# size of a fetch, because later records belong to another slice. Brokers send whole batches in any case.
+# The assumed size of a record in bytes, until records have been read. It limits a fetch near the end of a
+# slice, because later records belong to another slice. Brokers always send whole batches.
 GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
 
@@ -111,7 +112,7 @@ def _freeze_imported_objects() -> None:
     """Exclude all objects that exist now, such as imported modules, from garbage collection.
 
     Spark's workers run the garbage collector after every task, and the collector traverses all imported
-    modules. For a small task this takes ten times the CPU time of the task itself.
+    modules. For a small task, this takes ten times the CPU time of the task.
     """
     # The ids of the processes that have called gc.freeze(). gc.get_freeze_count() is not used, because it
     # traverses the frozen objects.
@@ -174,8 +175,9 @@ class _Fetches:
         raise RequestTimedOut("Fetch", timeout_ms, f"{detail}; see kafkaConsumer.pollTimeoutMs")
 
     def _fetch_once(self, position: int, most: int, timeout: float) -> FetchedBytes:
-        """Send one fetch and return its response. Raises LogDeleted if the topic was re-created since the
-        slice was planned.
+        """Send one fetch and return its response.
+
+        Raises LogDeleted if the topic was re-created since the slice was planned.
         """
         topic = self.range.topic
         answer = self.worker.cluster.fetch(
@@ -225,8 +227,9 @@ class _Chunk:
 
 
 def _current_range(slice_: Slice, options: Options) -> Range:
-    """Return the range to read. If it has an open end that was planned for another action, the end is
-    replaced by the log's current end.
+    """Return the range to read.
+
+    An open end that was planned for another action is replaced by the log's current end.
     """
     range_ = slice_.range
     if not range_.open_end or (slice_.plan is not None and slice_.plan.is_of_this_action()):
@@ -319,8 +322,9 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
 
 
 def _resume_position(fetches: _Fetches, position: int) -> int:
-    """Return the offset at which to continue if `position` is not in the log. It is at most the end of the
-    slice.
+    """Return the offset at which to continue if `position` is not in the log.
+
+    The offset is at most the end of the slice.
     """
     range_ = fetches.range
     first = _log_edge(range_, "earliest", fetches.options)

@@ -2,8 +2,10 @@
 
 Spark has no metrics interface for Python sources. But a query's progress contains the offsets at which a
 batch began and ended, and the ends of the logs (`startOffset`, `endOffset`, `latestOffset`). From these, this
-module computes the metrics of Spark's own source, for queries with kproto's source and with Spark's own.
-Spark's UI shows the numbers of rows and bytes that came from Python.
+module computes the metrics of Spark's own source.
+
+This module works for queries with kproto's source and with Spark's own. Spark's UI shows the numbers of rows
+and bytes that came from Python.
 
     for source in behind(query.lastProgress):
         print(source.metrics)          # {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7", ...}
@@ -36,9 +38,10 @@ _NAMED = 4
 class Behind:
     """The lag of one source of a query, after a batch that has read from `start` to `end`.
 
-    `start`, `end` and `latest` map each partition to an offset. The batch has read the offsets from `start`
-    to before `end`. `latest` is the end of the log when the batch was planned. `rows_per_second` is the
-    number of rows divided by the duration of the batch.
+    `start`, `end` and `latest` map a partition to an offset. The batch has read from `start` to before `end`.
+    `latest` is the end of the log when the batch was planned.
+
+    `rows_per_second` is the number of rows divided by the duration of the batch.
     """
 
     rows: int
@@ -92,8 +95,8 @@ class Behind:
 def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
     """Return the lag of each Kafka source of a query, from ``query.lastProgress``.
 
-    Before the first batch `progress` is None, and the result is empty. Sources other than Kafka are omitted.
-    `progress` may also be a parsed JSON object, as in Spark Connect.
+    `progress` may also be a parsed JSON object, as in Spark Connect. Before the first batch it is None, and
+    the result is empty. Sources other than Kafka are omitted.
     """
     result: list[Behind] = []
     if progress is None:

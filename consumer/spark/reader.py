@@ -1,14 +1,17 @@
 """``spark.read.format("kproto")``: reads the records between two bounds as one batch.
 
-Spark plans a batch once per ``load()``, at the first action, and reuses the plan for later actions: the
-second `count`, or the next micro-batch of a stream that is joined with it. The action for which the plan was
-made reads exactly the planned ranges, however often Spark recomputes them. The module `slices` describes how
-a task determines whether the plan was made for its action.
+Spark plans a batch once per ``load()``, at the first action. It reuses the plan for later actions, such as a
+second `count`, or the next micro-batch of a stream that is joined with the batch.
 
-In later actions on the same plan, a task whose range is bounded by the start or end of the log determines
-that start or end again. A later action therefore reads the current records, as with Spark's own source,
-including those of a re-created topic. It does not read partitions that were added since the first action. If
-a task is repeated, it reads to the end of the log at the time of the repetition.
+The first action reads exactly the planned ranges, however often Spark recomputes them. The module `slices`
+describes how a task determines whether the plan was made for its action.
+
+In later actions, a task whose range is bounded by the start or end of the log looks up this start or end
+again. So a later action reads the current records, as with Spark's own source, including those of a
+re-created topic.
+
+A later action does not read partitions that were added since the first action. If a task is repeated, it
+reads to the end of the log at the time of the repetition.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 class KprotoReader(DataSourceReader):
     """Reads a batch from startingOffsets (default: earliest) to endingOffsets (default: latest).
 
-    `loaded` is the time in ms at which ``load()`` requested the columns, or 0 if the user has given a schema.
+    `loaded` is the time (ms) at which ``load()`` requested the columns, or 0 if the user has passed a schema.
     """
 
     def __init__(self, schema: StructType, options: Options, loaded: int = 0) -> None:

@@ -1,7 +1,7 @@
 """The columns of a Kafka record in Spark, with the names and types of Spark's own source.
 
-Spark does not pass the columns that a query needs to a Python source. The user can select them by a schema
-(``.schema("value BINARY")``). All other columns are neither built nor sent to the JVM, which halves the JVM's
+Spark does not pass the columns that a query needs to a Python source. The user can select them by a schema:
+``.schema("value BINARY")``. All other columns are neither built nor sent to the JVM, which halves the JVM's
 work.
 """
 

@@ -3,15 +3,16 @@
 Rules:
 
 * The names are Java's, as in Spark's own source, so that a query can be migrated unchanged (see
-  `consumer.security.properties`). An option that is not supported is rejected at ``load()``, and never
-  ignored.
+  `consumer.security.properties`). An unsupported option is rejected at ``load()``, and never ignored.
 
-* Spark pickles the options for the executors. `SecurityProperties` can therefore be pickled, unlike
+* Spark pickles the options for the executors. So `SecurityProperties` can be pickled, unlike
   `consumer.security.Security`. Its repr, and every plan, log and error, shows at most the protocol.
 
 * Files, such as trust stores, must exist under the same path on the driver and on every executor. PEM text
-  (``kafka.ssl.truststore.certificates``) is sent with the options. A token provider is set by its name
-  (``kafka.sasl.oauth.token.provider`` = ``package.module:function``), and each process imports it.
+  (``kafka.ssl.truststore.certificates``) is sent with the options.
+
+* A token provider is set by its name (``kafka.sasl.oauth.token.provider`` = ``package.module:function``), and
+  each process imports it.
 """
 
 from __future__ import annotations
@@ -63,8 +64,7 @@ def _kafka_name(name: str) -> str:
     return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
 
 
-# Phrases of the client's error messages with names of Python options, and their replacements with the names
-# of the corresponding Java options.
+# Phrase with a Python option in the client's error messages -> the phrase with the corresponding Java option.
 _PHRASES: Final[Mapping[str, str]] = {
     "are sasl_username and sasl_password right": (
         "are the username and the password in kafka.sasl.jaas.config right"
@@ -78,7 +78,7 @@ def kafka_option_names_in_errors() -> Generator[None]:
     """Use the query's option names in errors, and hide kproto's stack frames from Spark's tracebacks.
 
     Authentication, connection and timeout errors are raised again in the same class, with Kafka's option
-    names. Every function that Spark calls is wrapped in this context manager.
+    names. Every function that Spark calls uses this context manager.
     """
     try:
         yield
@@ -115,8 +115,9 @@ class SecurityProperties:
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SecurityProperties:
-        """Check the security options that Spark passes. The prefix ``kafka.`` is already removed from their
-        names.
+        """Check the security options that Spark passes.
+
+        The prefix ``kafka.`` is already removed from their names.
 
         Raises ConfigError, MissingExtra.
         """

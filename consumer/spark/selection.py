@@ -1,8 +1,10 @@
 """Parses the options that select the partitions of a query, and its first and last offsets.
 
 The options and their syntax are those of Spark's own source. Partitions are selected by topic names, by a
-pattern or one by one. A bound, where a query starts or ends, is the start or end of the log, an offset or a
-timestamp. It applies to all partitions or to single ones.
+pattern or one by one.
+
+A bound is the position where a query starts or ends: the start or end of the log, an offset or a timestamp.
+It applies to all partitions or to single ones.
 """
 
 from __future__ import annotations
@@ -147,11 +149,12 @@ def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
 
 
 def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
-    """Return the bound that the options set, or None. All options of the bound are checked, including those
-    that another option overrides.
+    """Return the bound that the options set, or None.
 
-    A global timestamp takes precedence over timestamps of partitions, and these take precedence over offsets,
-    as in Spark's own source.
+    All options of the bound are checked, even if another option overrides them.
+
+    A global timestamp takes precedence over timestamps of partitions, and timestamps take precedence over
+    offsets, as in Spark's own source.
     """
     bounds: list[Bound] = []
     if (name := f"{end}Timestamp") in options:
@@ -228,8 +231,8 @@ def _each_partition(
     """Parse JSON such as ``{"flights": {"0": 5}}``. For ``{"flights": "earliest"}``, the topic is added to
     `edges`.
 
-    Without `edges`, the words "earliest" and "latest" are not allowed. Keys that begin with ``@`` are
-    skipped, so that offsets can be copied from a query's progress.
+    Without `edges`, "earliest" and "latest" are not allowed. Keys that begin with ``@`` are skipped, so that
+    offsets can be copied from a query's progress.
     """
     result: dict[TopicPartition, int] = {}
     for topic, partitions in json_object(name, value, shape).items():

@@ -5,8 +5,9 @@ r"""Adds the source to a session, or starts a small local session that has it.
     flights = spark.read.format("kproto").option("kafka.bootstrap.servers", "localhost:9092") \\
         .option("subscribe", "flights").load()
 
-For an existing session, call ``register(spark)``. Spark's workers import this package by name. The package
-must therefore be installed where they run, or be on the PYTHONPATH with which the JVM was started.
+For an existing session, call ``register(spark)``. Spark's workers import this package by name. So the package
+must be installed on the workers' machines, or be on the PYTHONPATH with which the JVM was started.
+
 ``addPyFile`` is not sufficient, because it does not reach the process that plans streams.
 """
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# The log level of the JVM. Errors are printed by Python, and the JVM's log would repeat them. For any level
-# other than `warn`, Spark prints that it changes the level.
+# The log level of the JVM. Python prints errors, and the JVM's log would repeat them. For any level other
+# than `warn`, Spark prints that the level was changed.
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -50,8 +51,8 @@ appender.stderr.filter.fatal.type = ThresholdFilter
 appender.stderr.filter.fatal.level = fatal
 """
 
-# Spark puts a zipped copy of PySpark first on its workers' path. The installed PySpark has compiled files and
-# is imported a second faster, in each of the five processes that a first query starts.
+# Spark puts a zipped copy of PySpark first on its workers' path. The installed PySpark has compiled files,
+# and is imported one second faster. A first query starts five processes that import it.
 _PYTHON = """\
 #!/bin/sh
 PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -v '/pyspark\\.zip$' | paste -sd : -)
@@ -78,8 +79,8 @@ SETTINGS: Mapping[str, str] = {
     # cannot suppress this error.
     "spark.python.daemon.killWorkerOnFlushFailure": "false",
     DAEMON: f"{__package__}.daemon",
-    # Writing the checkpoint takes half the time of a small micro-batch. Plain files are safe on one machine.
-    # A cluster's file system needs Spark's own defaults.
+    # With Spark's defaults, writing the checkpoint takes half the time of a small micro-batch. Plain files
+    # are safe on one machine, but not in a cluster's file system.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -99,8 +100,8 @@ def settings_of(version: str) -> dict[str, str]:
 
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _LASTING_JAVA = f"-XX:+UseParallelGC {_ARROW}"
-# The JVM options with `quick`. With them the first query takes two thirds of the time that it takes without
-# them, but long queries never reach full speed.
+# The JVM options with `quick`. They reduce the time of the first query by a third, but long queries never
+# reach full speed.
 _QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
 
 
@@ -126,12 +127,12 @@ def _temporary_folder() -> Path:
 def register(spark: SparkSession) -> None:
     """Make ``format("kproto")`` available in a session, also in one from ``newSession()``.
 
-    The workers of a local session run the same Python as the caller, unless PYSPARK_PYTHON or
-    spark.pyspark.python names another one. (The python3 on the PATH may not have kproto.) A warning is logged
-    if the workers cannot import this package.
+    The workers of a local session run the caller's Python, unless PYSPARK_PYTHON or spark.pyspark.python is
+    set. The python3 on the PATH may not have kproto. A warning is logged if the workers cannot import this
+    package.
 
-    On a cluster, a job with one task for each slot checks the executors. Raises MissingOnExecutors if they
-    lack a package, and MissingExtra if PySpark has no Python data sources.
+    On a cluster, a job with one task for each slot checks the executors. Raises MissingOnExecutors if an
+    executor lacks a package. Raises MissingExtra if PySpark has no Python data sources.
     """
     from pyspark.errors import AnalysisException
 
@@ -149,7 +150,7 @@ def register(spark: SparkSession) -> None:
         warnings.warn(f"Spark's workers cannot import {__package__}: {remedy}", stacklevel=2)
     try:
         spark.dataSource.register(KprotoDataSource)
-    # Spark 4.0 has already found the source through the package `pyspark_kproto`, and rejects a later
+    # Spark 4.0 has already registered the source through the package `pyspark_kproto`, and rejects a second
     # registration under the same name.
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
@@ -165,13 +166,16 @@ def session(
 ) -> SparkSession:
     """Return a local session with this data source registered and a reduced log level.
 
-    The function finds a Java, and works from a source checkout. With `quick` the session starts sooner and
-    uses less memory, but runs slower, which suits tests and demos. `settings` are added to `SETTINGS` or
-    replace them. For a RocksDB state store, name it in `settings`. Options of `spark-submit` take precedence
-    over `SETTINGS` and `cores`. If they name a cluster, kproto adds only `settings` to them.
+    The function finds a Java, and works from a source checkout. With `quick`, the session starts sooner and
+    uses less memory, but runs slower, which suits tests and demos.
 
-    If a session exists, it is returned unchanged, with the source registered. A warning names the settings
-    whose values differ from `settings`. The message of MissingExtra says which package to install.
+    `settings` are added to `SETTINGS` or replace them. To use a RocksDB state store, set it in `settings`.
+
+    Options of `spark-submit` take precedence over `SETTINGS` and `cores`. If they set a cluster, kproto adds
+    only `settings` to them.
+
+    If a session exists, it is returned unchanged, with the source registered. A warning lists its settings
+    that differ from `settings`. Raises MissingExtra with the package to install.
     """
     try:
         from pyspark import __version__ as version
@@ -190,8 +194,8 @@ def session(
             "spark.sql.shuffle.partitions": str(cores),
         }
         if quick:
-            # Use TCP, because with a Unix socket the workers that are still running at the end of the session
-            # print an error.
+            # Use TCP. With a Unix socket, the workers that are still running at the end of the session print
+            # an error.
             defaults["spark.python.unix.domain.socket.enabled"] = "false"
         if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
             # Omit the setting for plain checkpoint files, because RocksDB requires a Hadoop file system of
@@ -312,8 +316,7 @@ def _check_executors(spark: SparkSession) -> None:
         return
     slots = int(context.defaultParallelism)
     packages = [name for name in _NEEDED for _ in range(slots)]
-    # The job uses only functions of the standard library, because the executors would have to import a
-    # function of any other package.
+    # The job uses only functions of the standard library, because the executors may lack any other package.
     results = context.parallelize(packages, len(packages)).map(find_spec).map(bool).collect()
     missing = dict.fromkeys(name for name, is_found in zip(packages, results, strict=True) if not is_found)
     if missing:

@@ -1,16 +1,15 @@
 """The work of one task, planned on the driver and pickled for an executor.
 
-Spark plans a batch once, at its first action, and reuses the plan for later actions. A batch that reads to
-the end of each log has two requirements:
+Spark plans a batch once, at its first action, and reuses the plan for later actions. For a batch that reads
+to the end of each log, this has two consequences:
 
-* A later action must read to the present ends, so its tasks look up the ends again.
+* A later action must read to the current ends, so its tasks look up the ends again.
 
-* The action of the plan must keep the planned ends. If Spark loses an executor and recomputes a range, the
-  range must give the same rows: otherwise Spark 4.2 fails the job, and older versions lose and duplicate
-  rows.
+* The first action must keep the planned ends. If Spark loses an executor and recomputes a range, the rows
+  must be the same. If they differ, Spark 4.2 fails the job, and older versions lose and duplicate rows.
 
-A task therefore determines whether the plan was made for its own action. In Spark 4.2 and newer, the id of an
-action is a UUID that begins with its time, which the task compares with the time of the plan.
+So a task determines whether the plan was made for its own action. In Spark 4.2 and newer, an action's id is a
+UUID that begins with its time. The task compares this time with the time of the plan.
 """
 
 from __future__ import annotations
@@ -37,11 +36,12 @@ class Plan(NamedTuple):
     def is_of_this_action(self) -> bool:
         """Return whether the current task's action began between `load()` and the plan.
 
-        For an action directly on the DataFrame that `load()` returned, such as `collect`, the time in the id
-        is that of the DataFrame. This time is not after `load()`, so the result is False, and tasks determine
-        the ends again. This is safe, because such an action has no shuffle. A job on `df.rdd` has no id, and
-        the result is False as well. Before Spark 4.2 the ids of actions contain no time, and the result is
-        True.
+        The action's time is in its id. For an action directly on the DataFrame that `load()` returned, such
+        as `collect`, it is the time of the DataFrame, which is not after `load()`. The result is False, and
+        tasks look up the ends again. This is safe, because such an action has no shuffle.
+
+        A job on `df.rdd` has no id, and the result is False. Before Spark 4.2, ids contain no time, and the
+        result is True.
         """
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:
@@ -51,8 +51,9 @@ class Plan(NamedTuple):
 
 
 class Slice(InputPartition):
-    """The range of a partition that one task reads. `plan` has the times of the batch's plan; it is None in a
-    stream.
+    """The range of a partition that one task reads.
+
+    `plan` contains the times of the batch's plan. It is None in a stream.
     """
 
     def __init__(self, range_: Range, plan: Plan | None = None) -> None:

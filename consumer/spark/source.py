@@ -1,7 +1,7 @@
 """``format("kproto")``: Kafka in Spark without a jar.
 
 The module `options` defines the options, and `schema` the columns. Spark runs each method of a data source in
-a new Python process, and a stream starts only after several of them. This module therefore imports only what
+a new Python process, and starts several processes before a stream begins. So this module imports only what
 all methods need.
 """
 
@@ -51,8 +51,8 @@ def _hide_secrets(options: MutableMapping[str, str]) -> None:
 class FailedStreamReader(DataSourceStreamReader):
     """A stream reader that raises a given error as soon as Spark uses it.
 
-    An error that `streamReader` itself raises would be hidden: the process that plans streams replaces it by
-    an error of its own (``cannot access local variable 'reader'``).
+    An error that `streamReader` itself raised would be hidden: the process that plans streams replaces it by
+    its own error (``cannot access local variable 'reader'``).
     """
 
     def __init__(self, error: KprotoError) -> None:
@@ -91,8 +91,8 @@ class KprotoDataSource(DataSource):
         try:
             self.parsed = parse(options)
         except KprotoError as error:
-            # Hide kproto's stack frames. Otherwise Spark prints them, and they are longer than the error
-            # message. Their local variables, and those of the error's context, may contain secrets.
+            # Hide kproto's stack frames. Spark would print them, and they are longer than the error message.
+            # Local variables of these frames, and of the error's context, may contain secrets.
             hide_traceback()
             error.__context__ = None
             raise error.with_traceback(None) from None
@@ -106,8 +106,8 @@ class KprotoDataSource(DataSource):
     def schema(self) -> StructType | str:
         """Return the schema of all columns, which applies unless the user has given a schema.
 
-        The schemas of a registry are requested once. Spark pickles this object, with the schemas in it, for
-        the readers.
+        The schemas of a registry are requested once. Spark pickles this object with the schemas for the
+        readers.
         """
         self.loaded = wall()
         self.parsed.for_reading()
@@ -124,8 +124,8 @@ class KprotoDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KprotoStreamReader | FailedStreamReader:
         """Return the reader of ``spark.readStream``.
 
-        With invalid options the query fails when it starts. With Spark before 4.2 it fails with MissingExtra,
-        because these versions pass no start offset to Python sources.
+        With invalid options the query fails when it starts. With Spark before 4.2 it fails with MissingExtra:
+        these versions pass no start offset to Python sources.
         """
         try:
             with _requires_pyspark("4.2", "a kproto stream"):

@@ -1,30 +1,31 @@
 """``spark.readStream.format("kproto")``: plans the offsets that the next micro-batch reads.
 
-Spark runs the reader in one process for each run of a query. The following rules state Spark's contract and
-its consequences:
+Spark runs the reader in one process for each run of a query. The rules state Spark's contract and its
+consequences:
 
 * Spark writes an end offset to the checkpoint before the batch runs. After a crash, Spark repeats the batch
-  by ``partitions(start, end)`` alone, without ``latestOffset``. `partitions` therefore sends no request and
+  only with ``partitions(start, end)``, and without ``latestOffset``. So `partitions` sends no request and
   depends only on its arguments. The module `offsets` describes how an end offset contains the first offsets
   of new partitions.
 
-* Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. It is
-  therefore always the same offset, and ``startingOffsets`` is evaluated for the first end offset.
+* Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. So the
+  initial offset is always the same, and ``startingOffsets`` is evaluated for the first end offset.
 
-* Spark calls ``commit(end)`` one batch late, and never for the last batch. Spark usually does not call
-  ``stop()``. It also calls ``latestOffset(start)`` after the last batch, with the completed offset as
-  `start`. The group's offsets are therefore committed in ``latestOffset`` as well (`commitGroupId`).
+* Spark calls ``commit(end)`` one batch late, and never for the last batch. After the last batch it calls
+  ``latestOffset(start)`` with the completed offset as `start`. So ``latestOffset`` also commits the group's
+  offsets (`commitGroupId`). Spark usually does not call ``stop()``.
 
-* An exception in ``commit`` or ``latestOffset`` ends the query. The checkpoint determines the position, and
-  commits to a group are for lag tools only. A commit may take at most two seconds. If it fails, this is
-  logged, and the commit is retried later.
+* An exception in ``commit`` or ``latestOffset`` ends the query. So a failed commit to the group is logged,
+  and retried later. It takes at most two seconds.
 
-* Spark calls ``latestOffset`` of an idle query about every 11 ms, and expects a current result:
-  ``processAllAvailable()`` must include all records written before, and new partitions. The ends are
-  therefore requested on every call, which costs less than a millisecond of CPU time. Only with many
-  partitions is the list of topics cached.
+* The checkpoint determines the position. Commits to a group are for lag tools only.
 
-* ``pushFilters`` is not implemented: Spark 4.3 pushes filters only to batch sources, and applies the filters
+* For an idle query, Spark calls ``latestOffset`` about every 11 ms, and expects a current result:
+  ``processAllAvailable()`` must include all records written before, and new partitions. So each call requests
+  the ends, which costs less than a millisecond of CPU time. Only with many partitions is the list of topics
+  cached.
+
+* ``pushFilters`` is not implemented. Spark 4.3 pushes filters only to batch sources, and applies the filters
   of one query also to other queries.
 """
 
@@ -78,8 +79,8 @@ log = logging.getLogger(__name__)
 # With at least this number of partitions, the list of topics is cached between calls of latestOffset.
 MANY_PARTITIONS = 1_000
 # The maximum age of the cached list in ms, unless kafka.metadata.max.age.ms sets it. A request for the list
-# takes milliseconds. New partitions are detected with this delay. Re-created topics are detected immediately
-# by the executors, which fetch by topic id.
+# takes milliseconds. The cache delays the detection of new partitions, but not of re-created topics:
+# executors fetch by topic id.
 TOPICS_MAX_AGE_MS = 1_000
 
 
@@ -170,8 +171,9 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Planner:
-    """Plans the micro-batches of one run of a stream, and keeps state between them. The state is not stored
-    in the checkpoint.
+    """Plans the micro-batches of one run of a stream, and keeps state between them.
+
+    The state is not stored in the checkpoint.
     """
 
     def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
@@ -186,8 +188,8 @@ class Planner:
         self._reported_losses: set[str] = set()
         self._is_selected = None if options.choice is None else partition_filter(options.choice)
         self._batch_at: float | None = None
-        # The logs that have a new leader and were not truncated, each as (previous epoch, current epoch,
-        # position). While these stay the same, the log is not checked again.
+        # Partition -> (previous epoch, current epoch, position) of a log with a new leader that was not
+        # truncated. The log is checked again only after one of these values has changed.
         self._untruncated: dict[TopicPartition, tuple[int, int, int]] = {}
         self._group = LagGroup(self.logs, options.commit_group_id, clock)
 
@@ -206,7 +208,7 @@ class Planner:
                 self.options.min_offsets_per_trigger,
                 self.options.max_trigger_delay_ms,
             )
-            # All available offsets are counted, without the limit: the shares of the limit are rounded down,
+            # All available offsets are counted, without the limit. The shares of the limit are rounded down,
             # and might never reach the minimum.
             available = end if max_offsets is None else advance(start, view, starts)
             if should_wait(waiting(start, available), min_offsets, since_last_ms, max_delay_ms):
@@ -270,20 +272,21 @@ class Planner:
         return self.options.number("metadata.max.age.ms", 0 if few else TOPICS_MAX_AGE_MS) / 1000
 
     def _changes(self, start: Offsets) -> tuple[View, Changes]:
-        """Return the view of the logs and their changes since `start`. Raises DataLoss unless
-        failOnDataLoss=false.
+        """Return the view of the logs and their changes since `start`.
+
+        Raises DataLoss for lost records, unless failOnDataLoss=false.
         """
         view = self._with_truncations(start, self._current_view(start))
         found_changes = find_changes(start, view, self._is_selected)
         if found_changes.losses:
-            # Request the list of topics again, because the logs may belong to a topic that was re-created
-            # since the last request.
+            # Request the list of topics again, because a topic may have been re-created since the last
+            # request.
             view = self._with_truncations(start, self._current_view(start, afresh=True))
             found_changes = find_changes(start, view, self._is_selected)
         ahead = [p for p in found_changes.truncated if p not in view.truncations]
         if ahead and self.logs.isolation == "read_committed":
-            # An earlier run that read uncommitted records has reached a position beyond the last stable
-            # offset. The logs are not truncated: the query waits until the transactions end.
+            # An earlier run with uncommitted records has reached a position beyond the last stable offset.
+            # The logs are not truncated, so the query waits until the transactions end.
             high_watermarks = self.logs.ends(ahead, isolation="read_uncommitted")
             ends = {
                 p: max(view.ends[p], min(start.positions[p], high_watermark))
@@ -326,8 +329,8 @@ class Planner:
                     for p, truncated_at in view.truncations.items()
                 }
             )
-        # New and re-created partitions are read from their start, even if startingOffsets is "latest",
-        # because the query has not read any of their records.
+        # New and re-created partitions are read from their start, even if startingOffsets is "latest": the
+        # query has not read any of their records.
         added = [p for p in [*found_changes.new, *found_changes.recreated] if p not in starts]
         if added:
             added_starts = self.logs.starts(added)
@@ -341,8 +344,8 @@ class Planner:
 class LagGroup:
     """Commits a consumer group's offsets for lag tools. Failures are logged, and not raised."""
 
-    # The timeout of a commit in seconds: an available coordinator responds within this time, and the query
-    # does not wait longer for one that is not available.
+    # The timeout of a commit in seconds. An available coordinator responds within this time, and the query
+    # does not wait for an unavailable one.
     TIMEOUT_S = 2.0
     FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 

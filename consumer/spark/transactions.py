@@ -2,35 +2,39 @@
 
 The marker says that the batch is written.
 
-Consumers that read committed records (``isolation.level=read_committed``) see the rows that a task writes in
-a batch all together and once, or not at all. This holds even if the task runs again: by speculation, after an
-executor was lost, or by a driver that restarts from its checkpoint. It requires that Spark gives a partition
-of a repeated batch the same rows. Spark does so as long as the query depends only on its input and is
-partitioned in the same way: by ``spark.sql.shuffle.partitions``, minPartitions, maxRecordsPerPartition and
-the query itself. The tasks of a batch commit one by one, so some may be visible before others.
+Consumers that read committed records (``isolation.level=read_committed``) see the rows of a task in a batch
+either completely and once, or not at all. This holds even if the task runs again by speculation, after the
+loss of an executor, or after a restart of the driver from its checkpoint.
+
+A repeated batch must have the same rows in each partition. Spark ensures this if the query depends only on
+its input and is partitioned in the same way: by ``spark.sql.shuffle.partitions``, minPartitions,
+maxRecordsPerPartition and the query itself.
+
+The tasks of a batch commit one by one, so some tasks may be visible before others.
 
 Rules:
 
 * The transactional id is PREFIX-QUERY-PARTITION, so each task of a query has its own. A task that begins
   fences an earlier attempt. If two attempts write the same rows, one of them fails.
 
-* The marker is a committed offset for partition 0 of the topic, in a group whose id is the transactional id.
-  Its value is the number of the batch, and it is committed in the same transaction as the rows. A task reads
-  the marker after it has fenced earlier attempts, so no earlier attempt can still change the marker.
+* The marker is the number of the last written batch. It is committed as an offset for partition 0 of the
+  topic, in a group whose id is the transactional id, and in the same transaction as the rows.
 
-* The marker's metadata contains the number of rows. If a repeated batch has another number of rows, Spark did
-  not repeat the same rows, and a warning is logged. This is not an error, because a query may select rows at
-  random.
+* A task reads the marker after it has fenced earlier attempts, so no earlier attempt can still change the
+  marker.
 
-* A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
-  because the batches that it would write again are marked as written.
+* The marker's metadata contains the number of rows. If a repeated batch has another number of rows, its rows
+  are not the same, and a warning is logged. This is not an error, because a query may select rows at random.
 
-* A marker expires like any committed offset, ``offsets.retention.minutes`` (by default a week) after its
-  commit. If a query is killed within a batch and restarts later than that, it writes the rows of that batch
+* A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix: its
+  next batches are already marked as written.
+
+* A marker expires like any committed offset: ``offsets.retention.minutes`` (by default a week) after its
+  commit. If a query is killed within a batch and restarts after that time, it writes the rows of this batch
   again.
 
 * A batch query counts as a query with one batch. The rows of each of its tasks are written together and once.
-  If the job fails, the rows of its finished tasks are not removed.
+  If the job fails, the rows of its finished tasks remain.
 """
 
 from __future__ import annotations
@@ -59,14 +63,15 @@ OPTION = "transactionalIdPrefix"
 # The properties that the driver sets for each batch: StreamExecution.QUERY_ID_KEY and
 # MicroBatchExecution.BATCH_ID_KEY.
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-# The transaction timeout: 15 minutes, the brokers' default of transaction.max.timeout.ms. The default of
-# Kafka's producer is one minute, but a task may compute for longer.
+# The transaction timeout: 15 minutes, the brokers' default of transaction.max.timeout.ms. The one minute of
+# Kafka's producer is too short, because a task may compute for longer.
 TIMEOUT_MS = 15 * 60_000
 
 
 class Task(NamedTuple):
-    """A task: one partition of one batch, which is written once. `id` is the transactional id and the group
-    id.
+    """A task: one partition of one batch, which is written once.
+
+    `id` is both the transactional id and the group id.
     """
 
     id: str
@@ -119,8 +124,8 @@ def write(
             marker = _find_marker(task, options, marker_partition)
             for batch in chain([first], batches):
                 rows += batch.num_rows
-                # The iterator is consumed even if the rows are already written, because Spark expects a
-                # writer to read all rows.
+                # Spark expects a writer to read all rows, so the iterator is consumed even if the rows are
+                # already written.
                 if marker is None:
                     send(producer, batch)
             if marker is not None:

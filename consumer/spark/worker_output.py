@@ -1,18 +1,19 @@
 """Remove messages that look like failures, and long tracebacks, from the output of Spark's Python processes.
 
-A worker that reads for ``limit`` or ``take`` ends when Spark has enough rows and closes its connection. A
-worker that was idle for a minute also ends. Neither is an error. But the daemon that forked the worker prints
-"PySpark daemon failed to flush the output to the worker process" and the traceback of a BrokenPipeError, as
-if the query had failed. These messages are suppressed, and all others are printed. The filter is installed in
-two ways:
+A worker ends without an error when Spark has enough rows for ``limit`` or ``take`` and closes its connection.
+A worker that was idle for a minute also ends.
 
-* `session` sets the module `daemon` as ``spark.python.daemon.module``. Spark starts that daemon for the
+But the daemon that forked the worker prints "PySpark daemon failed to flush the output to the worker process"
+and the traceback of a BrokenPipeError, as if the query had failed. Only these messages are suppressed. The
+filter is installed in two ways:
+
+* `session` sets the module `daemon` as ``spark.python.daemon.module``. Spark starts this daemon for the
   workers of tasks, including those of ``mapInArrow``, but not for the processes that plan.
 
 * In any other session, a worker of Spark's own daemon installs the filter when it imports this package.
 
-kproto's errors state the problem and the remedy in one sentence. Spark's processes print a long traceback
-above them, which `hide_traceback` removes. An error of any other class is a bug and keeps its traceback.
+kproto's errors state the problem and the remedy in one sentence. `hide_traceback` removes the long traceback
+that Spark's processes print above them. An error of any other class is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def filter_own_output() -> None:
 def hide_traceback() -> None:
     """If this is a Spark process, make it print only the text of the error that is being raised.
 
-    The function sets the variable that Spark sets for spark.sql.execution.pyspark.udf.hideTraceback. The
-    process ends with this error, so no other error loses its traceback.
+    The function sets the variable of spark.sql.execution.pyspark.udf.hideTraceback. The process ends with
+    this error, so no other error loses its traceback.
     """
     name = str(getattr(sys.modules["__main__"].__spec__, "name", ""))
     if name.startswith("pyspark.") or name == f"{__package__}.daemon":

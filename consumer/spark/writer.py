@@ -3,18 +3,22 @@
 Rules, as in Spark's own sink:
 
 * The column `value` is required. `key`, `topic`, `partition` and `headers` are written if they exist, and
-  other columns are ignored. A column name with capitals is accepted if no other column has the exact name
-  (Spark's own sink ignores such a column). Keys and values are strings or binary. A null value is a
-  tombstone.
+  other columns are ignored.
 
-* The option `topic` takes precedence over the column. If `partition` is null, the partitioner chooses the
+* A column name with capitals is accepted if no other column has the exact name. Spark's own sink ignores such
+  a column.
+
+* Keys and values are strings or binary. A null value is a tombstone.
+
+* The option `topic` takes precedence over the column. If `partition` is null, the partitioner selects the
   partition by the murmur2 hash of the key.
 
 * Errors in columns, types and modes, and a missing topic, are raised before anything is written.
 
 * Delivery is at least once: a repeated task writes its rows again, and the rows of a failed task remain. A
-  task ends when every record has been acknowledged. With ``transactionalIdPrefix`` delivery is exactly once,
-  see `transactions`.
+  task ends when every record has been acknowledged.
+
+* With ``transactionalIdPrefix``, delivery is exactly once (see `transactions`).
 
 * Batches need ``.mode("append")``: Spark rejects its default mode for all Python sinks.
 """
@@ -148,8 +152,8 @@ class RowWriter:
         if level is not None:
             producer_config["compression_level"] = level
         if "enable_idempotence" not in producer_config and producer_config.get("acks", "all") == "all":
-            # Java's producer disables idempotence if more than 5 requests may be in flight. kproto's producer
-            # keeps it, and limits the requests in flight to 5, which preserves the order of records.
+            # If more than 5 requests may be in flight, Java's producer disables idempotence. kproto's
+            # producer keeps idempotence and limits the requests to 5, which preserves the order of records.
             producer_config[_IN_FLIGHT] = min(
                 5, self.options.number("max.in.flight.requests.per.connection", 5)
             )
@@ -159,8 +163,9 @@ class RowWriter:
         return cast(ProducerConfig, {"client_id": "kproto-spark", **producer_config, **access})
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task, and wait until all are acknowledged. Raises the error of the first
-        failed record.
+        """Write the rows of one task, and wait until all are acknowledged.
+
+        Raises the error of the first failed record.
         """
         with kafka_option_names_in_errors():
             try:
@@ -191,8 +196,7 @@ class RowWriter:
                 error.add_note(
                     _PARTITION if "partition" in self.columns and error.request == "Produce" else _TOPIC
                 )
-            # Records that are still buffered belong to a failed task, and must not be sent with the rows of
-            # the next task.
+            # Buffered records belong to a failed task, and must not be sent with the rows of the next task.
             _producers.pop(self.options.key, None)
             producer.kill()
             raise

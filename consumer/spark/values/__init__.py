@@ -1,14 +1,15 @@
 """Decodes keys and values into columns, according to the options ``value.format`` and ``key.format``.
 
-The table `FORMATS` names the module of each format. The module returns the type of the decoded column (on the
-driver, without Arrow), and decodes whole batches of values (on an executor).
+The table `FORMATS` contains the module of each format. On the driver, the module returns the type of the
+decoded column, without Arrow. On an executor, it decodes whole batches of values.
 
 Rules:
 
 * A null key or value stays null, and is not an error.
 
-* If a value cannot be decoded, ``value.onError`` decides: with ``fail`` the task ends, with ``null`` the
-  value becomes null, and the column ``_error`` has the reason. Other values are never affected.
+* If a value cannot be decoded, ``value.onError`` determines the result. With ``fail`` the task ends. With
+  ``null`` the value becomes null, and the column ``_error`` contains the reason. Other values are never
+  affected.
 
 * Invalid options and errors of the registry always end the query.
 """
@@ -92,8 +93,8 @@ def module_of(column_format: ColumnFormat) -> Format:
 def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[ColumnFormat, ...]:
     """Return the formats of the columns that `options` decode.
 
-    `topics` are the names in ``subscribe``. If there is only one topic, the default subject in the registry
-    is derived from its name. Raises ConfigError for a value that is not allowed.
+    `topics` are the names in ``subscribe``. If there is a single topic, the default subject in the registry
+    is derived from its name. Raises ConfigError for an invalid value.
     """
     if not NAMES & options.keys():
         return ()
@@ -127,7 +128,10 @@ def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[C
 
 
 def _schema_text(column_format: ColumnFormat) -> str | None:
-    """Return the schema in an option. If the option is a path, read the file in this process, the driver."""
+    """Return the schema in an option.
+
+    If the option is a path, the current process, the driver, reads the file.
+    """
     schema = column_format.schema
     if schema is None or not schema.strip() or column_format.format not in ("avro", "protobuf"):
         return schema

@@ -1,9 +1,12 @@
 """``value.format=avro``: decodes Avro column by column, with or without the registry's header.
 
-All values of a batch are read in parallel, field by field; each value is a *lane* (`lanes`). The writer's
-schema determines how the bytes are read. The reader's schema (``value.schema``, or the registry's latest)
-determines the columns. As Avro specifies, fields are matched by name and alias, missing fields get the
-reader's default, and numbers are widened. Fields that are not selected are skipped.
+All values of a batch are read in parallel, field by field. Each value is a *lane* (`lanes`).
+
+The writer's schema determines how the bytes are read. The reader's schema (``value.schema``, or the
+registry's latest) determines the columns.
+
+As Avro specifies, fields are matched by name and alias, missing fields have the reader's default, and numbers
+are widened. Fields that are not selected are skipped.
 """
 
 from __future__ import annotations
@@ -185,8 +188,9 @@ class _Read:
     def _value(
         self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
     ) -> Column:
-        """Read the next value of each lane in `at`, and return a column. Without a target type, skip the
-        values.
+        """Read the next value of each lane in `at`, and return a column.
+
+        Without a target type, skip the values.
         """
         match writer.kind:
             case "union":
@@ -270,8 +274,9 @@ class _Read:
     def _blocks(
         self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
     ) -> Column:
-        """Read an array or a map from each lane. Each step reads one more item from every lane that has
-        further items.
+        """Read an array or a map from each lane.
+
+        Each step reads one item from every lane that has further items.
         """
         remaining = np.zeros(len(at), np.int64)
         more = np.ones(len(at), bool)
@@ -339,7 +344,9 @@ class _Read:
     ) -> tuple[Ints, tuple[Column, Column]]:
         """Read many items of a few lanes. The positions of the items are determined one by one.
 
-        Return the lane of each item, and the columns of keys and values. The keys of an array are None.
+        Return the lane of each item, and the columns of keys and values.
+
+        For an array, the keys are None.
         """
         view, inner = lanes.view, writer.inner[0]
         owner: list[int] = []
@@ -445,8 +452,8 @@ def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: An
 def _decimals(lanes: Lanes, at: Ints, start: Ints, stop: Ints, target: Any, place: str) -> Column:
     """Convert big-endian numbers to Arrow's little-endian decimals of 16 bytes.
 
-    As Java's BigInteger requires, a number has at least one byte. It may begin with bytes that repeat its
-    sign.
+    As Java's BigInteger requires, a number has at least one byte. A number may begin with bytes that only
+    repeat its sign.
     """
     size = stop - start
     lanes.fail(at, size == 0, f"{place} is a decimal without bytes")

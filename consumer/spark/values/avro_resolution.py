@@ -28,8 +28,8 @@ def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bo
 def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
     """Return the type to which a writer's union is converted if its branches have a common type.
 
-    If the reader's type is a union that differs at most in namespaces, the result is the common type of the
-    reader's union. Otherwise the result is the reader's type.
+    If the reader's union differs from the writer's union at most in namespaces, the result is the common type
+    of the reader's union. If not, the result is the reader's type.
     """
     only = common_type(reader)
     if only is None or reader.kind != "union":
@@ -62,8 +62,8 @@ def _position(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
 def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
     """Return for each symbol of the writer's enum the symbol that is read.
 
-    The symbol that is read is the writer's symbol if the reader's enum has it, else the reader's default
-    symbol, or None.
+    The symbol that is read is the writer's symbol, if the reader's enum has it. If not, it is the reader's
+    default symbol, or None without a default.
     """
     if reader.kind != "enum":
         return list(writer.symbols)

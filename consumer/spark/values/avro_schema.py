@@ -34,8 +34,9 @@ _LOGICAL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AvroField:
-    """A field of a record. `names` has its name and its aliases. `default` is the default value as parsed
-    from JSON.
+    """A field of a record.
+
+    `names` contains its name and its aliases. `default` is the default value as parsed from JSON.
     """
 
     names: tuple[str, ...]
@@ -45,10 +46,10 @@ class AvroField:
 
 @dataclass(frozen=True, slots=True)
 class AvroNode:
-    """An Avro type.
+    """A type in an Avro schema.
 
-    A type in an Avro schema. `kind` is Avro's name of the type. `inner` has the type of an array's items or
-    of a map's values, or the types of a union except null.
+    `kind` is Avro's name of the type. `inner` contains the type of an array's items or of a map's values, or
+    all types of a union except null.
     """
 
     kind: str
@@ -121,7 +122,7 @@ def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
 
 
 def _load(option: str, text: str) -> Any:
-    """Parse the JSON of a schema. A string that is only the name of a type is returned as it is."""
+    """Parse the JSON of a schema. If it is only the name of a type, without quotes, return the name."""
     try:
         return json.loads(text)
     except ValueError as error:

@@ -1,6 +1,6 @@
 """Finds the end of Avro values byte by byte.
 
-A loop over the bytes is faster than numpy if few values of a batch have arrays with many items.
+If few values of a batch have arrays with many items, a loop over the bytes is faster than numpy.
 """
 
 from __future__ import annotations

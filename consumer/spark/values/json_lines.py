@@ -1,13 +1,14 @@
 """``value.format=json``: decodes JSON objects with a schema in DDL, by Arrow's reader of JSON lines.
 
-The values of a batch are joined with line feeds and read in one call. No value can affect another value: each
-must begin with ``{`` and end with ``}``, so an unclosed object cannot continue in the next value, and a
-string cannot contain a line feed. Each value therefore yields at least one object. If there are as many
-objects as values, each value is exactly one object. If Arrow rejects a batch, msgspec decodes each value with
-the same types, to find the values that are bad.
+The values of a batch are joined with line feeds and read in one call. If Arrow rejects a batch, msgspec
+decodes each value with the same types, to find the invalid values.
+
+No value can affect another value. Each must begin with ``{`` and end with ``}``, and a string cannot contain
+a line feed. So an unclosed object cannot continue in the next value, and each value has at least one object.
+If there are as many objects as values, each value is exactly one object.
 
 Arrow's reader cannot read an object as a map. For columns that contain a MAP, msgspec splits the values into
-parts without maps, which Arrow can read. Such columns are slower, because each item becomes a Python object.
+parts without maps, which Arrow can read. This is slower, because each item becomes a Python object.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def _check_ddl(option: str, ddl: str) -> None:
     Spark's own error would not name the option. Nested types are checked by Spark.
     """
     if "'" in ddl or '"' in ddl:
-        # Omit this check if the schema has a comment or a default, which may contain commas that do not
-        # separate columns.
+        # This check is omitted for a schema with a comment or a default, whose commas need not separate
+        # columns.
         return
     depth, columns = 0, [""]
     for character in ddl:
@@ -162,8 +163,9 @@ class _Objects:
         return np.array(good, np.int64)
 
     def _pieces(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
-        """Yield the objects of the rows. If Arrow rejects the rows, split them in halves until the bad rows
-        are found.
+        """Yield the objects of the rows.
+
+        If Arrow rejects the rows, they are halved until the invalid rows are found.
         """
         if not len(rows):
             return
@@ -178,8 +180,9 @@ class _Objects:
             yield from self._pieces(values, rows[half:], bad)
 
     def _read_all(self, values: Column) -> Column | None:
-        """Return all objects as a column. If Arrow rejects them, store the reason in the attribute `why` and
-        return None.
+        """Return all objects as a column.
+
+        If Arrow rejects them, store the reason in `why` and return None.
         """
         if not len(values):
             return pa.nulls(0, self.kind)
@@ -316,8 +319,9 @@ def _holds(kind: Kind, matches: Callable[[Kind], bool]) -> bool:
 
 
 def _arrow_read_type(kind: Kind) -> Kind:
-    """Return the Arrow type with which a column is first read. Dates and binary values are read as strings
-    and then converted.
+    """Return the Arrow type with which a column is first read.
+
+    Dates and binary values are read as strings, and then converted.
     """
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _arrow_read_type(field.type)) for field in kind])

@@ -1,9 +1,10 @@
 """Reads many encoded values in parallel: each step reads the next field of all values.
 
 Each value is a *lane*. A lane has a position, which advances, and an end, which the position never exceeds.
-The first error of a lane is stored, and ends the lane: its position is set to the end, where only padding is
-read and discarded. Other lanes are not affected. Each step is a numpy operation on some lanes, which are
-given by their numbers in ascending order.
+Each step is a numpy operation on some lanes, given by their numbers in ascending order.
+
+The first error of a lane is stored, and ends the lane: its position is set to its end, and what is read there
+is discarded. Other lanes are not affected.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ pc: Any = import_module("pyarrow.compute")
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-# The number of padding bytes after the last lane, because a step may read beyond the end of a lane.
+# The number of padding bytes after the last lane. A step may read beyond the end of a lane.
 _SLACK = 24
 
 
@@ -80,8 +81,9 @@ class Lanes:
         return beyond
 
     def varint(self, lanes: Ints, name: str) -> Ints:
-        """Read the next unsigned varint of each lane as a 64-bit number. If the varint is malformed, the lane
-        gets an error and the number 0.
+        """Read the next unsigned varint of each lane as a 64-bit number.
+
+        A malformed varint gives its lane an error and the number 0.
 
         `name` is the field's name for error messages.
         """
@@ -122,8 +124,9 @@ class Lanes:
         return numbers
 
     def skip(self, lanes: Ints, sizes: Ints, name: str) -> tuple[Ints, Ints]:
-        """Skip `sizes` bytes in each lane. Return where the bytes start and end. For a lane with an error,
-        the start and the end are equal.
+        """Skip `sizes` bytes in each lane. Return where the bytes start and end.
+
+        For a lane with an error, the start and the end are equal.
         """
         at = self.at[lanes]
         wrong = (sizes < 0) | (sizes > self.end[lanes] - at)
@@ -150,14 +153,16 @@ class Lanes:
         return pc.take(every, from_numpy(np.arange(0, 2 * len(start), 2, dtype=np.int32)), boundscheck=False)
 
     def text(self, lanes: Ints, sizes: Ints, name: str) -> Any:
-        """Read the next `sizes` bytes of each lane as a StringArray. Bytes that are not UTF-8 are an error of
-        the lane.
+        """Read the next `sizes` bytes of each lane as a StringArray.
+
+        Bytes that are not UTF-8 are an error of the lane.
         """
         return self.as_text(lanes, self.binary(lanes, sizes, name), name)
 
     def as_text(self, lanes: Ints, values: Any, name: str) -> Any:
-        """Convert the bytes of these lanes to a StringArray. Bytes that are not UTF-8 are an error of the
-        lane.
+        """Convert the bytes of these lanes to a StringArray.
+
+        Bytes that are not UTF-8 are an error of the lane.
         """
         try:
             return values.cast(pa.string())
@@ -182,8 +187,9 @@ def _texts(values: Any) -> Any:
 
 
 def scatter(column: Any, places: Ints, count: int) -> Any:
-    """Return a column of `count` rows. Row `places[i]` has the value of row i of `column`; all other rows are
-    null.
+    """Return a column of `count` rows.
+
+    Row `places[i]` has the value of row i of `column`. All other rows are null.
     """
     if len(column) == count:
         return column

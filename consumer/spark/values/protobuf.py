@@ -1,9 +1,10 @@
 """``value.format=protobuf``: decodes messages column by column, with a descriptor set.
 
-All messages of a batch are read in parallel; each message is a *lane* (`lanes`). Each step selects the
-smallest tag at any lane's position, and reads its field in all lanes that are at this tag. Serializers write
-fields in order, so the number of steps is about the number of fields. Fields that are not selected or unknown
-are skipped.
+All messages of a batch are read in parallel. Each message is a *lane* (`lanes`). Each step selects the
+smallest tag at any lane's position, and reads its field in all lanes at this tag. Fields that are unknown or
+not selected are skipped.
+
+Serializers write fields in order, so the number of steps is about the number of fields.
 
 Unsigned numbers never become negative, because uint32 becomes BIGINT, and uint64 DECIMAL(20, 0).
 
@@ -155,23 +156,23 @@ def _check_message_indexes(lanes: Lanes, names: dict[tuple[int, ...], str], want
                 lanes.fail(rows, owners.reshape(-1) == number, reason)
 
 
-# The maximum number of message indexes of a value. It is the nesting depth of a message, which Protobuf's
-# compiler limits to 32.
+# The maximum number of message indexes of a value. A message has one index for each level of nesting, and
+# Protobuf's compiler allows 32 levels.
 _MAX_DEPTH = 32
 
 
 class _FieldReader:
     """Collects the values of one field in the order of reading.
 
-    Each read adds a chunk: the values, and for each value its lane, which is the number of its message.
+    Each read adds a chunk: the values, and the lane (the number of the message) of each value.
     """
 
     def __init__(self, field: Any, target: Any) -> None:
         self.field, self.target = field, target
         self.wire = KINDS[field.type][1]
         self.rows: list[Ints] = []
-        # The starts and ends of the values' bytes, for each chunk. If the values are numbers, both arrays
-        # contain the numbers.
+        # The starts and ends of the values' bytes, for each chunk. For numbers, both arrays contain the
+        # numbers.
         self.parts: list[tuple[Any, Any]] = []
 
     def add(self, lanes: Lanes, rows: Ints, packed: bool) -> None:
@@ -259,8 +260,9 @@ class _FieldReader:
 
 
 def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, starts: Any, ends: Any) -> Column:
-    """Return the entries of a map as structs of key and value. A missing key or value is the default of its
-    type.
+    """Return the entries of a map as structs of key and value.
+
+    A missing key or value is the default of its type.
     """
     kind = pa.struct([pa.field("key", target.key_type), pa.field("value", target.item_type)])
     inner = lanes.within(starts, ends)

@@ -25,7 +25,7 @@ class Registered:
     """Decodes values that begin with the id of their writer's schema.
 
     `decoder` returns the decoder for the values of one schema id. If it raises NoSuchSchema, Mismatch or
-    ConfigError, the values with this id are bad.
+    ConfigError, the values with this id are invalid.
     """
 
     def __init__(self, target: Any, decoder: Callable[[SchemaId], Decode]) -> None:

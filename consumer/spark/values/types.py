@@ -60,8 +60,8 @@ class ColumnFormat:
     def with_latest_schema(self) -> ColumnFormat:
         """Return these options with the registry's latest schema, if they contain no schema.
 
-        The schema is requested once for each query, so that the query's columns stay the same while the
-        registry changes. Raises NoSuchSchema, RegistryFailed.
+        The schema is requested once for each query, so the query's columns stay the same while the registry
+        changes. Raises NoSuchSchema, RegistryFailed.
         """
         if self.registry is None or self.subject is None or self.format not in _SCHEMA_FORMS:
             return self

@@ -22,7 +22,7 @@ _SHORTEST: Final = min(SIZES.values())
 
 
 def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[SchemaId, Any]]:
-    """Yield each schema id in a BinaryArray, with the rows that have it. Add rows without an id to `bad`."""
+    """Yield each schema id in a BinaryArray, with its rows. Add rows without an id to `bad`."""
     data, offsets = data_and_offsets(values)
     size = np.diff(offsets)
     short = size < _SHORTEST
@@ -48,11 +48,12 @@ def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[Schema
 
 
 def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tuple[Any, dict[int, str]]:
-    """Put the schema id from each record's header `name` before the value. Return the values, and the rows
-    with invalid headers.
+    """Put the schema id from each record's header `name` before the value.
 
-    `headers` has a list of headers for each value. If a value has several headers `name`, the last one is
-    used. `indexed` means that message indexes follow the id. A value with an invalid header becomes null.
+    Return the values, and the rows with invalid headers. The value of such a row is null.
+
+    `headers` contains a list of headers for each value. The last header `name` of a value counts. With
+    `indexed`, message indexes follow the id.
     """
     start = headers.offsets[0].as_py() if len(headers) else 0
     places = to_numpy(headers.offsets, np.int32) - start
@@ -72,8 +73,8 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
     allowed = f"the byte 0 and an id of 4 bytes, or the byte 1 and a GUID of 16 bytes{more}"
     reason = f"the header {name} has no schema id; expected: {allowed}"
     bad = dict.fromkeys(np.flatnonzero((last >= 0) & present & invalid[numbers]).tolist(), reason)
-    # A value without the header gets an empty prefix. A value with an invalid header gets a null prefix, so
-    # that the result of joining them is null.
+    # A value without the header has an empty prefix. A value with an invalid header has a null prefix, so
+    # that joining prefix and value gives null.
     choice = np.where(numbers >= 0, numbers, np.where(last >= 0, len(ids), len(ids) + 1))
     prefixes = from_bytes([*ids, None, b""]).take(from_numpy(choice))
     return pc.binary_join_element_wise(prefixes, values, from_bytes([b""])[0]), bad
