@@ -6,8 +6,8 @@ Rules:
 
 * Any other column raises ConfigError, because its content would be lost.
 
-* A row goes to the partition that `send` would select: the one in its column `partition`, else the one of its
-  key, else the current sticky partition.
+* A row goes to the partition in its column `partition`, else to that of its key, else to the current sticky
+  partition.
 
 * Rows of one partition keep their order.
 

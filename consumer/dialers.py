@@ -22,7 +22,9 @@ Rules:
   broker uses the socket.
 
 * If a dialer raises an exception, or does not return a socket, the connection fails with an error that names
-  the dialer. The client retries after a backoff.
+  the dialer.
+
+* After a failure of the dialer the client retries with a backoff.
 """
 
 from __future__ import annotations

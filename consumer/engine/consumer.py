@@ -768,7 +768,7 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
         engine.record_metrics(now)
     TABLE[type(event)](engine, event)
     # After an event in `QUIET`, the other parts of the engine have nothing to do unless a call has finished.
-    # The `Take` after a `PollBegan` updates them.
+    # After `PollBegan`, they are updated by the `Take`.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()

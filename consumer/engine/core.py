@@ -134,8 +134,9 @@ class ClientCore(Generic[Options]):
     ) -> None:
         """Report a request that has failed and will be retried.
 
-        `subject` is the partition or topic of the request, or None if it has several or none. `repeated` says
-        whether the previous attempt failed as well.
+        `subject` is the partition or topic of the request, or None if it has several or none.
+
+        `repeated` says whether the previous attempt failed as well.
         """
         self.failure_reports.add_failure(request, why, self.now, subject, repeated=repeated)
 

@@ -13,8 +13,8 @@ Rules of a sensor, those of Java's SampledStat with its default configuration:
 
 * A sample is emptied when its last value is 60 s old.
 
-* A rate divides by the time since the oldest sample began. To this time, 30 s are added if it is shorter than
-  30 s, so that the first rates are not very high.
+* A rate divides by the time since the oldest sample began, plus 30 s if this time is below 30 s. So the first
+  rates are not very high.
 
 * All measures of a sensor share its samples. In Java each measure has separate samples, which may begin at
   different times.

@@ -54,8 +54,8 @@ V = TypeVar("V")
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-# The location of an item: the node id of its broker, or None for any broker. An error fails the item. A
-# `Rest` postpones the lookup.
+# The node id of an item's broker, or None for any broker. An error fails the item, and a `Rest` postpones the
+# lookup.
 Location: TypeAlias = int | KprotoError | Rest | None
 
 

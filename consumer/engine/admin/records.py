@@ -256,7 +256,7 @@ def fetch(
     """Fetch the partitions once from their leaders, without fetch sessions.
 
     A partition's error code is part of its result, and is not retried. If the leader has moved, the next
-    fetch of the partition first refreshes the metadata.
+    fetch refreshes the metadata first.
     """
     yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}

@@ -21,8 +21,8 @@ Rules:
 * A part is decoded when a poll needs its records. If a record is malformed, the records of the previous parts
   are still returned.
 
-* The records of a large fetch are decoded as columns, twice as fast as one by one. Each poll converts the
-  rows that it needs into objects.
+* The records of a large fetch are decoded as columns, twice as fast as one by one. Rows are converted to
+  objects when a poll needs them.
 
 * A fetch is decoded batch by batch, with the same result, if it has few or invalid records, or if numpy and
   pyarrow are not imported.

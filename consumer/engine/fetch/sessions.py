@@ -273,8 +273,8 @@ class BrokerFetches:
         self.with_more_records: set[TopicPartition] = set()
         # Whether the broker may delay the response to the fetch in flight.
         self.may_wait_at_broker = True
-        # When the last fetch was sent (ms), how long (ms) the broker may delay its response, and the number
-        # of consecutive responses without records that arrived in less than half of that time.
+        # When the last fetch was sent (ms), how long the broker may delay its response (ms), and the number
+        # of consecutive empty responses in less than half of that time.
         self.asked_at = self.may_wait = self.empty_responses = 0
 
     def has_full_buffers(self, max_bytes: int) -> bool:

@@ -58,8 +58,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Topic -> the topic id in the last OffsetCommit request. It comes from `topic_ids`, else from the cached
     # metadata.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Whether the coordinator has confirmed the topic ids. It does not know `unknown_topics`, and knows
-    # `recreated_topics` with other ids. After that, the commit may use topic names.
+    # Whether the coordinator has confirmed the topic ids, so that the commit may use names. It does not know
+    # `unknown_topics`, and has other ids for `recreated_topics`.
     is_confirmed: bool = False
     unknown_topics: set[str] = msgspec.field(default_factory=set[str])
     recreated_topics: set[str] = msgspec.field(default_factory=set[str])

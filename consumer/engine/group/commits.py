@@ -16,8 +16,8 @@
 
 * If a topic is re-created between the call and the sending of the commit, the offset is not sent (KIP-516).
 
-* A coordinator before Kafka 4.2 identifies topics by name, and would accept the offset for a re-created
-  topic. So the member requests the topic ids from it before each commit.
+* A coordinator before Kafka 4.2 would accept the offset for a re-created topic, because it identifies topics
+  by name. So the member requests the topic ids before each commit.
 
 * Every commit completes: it succeeds, fails or times out. Closing the consumer fails pending commits.
 

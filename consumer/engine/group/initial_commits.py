@@ -1,5 +1,6 @@
-"""Initial commits: the start offset of a partition without a committed offset is committed before its first
-record is returned.
+"""Initial commits: commits of start offsets, for partitions without a committed offset.
+
+The start offset is committed before the first record of the partition is returned.
 
 * An initial commit (M206) protects against skipped records. Without it, the policy "latest" would restart an
   application at the end of the log after a crash (M203).
@@ -10,8 +11,8 @@ record is returned.
 * An initial commit never overwrites a commit of the application. Commits are sent in the order of their
   requests, and the partitions of an earlier commit are removed from the initial commit.
 
-* If the application calls seek(), the initial commit of the partition is dropped. If it is already in flight,
-  the records wait for its response.
+* If the application calls seek(), the initial commit of the partition is dropped. If the commit is already in
+  flight, the records wait for its response.
 
 * The application may commit offsets in a transaction, on another connection. An initial commit can overwrite
   only those that arrive after its last lookup of committed offsets.
@@ -32,7 +33,7 @@ record is returned.
 * After any other error of an initial commit, poll raises the error and then returns the records.
 
 * A consumer that is being closed makes only one attempt. If it fails, the start offset is reported as
-  uncommitted, and the next owner of the partition looks one up again.
+  uncommitted, and the next owner looks up a start offset again.
 """
 
 from __future__ import annotations

@@ -68,11 +68,11 @@ class MetadataUpdater:
 
         # Topic -> (error code, number of responses in a row with it).
         self.topic_errors: dict[str, tuple[int, int]] = {}
-        # Topics that are requested separately from the regular refresh, with three values: when the next
-        # request is due (ms), when the last one was sent (ms), and the number of consecutive responses in
-        # which a partition had no leader.
+        # Topic -> when its next separate request, outside of the regular refresh, is due (ms).
         self._topic_requests: dict[str, int] = {}
+        # Topic -> when its last separate request was sent (ms).
         self._topic_requested_at: dict[str, int] = {}
+        # Topic -> the number of consecutive responses in which one of its partitions had no leader.
         self._leaderless: dict[str, int] = {}
         # Topic -> number of responses in a row that contained nothing new about the topic.
         self._unhelpful_by_topic: dict[str, int] = {}

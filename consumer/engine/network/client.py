@@ -454,8 +454,8 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        After a pause that was shortened to `metadata_max_age_ms`, close the connection, send the calls on a
-        new one, and return False. The broker may still read nothing from the old one.
+        If the pause was shortened to `metadata_max_age_ms`, the broker may still read nothing from the
+        connection. Then close it, send the calls on a new one, and return False.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True

@@ -10,14 +10,14 @@ Rules:
 * If a broker does not know the version of ApiVersions, it responds in version 0 with the versions that it
   knows (KIP-511). The client then uses the highest common version.
 
-* If the listed versions do not allow a call, the client requests them once again, because one response may be
-  wrong. Then the call fails.
+* If the listed versions do not allow a call, the client requests them once more, because one response may be
+  wrong. If they still do not allow it, the call fails.
 
 * A request waits until the versions are known, because its body may depend on its version, and while the
   connection is throttled (`throttle`).
 
 * If a request gets no response in time, the connection is closed, as in Java. A late response could be taken
-  for the next one.
+  for that of the next request.
 
 * With SASL (`login`), the authentication takes place between ApiVersions and the first request.
 
@@ -479,8 +479,8 @@ class Connection:
     def expire_calls(self, now: int) -> bool:
         """Fail the calls that have timed out. Return True if the connection is now unusable.
 
-        If one of the failed calls was sent, the connection is unusable, because the late response could be
-        taken for the next one.
+        If one of the failed calls was sent, the connection is unusable, because a late response could be
+        taken for that of the next request.
         """
         late = False
         for _, call in self.in_flight:

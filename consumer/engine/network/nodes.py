@@ -12,8 +12,11 @@ Rules:
 * If the connection setup to an address takes long, for example because of an LDAP lookup, the next setup gets
   a timeout of twice that time.
 
-* A call for any broker goes to the ready address with the fewest requests in flight, else to a connecting
-  address, else to one that it has not tried, round-robin (Kafka's leastLoadedNode).
+* A call for any broker goes to the ready address with the fewest requests in flight (Kafka's
+  leastLoadedNode).
+
+* Without a ready address, a call for any broker goes to a connecting address, or else to one that it has not
+  tried, round-robin.
 
 * The brokers' addresses are tried before the bootstrap addresses.
 

@@ -77,7 +77,7 @@ class Opened(msgspec.Struct, frozen=True):
     """The connection is established.
 
     If the connection breaks before the first response, the owner connects to the host's next address and
-    sends `Opened` again, and the first request is repeated.
+    sends `Opened` again. The first request is then repeated.
     """
 
     key: int
