@@ -8,8 +8,8 @@
 
 Rules:
 
-* An interceptor never fails the client. If a method raises an exception or returns a wrong type, such as a
-  coroutine, an error is logged. The client continues as if the interceptor did not exist.
+* An interceptor never fails the client. If a method raises an exception, or returns an object of the wrong
+  type, such as a coroutine, an error is logged. The client continues as if the interceptor did not exist.
 
 * Interceptors run in the order of the list. Each receives the result of the interceptor before it.
 

@@ -533,7 +533,7 @@ class PollOperations:
     def run_event_callbacks(self) -> None:
         """Call the callbacks of `events` for all changes, and `on_commit` of interceptors for all commits.
 
-        They run in the caller's thread.
+        The callbacks run in the caller's thread.
         """
         pending = self.driver.pending_callbacks
         while pending:

@@ -137,9 +137,9 @@ class Session:
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read.
 
-        A mark has no effect if it is lower than the last mark or than the start of the claim. In `setup`, it
-        has no effect if it is lower than the committed offset. As in sarama, marks of unclaimed partitions
-        have no effect.
+        A mark has no effect if it is lower than the last mark or than the start of the claim. In `setup`, a
+        mark has no effect if it is lower than the committed offset. As in sarama, marks of unclaimed
+        partitions have no effect.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 

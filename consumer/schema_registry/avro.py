@@ -9,8 +9,8 @@ Rules:
 * The bytes, the subjects and the defaults are those of Confluent's AvroSerializer and AvroDeserializer.
   fastavro encodes and decodes Avro (the extra `avro`).
 
-* Each schema is requested once. The classes for the asyncio clients begin with Async. They request it in a
-  thread, so the event loop does not wait for the registry.
+* Each schema is requested once. The classes with the prefix Async request it in a thread, so the event loop
+  does not wait for the registry. Use these classes with the asyncio clients.
 
 * A deserializer accepts the schema id before the value, and in a header of the record.
 """

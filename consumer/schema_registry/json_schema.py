@@ -15,8 +15,8 @@ Rules:
 
 * References to other schemas are loaded from the registry, and never from the web.
 
-* Each schema is requested once. The classes for the asyncio clients begin with Async. They request it in a
-  thread, so the event loop does not wait for the registry.
+* Each schema is requested once. The classes with the prefix Async request it in a thread, so the event loop
+  does not wait for the registry. Use these classes with the asyncio clients.
 
 * A deserializer accepts the schema id before the value, and in a header of the record.
 """

@@ -15,8 +15,8 @@ Rules:
 * The files that a message's file imports are registered, too, under their names. Google's and Confluent's own
   files are not registered.
 
-* Each schema is requested once. The classes for the asyncio clients begin with Async. They request it in a
-  thread, so the event loop does not wait for the registry.
+* Each schema is requested once. The classes with the prefix Async request it in a thread, so the event loop
+  does not wait for the registry. Use these classes with the asyncio clients.
 
 * A deserializer accepts the schema id before the value, and in a header of the record.
 """

@@ -154,7 +154,8 @@ class TokenSource:
     def _fresh_seconds(self) -> float:
         """Return the seconds until a new token is needed.
 
-        This moment is stored for the wall clock and for the monotonic clock; the earlier one counts.
+        The time at which a new token is needed is stored for the wall clock and for the monotonic clock. The
+        earlier one counts.
         """
         return min(self._until - time.time(), (self._until_ms - now()) / 1000)
 

@@ -4,8 +4,8 @@ Spark has no metrics interface for Python sources. But a query's progress contai
 batch began and ended, and the ends of the logs (`startOffset`, `endOffset`, `latestOffset`). From these, this
 module computes the metrics of Spark's own source.
 
-This module works for queries with kproto's source and with Spark's own. Spark's UI shows the numbers of rows
-and bytes that came from Python.
+The metrics are available for queries with kproto's source and with Spark's own. Spark's UI shows the numbers
+of rows and bytes that came from Python.
 
     for source in behind(query.lastProgress):
         print(source.metrics)          # {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7", ...}

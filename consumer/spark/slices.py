@@ -8,7 +8,7 @@ to the end of each log, this has two consequences:
 * The first action must keep the planned ends. If Spark loses an executor and recomputes a range, the rows
   must be the same. If they differ, Spark 4.2 fails the job, and older versions lose and duplicate rows.
 
-So a task determines whether the plan was made for its own action. In Spark 4.2 and newer, an action's id is a
+A task determines whether the plan was made for its own action. In Spark 4.2 and newer, an action's id is a
 UUID that begins with its time. The task compares this time with the time of the plan.
 """
 
@@ -37,8 +37,8 @@ class Plan(NamedTuple):
         """Return whether the current task's action began between `load()` and the plan.
 
         The action's time is in its id. For an action directly on the DataFrame that `load()` returned, such
-        as `collect`, it is the time of the DataFrame, which is not after `load()`. The result is False, and
-        tasks look up the ends again. This is safe, because such an action has no shuffle.
+        as `collect`, the id has the time of the DataFrame, which is not after `load()`. So the result is
+        False, and tasks look up the ends again. This is safe, because such an action has no shuffle.
 
         A job on `df.rdd` has no id, and the result is False. Before Spark 4.2, ids contain no time, and the
         result is True.

@@ -3,10 +3,11 @@
 Spark runs the reader in one process for each run of a query. The rules state Spark's contract and its
 consequences:
 
-* Spark writes an end offset to the checkpoint before the batch runs. After a crash, Spark repeats the batch
-  only with ``partitions(start, end)``, and without ``latestOffset``. So `partitions` sends no request and
-  depends only on its arguments. The module `offsets` describes how an end offset contains the first offsets
-  of new partitions.
+* Spark writes an end offset to the checkpoint before the batch runs. After a crash, Spark repeats the batch:
+  it calls ``partitions(start, end)``, but not ``latestOffset``. So `partitions` sends no request and depends
+  only on its arguments.
+
+* The module `offsets` describes how an end offset contains the first offsets of new partitions.
 
 * Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. So the
   initial offset is always the same, and ``startingOffsets`` is evaluated for the first end offset.

@@ -26,8 +26,8 @@ Rules:
 * The marker's metadata contains the number of rows. If a repeated batch has another number of rows, its rows
   are not the same, and a warning is logged. This is not an error, because a query may select rows at random.
 
-* A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix: its
-  next batches are already marked as written.
+* A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
+  because the batches after the restored state are already marked as written.
 
 * A marker expires like any committed offset: ``offsets.retention.minutes`` (by default a week) after its
   commit. If a query is killed within a batch and restarts after that time, it writes the rows of this batch

@@ -1,11 +1,11 @@
 """Remove messages that look like failures, and long tracebacks, from the output of Spark's Python processes.
 
-A worker ends without an error when Spark has enough rows for ``limit`` or ``take`` and closes its connection.
-A worker that was idle for a minute also ends.
+A worker ends when Spark has enough rows for ``limit`` or ``take`` and closes its connection. A worker also
+ends after a minute without work. Neither is an error.
 
-But the daemon that forked the worker prints "PySpark daemon failed to flush the output to the worker process"
-and the traceback of a BrokenPipeError, as if the query had failed. Only these messages are suppressed. The
-filter is installed in two ways:
+The daemon that forked the worker nevertheless prints "PySpark daemon failed to flush the output to the worker
+process" and the traceback of a BrokenPipeError, as if the query had failed. This module suppresses only these
+messages. The filter is installed in two ways:
 
 * `session` sets the module `daemon` as ``spark.python.daemon.module``. Spark starts this daemon for the
   workers of tasks, including those of ``mapInArrow``, but not for the processes that plan.

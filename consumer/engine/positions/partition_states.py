@@ -512,8 +512,8 @@ class PartitionState:
     def take_counts(self) -> tuple[int, int]:
         """Return two counts since the previous call.
 
-        They are the number of returned records, and the bytes of the fetches whose records have all been
-        returned.
+        The counts are the number of returned records, and the bytes of the fetches whose records have all
+        been returned.
         """
         counts = self._unrecorded_records, self._unrecorded_bytes
         self._unrecorded_records = self._unrecorded_bytes = 0

@@ -71,7 +71,7 @@ FIRST_BYTES = 4096
 # batch.size, as in its BuiltInPartitioner. Batches may become larger.
 STICKY_BYTES = 16 * 1024
 # Time (ms) after which the waiting batches of a topic's partitions are counted again. Counting takes 0.1 ms
-# for 1,000 partitions, which is too slow for every `STICKY_BYTES`.
+# for 1,000 partitions, which is too slow to repeat for each `STICKY_BYTES`.
 SHARES_MS = 10
 # Whether the interpreter switches threads only at function calls. Then `take` appends without a lock.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()

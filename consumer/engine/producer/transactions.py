@@ -170,8 +170,8 @@ class TransactionManager:
                 )
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                # The operation has begun. Otherwise Ctrl-C came after the call was created, and the operation
-                # begins below.
+                # The operation has begun. If it has not, Ctrl-C came right after the call was created, and
+                # the operation begins below.
                 return current_call
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
