@@ -1,6 +1,7 @@
 """Methods and arguments of other libraries, with the name of each in this library.
 
-An error about another library's name contains this library's name. The names have no other use.
+The names in this module are used only in errors: an error about another library's name contains this
+library's name.
 
 All names are in snake_case. Those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table
 for each library.

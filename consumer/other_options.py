@@ -1,6 +1,7 @@
 """The option names of other libraries, and this library's names for them, or why there is no such option.
 
-An error about another library's option contains this library's option. The names have no other use.
+The names in this module are used only in errors: an error about another library's option contains this
+library's option.
 
 All names are in snake_case. Those of librdkafka and Java have "_" for ".". The names of TLS and SASL options
 are in `consumer/security/option_names.py`.

@@ -216,8 +216,8 @@ class Runtime:
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
         """Return a context manager for a call of `method`. Raise IllegalState if the call is not allowed now.
 
-        With `waits`, the method may wait. With `serves`, the method runs the application's callbacks, and
-        cannot be called in a callback.
+        If `waits` is true, the method may wait. If `serves` is true, the method runs the application's
+        callbacks, and cannot be called in a callback.
         """
         raise NotImplementedError
 

@@ -39,8 +39,8 @@ class RecordDeserializer:
     ) -> tuple[list[ConsumerRecord[Any, Any]], dict[TopicPartition, DeserializationError]]:
         """Convert keys and values in place. Return the converted records, and the errors by partition.
 
-        If a deserializer fails for a record, the result has an error for the partition, and only the records
-        before the failed one.
+        If a deserializer fails for a record, the result contains the error, and only those records of the
+        partition that precede the failed one.
         """
         converted: list[ConsumerRecord[Any, Any]] = []
         errors: dict[TopicPartition, DeserializationError] = {}

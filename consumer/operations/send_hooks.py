@@ -1,6 +1,7 @@
 """The functions of the application that a producer calls in `send`.
 
-A producer without such functions has no `SendHooks`, and its fast `send` does not check for them.
+These functions are serializers, a partitioner and interceptors. A producer without any of them has no
+`SendHooks`, and its fast `send` does not check for them.
 """
 
 from __future__ import annotations

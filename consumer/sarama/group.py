@@ -12,7 +12,7 @@
         while True:
             await group.consume(["flights"], Print())
 
-A *session* is the time in which handlers process an assignment. The first rule says when it ends.
+A *session* is the time in which handlers process an assignment.
 
 A *claim* is one assigned partition in a session: an async iterator over the partition's records. A *mark* is
 an offset up to which a handler has processed a claim.

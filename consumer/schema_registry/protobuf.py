@@ -101,8 +101,8 @@ class _Decoder(Generic[M]):
 class ProtobufDeserializer(_Decoder[M]):
     """Converts Protobuf to messages.
 
-    `ProtobufDeserializer(Flight)` returns instances of Flight, a class that protoc has generated. It uses no
-    registry.
+    `ProtobufDeserializer(Flight)` needs no registry, and returns instances of Flight, a class that protoc has
+    generated.
 
     `ProtobufDeserializer(registry=registry)` creates the classes of its messages from the registered schemas.
 

@@ -16,8 +16,8 @@ consequences:
   ``latestOffset(start)`` with the completed offset as `start`. So ``latestOffset`` also commits the group's
   offsets (`commitGroupId`). Spark usually does not call ``stop()``.
 
-* An exception in ``commit`` or ``latestOffset`` ends the query. So a failed commit to the group is logged,
-  and retried later. It takes at most two seconds.
+* An exception in ``commit`` or ``latestOffset`` ends the query. So a failed commit to the group is only
+  logged, and retried later. A commit takes at most two seconds.
 
 * The checkpoint determines the position. Commits to a group are for lag tools only.
 

@@ -45,8 +45,8 @@ def filter_own_output() -> None:
 def hide_traceback() -> None:
     """If this is a Spark process, make it print only the text of the error that is being raised.
 
-    The function sets the variable of spark.sql.execution.pyspark.udf.hideTraceback. The process ends with
-    this error, so no other error loses its traceback.
+    The function sets the environment variable for spark.sql.execution.pyspark.udf.hideTraceback. The process
+    ends with the error, so no other error loses its traceback.
     """
     name = str(getattr(sys.modules["__main__"].__spec__, "name", ""))
     if name.startswith("pyspark.") or name == f"{__package__}.daemon":

@@ -5,8 +5,8 @@ Rules:
 * The records of a batch are delivered or fail together, with two exceptions. If the broker rejects single
   records, or if the batch is too large, its records move to other batches.
 
-* After such a move, `places` contains the new batch of each record, and the record's index in that batch.
-  `current_place` follows these entries.
+* If the records of a batch have moved, `places` contains the new batch of each record, and the record's index
+  in that batch. `current_place` follows these entries.
 
 * The batches of a queue keep their order. The parts of a split batch take the place of this batch.
 

@@ -16,8 +16,7 @@ Rules (Java's Sender and TransactionManager):
 * For each reason, the first failed batch is reported immediately. Later failures for the same reason are
   counted, and their number is reported after growing intervals.
 
-* Independently of these reports, a delivery, flush or close raises the error of the records that it waits
-  for.
+* Independently of the reports, a delivery, flush or close raises the error of the records that it waits for.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from ...records import GroupMetadata
 from ..network.call import Prepared
 from ..requests import by_topic, consistent_values
 
-# The last versions of requests without transaction version 2 (KIP-890), as in Java's client.
-# AddPartitionsToTxn is sent only by brokers from version 4 on.
+# The last versions of requests without transaction version 2 (KIP-890), as in Java's client. From version 4
+# on, only brokers send AddPartitionsToTxn.
 LAST_PRODUCE: Final = 11
 LAST_END: Final = 4
 LAST_OFFSETS: Final = 4

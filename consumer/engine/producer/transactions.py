@@ -222,8 +222,8 @@ class TransactionManager:
     def ensure_ready(self) -> bool:
         """Add new partitions to the transaction. Return whether batches may be sent now."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
-            # The remaining batches were sent before the failure or the abort. If the abort has to wait for
-            # their responses, they are sent again.
+            # The remaining batches were sent before the failure or the abort. They are sent again if the
+            # abort has to wait for their responses.
             return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False

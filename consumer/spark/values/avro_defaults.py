@@ -88,5 +88,5 @@ def _sized(data: bytes) -> bytes:
 
 
 def _block(items: list[bytes]) -> bytes:
-    """Encode the items of an array or map as one block, and the mark for the end of the blocks."""
+    """Encode the items of an array or map as one block, followed by the end mark of the blocks."""
     return (_number(len(items)) if items else b"") + b"".join(items) + b"\0"

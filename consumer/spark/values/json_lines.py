@@ -182,7 +182,7 @@ class _Objects:
     def _read_all(self, values: Column) -> Column | None:
         """Return all objects as a column.
 
-        If Arrow rejects them, store the reason in `why` and return None.
+        If Arrow rejects the objects, store the reason in `why` and return None.
         """
         if not len(values):
             return pa.nulls(0, self.kind)
