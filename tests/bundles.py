@@ -1,4 +1,4 @@
-"""Bundles of short checks that share a test. A test costs pytest about 4 ms, more than many checks take.
+"""Bundles of short checks in one test: pytest needs about 4 ms for a test, more than for many checks.
 
 @pytest.mark.parametrize("messages", bundles(ALL))
 def test_every_message_has_a_key(messages: Sequence[str]) -> None:

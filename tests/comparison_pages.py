@@ -31,7 +31,7 @@ def code(cell: str) -> list[str]:
 def names(page: str, heading: str = "") -> set[str]:
     """Return the dotted names in the first column.
 
-    A name may omit what it shares with the previous name of its row: after `Group.Session.Timeout`,
+    A name may omit the prefix of the previous name in its row. After `Group.Session.Timeout`,
     `Heartbeat.Interval` also stands for `Group.Heartbeat.Interval`.
     """
     names_on_page: set[str] = set()

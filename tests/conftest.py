@@ -22,8 +22,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
-# The profiles quick and ci draw the same examples in every run, so that a failure means a change. Soak draws
-# others.
+# The profiles quick and ci draw the same examples in every run, so that only a change of the code can make a
+# test fail. The profile soak draws others.
 for _name, _count in (("quick", 6), ("ci", 200)):
     settings.register_profile(
         _name, max_examples=_count, deadline=None, suppress_health_check=_CHECKS, derandomize=True

@@ -107,8 +107,9 @@ def run_python(page_blocks: list[Block]) -> dict[str, object]:
 def _call(test: Callable[..., object]) -> None:
     """Call a test with its fixture (`kafka`, `async_kafka` or `kafka_secured`), as pytest does."""
     if hasattr(test, "hypothesis"):
-        # Import numpy before the test, as the pytest plugin does. Hypothesis fails if it reads numpy's
-        # attributes while a client's thread is importing numpy.
+        # Import numpy before the test, as the pytest plugin does.
+        #
+        # Hypothesis fails if it reads numpy's attributes while a client's thread is importing numpy.
         warm_up()
         test()
         return

@@ -7,8 +7,8 @@ command is `kproto ...`, possibly followed by a pipe.
 
 Commands with `--svg NAME.svg` write the pictures of the pages.
 
-The first lesson also exists as a notebook, which is generated from its page. The notebook has no outputs: its
-reader runs the commands.
+The first lesson also exists as a notebook, which is generated from its page. The notebook has no outputs,
+because its reader runs the commands.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def output(command: str, folder: Path) -> str:
 
 
 def notebook(page: str) -> str:
-    """Return the notebook of a page. A cell has a piece of text, a Python example, or a block's commands."""
+    """Return the notebook of a page.
+
+    A cell has a piece of text, a Python example, or the commands of a block.
+    """
     cells: list[dict[str, Any]] = []
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
     # The page links to anchors in lower case, but JupyterLab's anchors have the case of the heading.
@@ -75,7 +78,7 @@ def notebook(page: str) -> str:
     def anchor(link: re.Match[str]) -> str:
         return f"](#{anchors[link[1]]})"
 
-    # The parts are, in turn: a text, the language of a code block, the content of this block, the next text.
+    # The parts repeat in this order: a text, the language of a code block, the content of the block.
     parts = CODE.split(page)
     for text, language, block in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
         if text.strip():

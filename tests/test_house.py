@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("kproto", "consumer")
-# The layers of kproto: a package or module may import those of earlier rows only. Modules of the first row
+# The layers of kproto. A package or module may import those of earlier rows. Only modules of the first row
 # may import each other.
 LAYERS = (
     (
@@ -47,8 +47,8 @@ LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 # The client may use the layers of kproto up to `group`. `testing` and later layers may use the client.
 LAST_FOR_CONSUMER = LEVEL["group"]
 FIRST_WITH_CONSUMER = LEVEL["testing"]
-# Imports that violate the order of the layers, as (importing module, imported module). Each is inside a
-# function. BrokerError.text needs kproto.error_codes for the name of an error code.
+# Imports inside a function that violate the order of the layers: (importing module, imported module).
+# BrokerError.text needs kproto.error_codes for the name of an error code.
 EXCEPTIONS = {("kproto.errors", "kproto.error_codes")}
 # Modules for waiting, clocks, randomness and sockets. Modules of kproto outside MAY_USE_IO do not import
 # them.
@@ -268,7 +268,7 @@ def test_every_folder_of_tests_mirrors_a_package() -> None:
     assert folders <= packages | without_package
 
 
-# A file without a match imports no test module, so it is not parsed. Parsing all files of tests takes
+# A file without a match imports no test module. It is not parsed, because parsing all files of tests takes
 # seconds.
 TEST_IN_IMPORT = re.compile(r"(?m)^\s*(?:from|import)\b[^(\n]*(?:\([^)]*)?\btest_")
 

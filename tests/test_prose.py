@@ -151,7 +151,10 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def scan(path: str) -> Scan:
-    """Return the texts of a file. For a module, return also its names if its code may assign a vague word."""
+    """Return the texts of a file.
+
+    The texts of a module include its names if its code may assign a vague word.
+    """
     source = files()[path]
     if path.endswith(".md"):
         text = re.sub(r"```.*?```|^    .*$|`[^`]*`", " ", source, flags=re.S | re.M)

@@ -1,4 +1,4 @@
-"""For each rule in a cell of a group's table, a test of the rule fails if the cell is mutated."""
+"""Each rule in a cell of a group's table has a test that fails if the cell is mutated."""
 
 from __future__ import annotations
 

@@ -107,8 +107,10 @@ class Stage:
         return client
 
     def step(self, event: Event) -> list[Action]:
-        """Step the broker, and pass its responses to the clients. A client whose `reads` is true receives
-        each response immediately, so the next request on its connection is served.
+        """Step the broker, and pass its responses to the clients.
+
+        A client with `reads` receives each response immediately, so that the broker serves the next request
+        on its connection.
         """
         actions = step(self.broker, event, self.now)
         for action in actions:

@@ -36,8 +36,10 @@ async def greeting(port: int) -> bytes:
 def test_a_lasting_error_is_logged_once_per_attempt(
     number: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lasting error is logged once per attempt to accept. `asyncio.Server` would log `backlog` tracebacks
-    for each attempt, because it calls `accept` that many times.
+    """A lasting error is logged once per attempt to accept.
+
+    `asyncio.Server` would log `backlog` tracebacks for each attempt, because it calls `accept` that many
+    times.
     """
     attempts = [number] * 3
     monkeypatch.setattr(acceptor, "RETRY_S", 0.01)
@@ -92,8 +94,9 @@ def test_a_connection_that_its_client_has_aborted_does_not_delay_others(
 def test_every_accepted_connection_has_its_protocol_when_close_returns(
     turns: int, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """When `close` returns, every accepted connection has its protocol. An accepted socket without a protocol
-    would stay unclosed, and Python would warn about it.
+    """When `close` returns, every accepted connection has its protocol.
+
+    An accepted socket without a protocol would stay unclosed, and Python would warn about it.
     """
 
     class Counting(asyncio.Protocol):

@@ -120,8 +120,9 @@ def test_another_broker_answers_not_coordinator(two_brokers: TwoBrokers) -> None
 @rule("R4", "R104")
 @pytest.mark.parametrize("version", [1, 5, 8])
 def test_another_broker_refuses_offset_fetch(two_brokers: TwoBrokers, version: int) -> None:
-    """A broker that is not the coordinator rejects OffsetFetch. Without an error, clients would take the
-    missing offsets for "never committed".
+    """A broker that is not the coordinator rejects OffsetFetch.
+
+    Without an error, clients would take the missing offsets for "never committed".
     """
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     old, new = (

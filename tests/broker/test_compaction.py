@@ -162,8 +162,9 @@ def test_a_tombstone_is_kept_until_its_delete_horizon(stage: Stage, client: Clie
 
 
 def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client) -> None:
-    """A delete horizon beyond int64 is never set, so tombstones are kept. With the largest
-    delete.retention.ms the horizon would exceed int64.
+    """A delete horizon beyond int64 is never set, so tombstones are kept.
+
+    With the largest delete.retention.ms the horizon would exceed int64.
     """
     set_configs(stage, delete_retention_ms=2**63 - 1)
     write(client, ("a", "1"))
@@ -176,8 +177,9 @@ def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client
 
 
 def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Client) -> None:
-    """A batch whose records have equal offsets is kept by compaction. Its CRC is valid, but kproto's encoder
-    rejects offsets that do not increase.
+    """A batch whose records have equal offsets is kept by compaction.
+
+    The batch's CRC is valid, but kproto's encoder rejects offsets that do not increase.
     """
     batch = bytearray(batch_of_pairs(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
     first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))

@@ -157,8 +157,9 @@ def test_a_removed_partition_is_not_read(client: Client, producer: Client) -> No
 
 
 def test_a_delayed_fetch_omits_a_partition_that_was_removed_meanwhile(stage: Stage, client: Client) -> None:
-    """A delayed fetch omits a partition that was removed from its session meanwhile. The client removes it by
-    a request on a second connection.
+    """A delayed fetch omits a partition that has left its session in the meantime.
+
+    The client removes the partition by a request on a second connection.
     """
     session = open_session(client, 0, 1)
     client.send(fetch_request(session=(session, 1), wait=500), 12)

@@ -1,6 +1,4 @@
-"""Requests with many elements are divided into pieces. The pieces are served one after another, and the
-client receives one response.
-"""
+"""Requests with many elements are served in pieces, one after another, with a single response."""
 
 from __future__ import annotations
 

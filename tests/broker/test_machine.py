@@ -96,8 +96,9 @@ def test_responses_are_in_the_order_of_the_requests(stage: Stage, client: Client
 
 
 def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage, client: Client) -> None:
-    """A heartbeat that follows a delayed JoinGroup on its connection is answered after the rebalance. The
-    heartbeat contains the old generation, so it fails, as in Kafka 4.3.1.
+    """A heartbeat that follows a delayed JoinGroup on its connection is answered after the rebalance.
+
+    The heartbeat contains the old generation, so it fails, as in Kafka 4.3.1.
     """
     member = join_alone(client)
     second_client = stage.client()
@@ -175,8 +176,9 @@ def test_a_truncated_request_closes_the_connection(key: int, data: st.DataObject
 
 
 def test_an_oversized_response_becomes_an_error_and_the_next_request_is_served(client: Client) -> None:
-    """An oversized response becomes an error, and the next request is served. A long client id makes
-    JoinGroup's response too large, because the generated member id begins with it.
+    """An oversized response becomes an error, and the next request is served.
+
+    A long client id makes JoinGroup's response too large, because the generated member id begins with it.
     """
     join, list_groups = join_request(), ListGroupsRequest(states_filter=[], types_filter=[])
     client.send_bytes(encode_request(join, 5, 1, "x" * 32_767))

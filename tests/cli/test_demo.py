@@ -28,8 +28,9 @@ DEFAULTS: dict[str, Any] = {
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Return a list that receives the plan of each demo that a command starts.
 
-    No demo runs, because a demo needs pandas, Spark and a minute. Its result is faked: the totals are wrong,
-    except for the topic `good`.
+    No demo runs, because a demo needs pandas, Spark and a minute.
+
+    The result of a demo is faked: the totals are wrong, except for the topic `good`.
     """
     started: list[dict[str, Any]] = []
 

@@ -26,8 +26,8 @@ ROWS = [
     (kcat, re.findall("`(kproto .*?)`", ours))
     for kcat, ours in re.findall(r"^\| `(kcat .*?)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
 ]
-# A kcat call of the page -> the lines that kproto's command prints for the ten records. The commands of other
-# calls only have to succeed.
+# A key is a kcat call of the page. A value has the lines that kproto's command prints for the ten records.
+# Other calls only have to succeed.
 PRINTED = {
     "kcat -C -t flights -e": [f"v{n}" for n in range(10)],
     "kcat -C -t flights -o -5 -e": [f"v{n}" for n in range(5, 10)],

@@ -237,8 +237,8 @@ BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authori
 def codes(message: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
     """Yield each error code and each set of authorized operations of a response, with its path.
 
-    Each yielded tuple is the path, the names of the structs and resources that contain the value, followed by
-    the value.
+    Each tuple is a path and the value at its end. The path has the names of the structs and resources that
+    contain the value.
     """
     name = type(message).__name__
     place = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))

@@ -29,8 +29,8 @@ Pool = tuple[Sequence[Any], Sequence[Any]]
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
-# Field -> its value in every request. Other values come only from replicas and other brokers, so they are not
-# drawn.
+# A key is a field. A value is the field's value in every request, because only replicas and other brokers
+# send other values.
 _FIXED: Final[Mapping[str, Any]] = {
     "replica_id": -1,
     "replica_directory_id": NO_ID,
@@ -195,7 +195,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "key": ([*groups, *txns], odd_groups),
         "coordinator_keys": ([*groups, *txns], odd_groups),
         "key_type": ([0, 1], [-2, -1, 3, 127, -128]),
-        # The empty group id is left out: a commit would create this group, and the next scene would find it.
+        # The empty group id is not drawn. A commit would create this group, and the next scene would find it.
         "OffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "TxnOffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "generation_id": ([scene.generation], edges(32)),
@@ -284,7 +284,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "UserName.name": ([name("u")], ["", name("é")]),
         "ScramCredentialDeletion.name": ([name("u")], ["", name("é")]),
         "ScramCredentialUpsertion.name": ([name("u")], ["", name("é")]),
-        # The quotas of a scene apply to no client of the tests: no client id or user has these names.
+        # No client id or user has these names, so the quotas of a scene apply to no client of the tests.
         "entity_type": (["user", "client-id", "user"], ["ip", "", "group", "User"]),
         "entity_name": ([name("u")], ["", name("é")]),
         "match_type": ([0], edges(8)),
@@ -326,8 +326,8 @@ _ALONE: Final = {"transactions", "protocols"}
 _NEVER_NULL: Final = {"records", "entity_name"}
 
 
-# Lists in which a duplicate entry is an exact copy. Of two different entries Kafka would process one and
-# answer for the other.
+# Lists in which a duplicate entry is an exact copy. Of two different entries with one name, Kafka would
+# process one and answer for the other.
 _TWICE_ALIKE: Final = {"topic_data", "partition_data"}
 
 

@@ -300,8 +300,9 @@ class Side:
 
 
 def listing_everything(api: str, request: Any) -> bool:
-    """Return whether the request lists all entries of the broker, page by page. The response then also
-    contains entries of other tests.
+    """Return whether the request lists all entries of the broker, page by page.
+
+    The response to such a request also contains entries of other tests.
     """
     if api == "DescribeUserScramCredentials":
         return not request.users

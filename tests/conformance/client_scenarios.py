@@ -45,7 +45,9 @@ LACKS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
-    """Skip a case that this run did not draw. A run draws a quarter of the cases, because they take long.
+    """Skip a case that this run did not draw.
+
+    A run draws a quarter of the cases, because they take long.
 
     With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak). The same `KPROTO_SEED` draws the same cases.
     """
@@ -127,8 +129,9 @@ class DrivenMember:
         return events
 
     def errors(self) -> list[str]:
-        """Return the names of the reported errors. They are not among `events`, because their order relative
-        to events is random.
+        """Return the names of the reported errors.
+
+        The errors are not among `events`, because their order relative to events is random.
         """
         return [line.split()[1] for line in self.lines if line.startswith("error ")]
 
@@ -194,8 +197,9 @@ class Stage:
         self.proxy.inject(self.name(member), api, *codes)
 
     def wait_for_request(self, member: str, api: str, *, repeated: bool = False) -> None:
-        """Wait until a member has sent a request of this API. With `repeated`, wait for one more than the
-        member has sent before.
+        """Wait until a member has sent a request of this API.
+
+        With `repeated`, wait for one more than the member has sent before.
         """
         end = time.monotonic() + PATIENCE
         before = self._asked(member, api) if repeated else 0

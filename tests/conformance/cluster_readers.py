@@ -134,8 +134,8 @@ class _Numbers:
             session.mark_message(record)
             if count % MARKED == 0:
                 session.commit()
-                # A commit is recorded only if the claim has not ended. After a revocation the member no
-                # longer owns the partition, so the commit omits the partition's marked offset.
+                # A commit is recorded only if the claim has not ended. After a revocation the commit omits
+                # the partition's marked offset, because the member no longer owns the partition.
                 if not claim.ended:
                     self._ledger.was_committed(expected)
 
@@ -347,7 +347,7 @@ class Asker(InThread):
 def _ends_before(committed: Any, ends: Any) -> list[str]:
     """Return a line for each partition whose committed offset is above the end of its log.
 
-    A leader that resumes after a freeze may return its old end offset once, so the caller lists the offsets
+    A leader that resumes after a freeze may return its old end offset once. The caller lists the offsets
     again before it reports an error.
     """
     return [

@@ -39,8 +39,8 @@ READERS: Final = {
     "committed": LOOPS,
     "moved": ("handler",),
 }
-# The longest time in seconds that may pass without a record while a broker is available. It is long because
-# the computer may be busy.
+# The maximum time in seconds without a record while a broker is available. The value is large because the
+# computer may be busy.
 LONGEST_SILENCE = 45.0
 _names = count(1)
 
@@ -174,7 +174,9 @@ def client_resources(fleet: Fleet) -> set[str]:
 
 
 def new_resources(fleet: Fleet, before: set[str]) -> set[str]:
-    """Return the threads and sockets that are not in `before`. A resource of a Proxy may take 2 s to close.
+    """Return the threads and sockets that are not in `before`.
+
+    A resource of a Proxy may take 2 s to close.
 
     Threads and sockets of earlier tests may disappear between the two measurements, so only new ones are
     reported.

@@ -41,8 +41,8 @@ class Closes:
 
     @asynccontextmanager
     async def closing_async(self, client: Any) -> AsyncIterator[Any]:
-        """Close an asyncio client after the `async with` block, as `closing` does. Afterwards no task of the
-        client may remain.
+        """Close an asyncio client after the `async with` block, as `closing` does, and check that none of its
+        tasks remains.
         """
         try:
             yield client

@@ -25,8 +25,8 @@ from tests.conformance.client_scenarios import SEED
 from tests.conformance.recording_proxy import RecordedRequest, RecordingProxy
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
-# Releases of sarama: the one that docs/lessons/003 describes, the last one of Shopify, and the one that
-# kproto's model of sarama follows.
+# Releases of sarama: that of docs/lessons/003, the last one of Shopify, and the one that kproto's model
+# follows.
 RELEASES = (NAMED, LAST, OURS)
 # The releases of sarama with which the main() of docs/lessons/001 runs.
 MAINS = (LAST, OURS)
@@ -72,8 +72,7 @@ def run_place(kind: str) -> Iterator[Place]:
         address = f"127.0.0.1:{port}"
         cluster, producer = (stack.enter_context(client_class(address)) for client_class in (Admin, Producer))
         cluster.create_topics({"warm": 1})
-        # The commits make the broker create its offsets topic. The 20 groups belong to different partitions
-        # of this topic, which the broker then loads.
+        # The commits make the broker create its offsets topic, and load the partitions of the 20 groups.
         for number in range(20):
             cluster.commit_offsets(f"warm-{number}", {TopicPartition("warm", 0): 0})
         yield Place(proxy, address, cluster, producer)
@@ -126,8 +125,9 @@ class Program:
         return [at for at, line in zip(self.times, list(self.lines), strict=False) if line.split()[0] == word]
 
     def until(self, word: str, least: int = 1) -> list[str]:
-        """Wait until the program has printed at least `least` lines that begin with this word. Return these
-        lines without the word.
+        """Wait until the program has printed `least` lines that begin with this word.
+
+        Return all such lines, without the word.
         """
         with self._new:
             enough = self._new.wait_for(lambda: len(self.printed(word)) >= least, PATIENCE)
@@ -224,8 +224,9 @@ def run_walk_place(kind: str) -> Iterator[Place]:
 
 
 class Walk(Program):
-    """A program of docs/lessons/003, built with one release of sarama. When stdin is closed, the program runs
-    its deferred Close.
+    """A program of docs/lessons/003, built with one release of sarama.
+
+    When stdin is closed, the program runs its deferred Close.
     """
 
     def __init__(

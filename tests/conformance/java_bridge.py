@@ -30,8 +30,10 @@ SOURCE = Path(__file__).parent / "java" / "Bridge.java"
 
 
 class Drawn(NamedTuple):
-    """A random message. `drawn` is the encoding by Kafka's schema codec. `data` is that by Kafka's message
-    classes, which omit tagged fields with default values.
+    """A random message in two encodings.
+
+    `drawn` is the encoding by Kafka's schema codec. `data` is the encoding by Kafka's message classes, which
+    omit tagged fields with default values.
     """
 
     drawn: bytes

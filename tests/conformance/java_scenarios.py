@@ -33,8 +33,9 @@ def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -
 def poll_until(
     a: DrivenMember, start: str, *, new_only: bool = False, times: int = 1, tries: int = 200
 ) -> None:
-    """Poll until the member has printed `times` lines that begin with `start`. With `new_only`, lines before
-    this call do not count.
+    """Poll until the member has printed `times` lines that begin with `start`.
+
+    With `new_only`, only lines after this call count.
     """
     before = len(a.lines) if new_only else 0
     for _ in range(tries):
@@ -125,8 +126,9 @@ def close_with_a_pending_commit(stage: Stage) -> None:
 
 
 def exceeds_max_poll_interval(stage: Stage) -> None:
-    """The member does not poll for longer than max.poll.interval.ms. The next poll reports that the
-    partitions are lost, and rejoins.
+    """A member that exceeds max.poll.interval.ms loses its partitions.
+
+    The next poll reports the loss and rejoins.
     """
     a = by_hand(stage, max_poll_ms=8_000)
     ask(a, "sleep 10000")
@@ -191,8 +193,8 @@ def another_subscription(stage: Stage) -> None:
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
     a = stage.start_subscribed("A")
-    # All records are read before the second `subscribe`, because otherwise the offsets committed before its
-    # rebalance would depend on timing.
+    # All records are read before the second `subscribe`. The offsets committed before its rebalance would
+    # otherwise depend on timing.
     a.until("R ", 4)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until(f"assigned {more}:0")
@@ -222,8 +224,8 @@ def a_subscribed_topic_is_deleted(stage: Stage) -> None:
     stage.produce(4)
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
-    # Automatic commits are off: if a commit arrived while the broker deletes the topic, the response would
-    # vary between runs.
+    # Automatic commits are off. The response to a commit that arrives while the broker deletes the topic
+    # would vary between runs.
     a = stage.member("A", auto_commit=False)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until("assigned")

@@ -48,8 +48,8 @@ def java() -> str:
 def kafka_jars(version: str = KAFKA) -> str:
     """Return a class path with Kafka's broker, clients and tools, which Maven fetches once per machine.
 
-    For `OLD_KAFKA`, the class path has only the jars that convert records. `KPROTO_KAFKA_JARS` names a folder
-    with the jars of `KAFKA`.
+    `OLD_KAFKA` needs only the jars that convert records. `KPROTO_KAFKA_JARS` names a folder with the jars of
+    `KAFKA`.
     """
     with _required():
         if version == OLD_KAFKA:
@@ -119,8 +119,8 @@ def real_kafka(
 ) -> Iterator[RealKafka]:
     """Run a real Kafka: that of `KPROTO_KAFKA`, else one from the jars, else one in Docker.
 
-    `properties` are additional broker settings. With additional settings, or another `version`,
-    `KPROTO_KAFKA` is not used. `java_options` apply to a broker from the jars.
+    `properties` are additional broker settings. `KPROTO_KAFKA` is not used with such settings or another
+    `version`. `java_options` apply to a broker from the jars.
     """
     named = os.environ.get("KPROTO_KAFKA")
     with _required(), contextlib.ExitStack() as stack:

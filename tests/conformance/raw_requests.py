@@ -51,8 +51,8 @@ from tests.group.classic.coordinator import stage as virtual
 
 Seen = tuple[str, ...]
 
-# Times in seconds. A script line that expects "waits" fails if a response arrives within A_WHILE. Any other
-# line fails if no response arrives within FOREVER.
+# Times in seconds. A script line that expects "waits" fails if a response arrives within A_WHILE. Another
+# line fails without a response within FOREVER.
 A_WHILE, FOREVER = 0.15, 10.0
 
 NEWEST = {"join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "describe": 6, "list": 5}
@@ -475,8 +475,9 @@ class ScriptRunner:
         )
 
     def _id(self, name: str) -> str:
-        """Return the member id of the script's actor `name`. Without such an actor, `name` itself is the
-        member id ("none" is the empty id).
+        """Return the member id of the script's actor `name`.
+
+        Without such an actor, return `name` itself, or the empty id for "none".
         """
         return self.actors[name].member_id if name in self.actors else {"none": ""}.get(name, name)
 

@@ -114,8 +114,9 @@ class RecordingProxy:
         self.refusals.setdefault((client, api), []).extend(answers)
 
     def cut(self, client: str, api: str, after: int = 0) -> None:
-        """Forward the responses to the next `after` requests of this API. Instead of forwarding the next
-        response, close the connection.
+        """Close the connection instead of forwarding a response to a request of this API.
+
+        The responses to the next `after` requests are forwarded before.
         """
         self.cuts[client, api] = after
 

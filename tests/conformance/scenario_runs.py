@@ -18,11 +18,11 @@ from tests.conformance.client_scenarios import SCENARIOS, DrivenMember, Scenario
 from tests.conformance.recording_proxy import RecordingProxy, request_lines
 
 RUNS = count(1)
-# How often a scenario is tried. Events within one millisecond may come in any order, even in two runs of the
-# original.
+# How often a scenario is tried. Even in two runs of the original, events within one millisecond may come in
+# any order.
 TRIES = 3
-# Client -> APIs that are not compared. librdkafka looks up its coordinator on each new connection, and the
-# number of its connections varies.
+# A key is a client. A value has the APIs that are not compared. librdkafka looks up its coordinator on each
+# new connection, and the number of its connections varies.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
 # A key is (client, scenario). A value is the prefix of events that are not compared, because the original
 # reports them at random. In sarama-cluster a Go select chooses whether to deliver a notification or to end
@@ -84,8 +84,10 @@ def run_scenario(
 
 
 def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> list[str]:
-    """Remove the names and events that differ between runs. In the scenario "cooperative", also replace
-    the partition numbers for clients outside of SAME_ONES_MOVE: which partition moves is random.
+    """Remove the names and events that differ between runs.
+
+    The partition that moves in the scenario "cooperative" is random, except for the clients in
+    SAME_ONES_MOVE. Its number is replaced.
     """
     lot = TOLD_OR_NOT.get((client, scenario))
     kept_lines = [

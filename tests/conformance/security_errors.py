@@ -1,4 +1,4 @@
-"""The ways in which TLS or SASL can fail, and the sentence that reports the cause and the remedy of each."""
+"""The ways in which TLS or SASL can fail. Each has the sentence that reports its cause and remedy."""
 
 from __future__ import annotations
 

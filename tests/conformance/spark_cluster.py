@@ -1,4 +1,4 @@
-"""A Spark cluster on one computer: processes for a master and two workers. A test may kill any of them."""
+"""A Spark cluster on one computer, with a master and two workers as processes that a test may kill."""
 
 from __future__ import annotations
 

@@ -135,8 +135,9 @@ def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, i
 
 
 def spoken(name: str, question: Question) -> Question:
-    """Return the input with the user data that the assignor's members send. Members without topics are left
-    out, because Java may assign partitions to them.
+    """Return the input with the user data that the assignor's members send.
+
+    Members without topics are left out, because Java may assign partitions to them.
     """
     topics, members, racks = question
     members = {m: _speak(name, subscription) for m, subscription in members.items() if subscription.topics}
@@ -188,9 +189,7 @@ def test_sticky_plans_equal_javas_with_equal_topics_and_are_never_worse(
 @examples
 @given(question=assignor_inputs(is_consistent=True))
 def test_plans_of_a_second_round_equal_javas(java: Java, name: str, question: Question) -> None:
-    """Members that own the partitions of a first assignment get a second one, after a topic has got more
-    partitions and a member has left.
-    """
+    """Members get a second assignment, after a topic has grown and a member has left."""
     topics, members, _ = question
     plan = ours(name, spoken(name, question))
     later = {

@@ -106,8 +106,9 @@ def _spread(plan: Plan) -> tuple[int, int]:
 
 
 def _called_otherwise(members: Members) -> Iterator[Members]:
-    """Yield the group with the member ids in other orders: rotated and reversed. Java 2.6's assignment
-    depends on this order.
+    """Yield the group with the member ids in other orders: rotated and reversed.
+
+    The assignment of Java 2.6 depends on the order.
     """
     names = sorted(members)
     for order in (names, names[::-1]):

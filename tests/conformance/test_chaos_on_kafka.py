@@ -1,7 +1,7 @@
 """kill -9 of Kafka and network faults: no record is lost, and the order of records is kept.
 
 `KPROTO_CHAOS=20` runs 20 seeds with 200,000 records each (tox -e soak). The default is one short run.
-`KPROTO_SEED` draws the seeds. A failure prints how to repeat the run.
+`KPROTO_SEED` draws the seeds. A failure prints the command that repeats the run.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def test_no_record_is_lost_when_brokers_die_and_networks_break(number: int, tmp_
     with repeatable(seed, f"KPROTO_CHAOS={min(RUNS, 1)}"):
         ledgers = chaos.run(tmp_path, seed, records, kills, seconds)
         assert chaos.errors_in(ledgers, records) == []
-        # The longest allowed time without records: the session timeout, plus two request timeouts, in which
-        # clients detect dead connections, plus 5 s.
+        # The maximum time without records is the session timeout, two request timeouts and 5 s. Clients
+        # detect dead connections by the request timeout.
         patience = (chaos.SESSION_MS + 2 * chaos.OPTIONS["request_timeout_ms"]) / 1000 + 5
         for group, ledger in ledgers.items():
             assert ledger.longest_silence < patience, group

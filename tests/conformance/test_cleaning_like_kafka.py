@@ -1,6 +1,6 @@
 """Retention and compaction of random logs: a real Kafka and the embedded broker keep the same records.
 
-No log is cleaned while it is written. Then a config is altered, and both brokers clean the log once.
+While a log is written, it is not cleaned. A config is then altered, and both brokers clean the log once.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Side:
     def state(self, *times: int) -> dict[str, Any]:
         """Return what a reader of the log can observe.
 
-        The result has the log's start and end, its batches, the aborted transactions, and the offset for each
+        The result has the log's start and end, its batches and aborted transactions, and the offset for each
         timestamp in `times`.
         """
         start = self.listed(-2)[0]
@@ -228,8 +228,8 @@ def test_compaction_leaves_the_same_records(two: tuple[str, str], number: int) -
         "delete.retention.ms": str(dice.choice([0, 0, HOUR])),
         "message.timestamp.after.max.ms": str(100 * HOUR),
     }
-    # The timestamps are in the future, so that transaction markers, which have the broker's time, do not roll
-    # a segment.
+    # The timestamps are in the future. Transaction markers, which have the broker's time, then do not roll a
+    # segment.
     now = int(time.time() * 1000) + HOUR
     with sides(two, number, configs) as brokers:
         for _ in range(ROUNDS):

@@ -142,7 +142,7 @@ def all_brokers_move(fleet: Fleet) -> None:
 
 
 def a_broker_is_replaced(fleet: Fleet) -> None:
-    """A new broker gets the partitions of the broker with the highest id. This broker is then removed and
+    """A new broker gets the partitions of the broker with the highest id, which is then removed and
     unregistered.
     """
     with traffic(fleet):
@@ -237,9 +237,7 @@ def a_topic_is_deleted_and_recreated(fleet: Fleet) -> None:
 
 
 def a_quota(fleet: Fleet) -> None:
-    """A client id with quotas of 100 kB/s for producing and for consuming transfers 1.5 MB. All records
-    arrive without any error.
-    """
+    """A client id with quotas of 100 kB/s transfers 1.5 MB in each direction without an error."""
     name = topic(fleet, 1)
     ops = [
         OpData(key=key, value=100_000.0, remove=False) for key in ("consumer_byte_rate", "producer_byte_rate")

@@ -105,8 +105,8 @@ def test_commands_print_what_kafkas_tools_print(
         assert kproto(f"groups describe {group}") == kafka(GROUPS, f"--describe --group {group}")
         state = kafka(GROUPS, f"--describe --group {group} --state")
         assert kproto(f"groups describe {group} --state") == state
-    # Kafka's tool prints the column of instance ids only if the group has a static member, and the column of
-    # assignments only with --verbose.
+    # Kafka's tool prints instance ids only for a group with a static member, and assignments only with
+    # --verbose.
     members = kproto("groups describe lively --members")
     shown = [[*row[:2], *row[3:6]] for row in members]
     assert shown == kafka(GROUPS, "--describe --group lively --members")

@@ -86,14 +86,15 @@ def lookups_by_member(everything: list[RecordedRequest]) -> dict[str, set[str]]:
     return lookups
 
 
-# Scenario -> an event that only kproto reports. Java's close() waits for the pending commit, but does not
-# call its callback.
+# A key is a scenario. A value is an event that only kproto reports. Java's close() waits for the pending
+# commit, but does not call its callback.
 FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
 
 
 def events_of(members: Mapping[str, Mapping[str, list[str]]], scenario: str) -> dict[str, list[list[str]]]:
-    """Return each member's events and errors. An error appears once, because the number of polls decides how
-    often it is raised.
+    """Return each member's events and errors.
+
+    An error appears once, because the number of polls decides how often it is raised.
     """
     out = {"answer poll-once ok", FORGOTTEN.get(scenario)}
     return {
@@ -106,8 +107,9 @@ MEMBER_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 def requests_of(members: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    """Return the requests of each member without random ids. Commits of offset 0 and repeated equal requests
-    are left out, because they depend on the commit interval.
+    """Return the requests of each member without random ids.
+
+    Commits of offset 0 and repeated equal requests are left out, because they depend on the commit interval.
     """
     requests: dict[str, list[str]] = {}
     for name, member in members.items():

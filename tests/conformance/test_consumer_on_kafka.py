@@ -381,8 +381,9 @@ def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, s
 def test_retained_partitions_are_read_during_a_rebalance_longer_than_the_session(
     bootstrap: str, cluster: Admin, topic: str
 ) -> None:
-    """A member reads its retained partitions during a rebalance longer than its session timeout. The session
-    does not expire, because the coordinator answers heartbeats during a JoinGroup.
+    """A member reads its retained partitions during a rebalance longer than its session timeout.
+
+    The coordinator answers heartbeats during a JoinGroup, so the session does not expire.
     """
     source = Source(bootstrap, topic)
     member = MemberThread(

@@ -66,8 +66,8 @@ def model_prints(program: RaceProgram) -> list[Printed]:
     return [_without_repeats(iter(request.prints)) for request in handler.requests]
 
 
-# The maximum number of runs of a program. Its calls are only milliseconds apart, and may be late on a busy
-# machine.
+# The maximum number of runs of a program. A run may fail on a busy machine, because the program's calls are
+# only milliseconds apart.
 TRIES = 6
 
 

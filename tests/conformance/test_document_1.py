@@ -36,8 +36,8 @@ OLD, NEW = (0, 1), (2, 3)
 # The maximum times to read the old partitions and to find new ones, in seconds.
 JOINS_S, SEES_S = 12.0, 16.0
 
-# Program -> (share of the new partitions' records that is read, whether offsets are committed). "all" means
-# from the first record.
+# A key is a program. A value is (the share of the new partitions' records that it reads, whether it commits
+# offsets). "all" means from the first record.
 FOUND: dict[str, tuple[str, bool]] = {
     "sarama": ("some", False),
     "sarama-retention": ("some", True),
@@ -108,8 +108,9 @@ def _write_until(
 
 
 def run_program(client: str, bootstrap: str, topic: str, sasl: bool = False) -> tuple[Reads, bool]:
-    """Run the program on a topic that grows from 2 to 4 partitions. Return its reads, and whether its group
-    committed.
+    """Run the program on a topic that grows from 2 to 4 partitions.
+
+    Return its reads, and whether its group committed.
     """
     own: Any = {}
     if sasl:
@@ -122,8 +123,8 @@ def run_program(client: str, bootstrap: str, topic: str, sasl: bool = False) -> 
             _write_until(producer, topic, reads, OLD, JOINS_S)
             cluster.create_partitions({topic: len(OLD) + len(NEW)})
             _write_until(producer, topic, reads, NEW, SEES_S)
-            # Time for automatic commits. The clients commit every second, except librdkafka: it commits every
-            # five seconds, so it is killed before its first commit.
+            # Time for automatic commits, which most clients send every second. librdkafka commits every five
+            # seconds, so it is killed before its first commit.
             time.sleep(2.5)
         finally:
             reads.end()

@@ -79,8 +79,9 @@ def test_main_without_a_broker_logs_one_error_and_ends(place: Place) -> None:
 
 
 def test_main_panics_on_an_error_and_leaves_on_a_signal(place: Place) -> None:
-    """S1-5: the program starts a new session when partitions are added. It leaves the group on a signal, but
-    not on a panic.
+    """S1-5: the program starts a new session when partitions are added.
+
+    The program leaves the group on a signal, but not on a panic.
     """
     story = results("S1-5")
 

@@ -59,8 +59,9 @@ WAITS = {"S3-19a", "S3-19f"}  # Scenarios in which the member rejoins after the 
 
 
 def _branched(place: Place, release: str, story: str, version: str) -> tuple[list[str], list[str], str]:
-    """Answer requests with the errors of a scenario. Return the member ids in the member's JoinGroups, the
-    errors of Consume, and the last assignment.
+    """Run a scenario, whose errors answer the requests.
+
+    Return the member ids in the member's JoinGroups, the errors of Consume, and the last assignment.
     """
     kind, codes = BRANCHES[story]
     api = kind.__name__.removesuffix("Request")

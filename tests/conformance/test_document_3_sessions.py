@@ -154,8 +154,9 @@ def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Plac
 
 
 def ends_known(walk: Walk) -> set[int]:
-    """Return the partitions whose end offset the program has looked up. The program starts there, so it reads
-    all records that are written later.
+    """Return the partitions whose end offset the program has looked up.
+
+    The program starts at the end offset, and reads all records that are written after the lookup.
     """
     return {
         part.partition_index
@@ -225,8 +226,8 @@ def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
     assert at_once({case: lambda case_=case: commits(*case_) for case in expected}) == expected
 
 
-# The number of messages per partition. It is small, because each commit waits for the response to the Fetch
-# on the same connection.
+# The number of messages per partition. It is small, because each commit waits for a Fetch on the same
+# connection.
 EACH = 5
 
 

@@ -22,8 +22,8 @@ from tests.broker.stage import PATIENCE, Socket, connected
 from tests.conformance import judges
 
 SET, DELETE, APPEND = 0, 1, 2
-# Kafka accepts changes of these configs on a running broker, because they are dynamic, or unknown to Kafka.
-# The embedded broker reads them only at its start.
+# Kafka accepts changes of these configs on a running broker. They are dynamic in Kafka, or unknown. The
+# embedded broker reads them only at its start.
 ACCEPTED_BY_KAFKA: Final = {
     "allow.everyone.if.no.acl.found", "sasl.enabled.mechanisms", "ssl.client.auth", "super.users",
 }  # fmt: skip

@@ -56,8 +56,8 @@ class Effort:
 
     Each byte of an example is replaced, in turn, by `values` random other values.
 
-    Hypothesis draws `most_used` examples of a frequently used message and `less_used` of any other. Kafka's
-    classes draw `kafkas` examples of each message.
+    Hypothesis draws `most_used` examples of a frequent message and `less_used` of any other. Kafka's classes
+    draw `kafkas` examples of each.
     """
 
     most_used: int
@@ -202,8 +202,9 @@ def read_or_none(cls: type[Message], data: bytes, version: int) -> Any:
 
 
 def in_order(form: Any) -> Any:
-    """Sort the unknown tags and keep the last value of each, as kproto does. Kafka keeps repeated tags, in
-    their original order.
+    """Sort the unknown tagged fields and keep the last value of each tag, as kproto does.
+
+    Kafka keeps repeated tags, in their original order.
     """
     if isinstance(form, list):
         return [in_order(item) for item in form]
@@ -219,8 +220,8 @@ def in_order(form: Any) -> Any:
 def we_are_stricter(cls: type[Message], version: int, data: bytes, theirs: Any) -> bool:
     """Return whether kproto rejects the bytes on purpose, although Kafka reads them.
 
-    kproto rejects text that is not UTF-8, in which Kafka replaces characters. It also rejects a known tagged
-    field whose size does not fit its value, which Kafka ignores.
+    kproto rejects two inputs that Kafka accepts. In text that is not UTF-8, Kafka replaces characters. If the
+    size of a known tagged field does not fit its value, Kafka ignores the size.
     """
     with pytest.raises(DecodeError) as refused:
         cls.decode(data, version)

@@ -151,8 +151,9 @@ def place(request: pytest.FixtureRequest, release: Release) -> Place:
 
 
 def read(consumer: Consumer, number: int, *others: Consumer, seconds: float = 60) -> list[bytes]:
-    """Poll until the consumer has returned this number of values. The `others` are polled as well, so that
-    they stay in the group.
+    """Poll until the consumer has returned this number of values.
+
+    The `others` are polled as well, so that they stay in the group.
     """
     values: list[bytes] = []
     end = time.monotonic() + seconds
@@ -363,8 +364,9 @@ def test_new_partitions_and_new_topics_are_noticed(place: Place) -> None:
 def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -> None:
     """A commit does not reach a topic that was deleted and re-created under the same name.
 
-    Before Kafka 2.8 there are no topic ids, so a member notices a re-created topic only if a metadata
-    response after the deletion lacks the topic.
+    Before Kafka 2.8, a member notices a re-created topic only if a metadata response lacks the topic.
+
+    These releases have no topic ids.
     """
     topic, other_topic = place.topic(values=10), place.topic()
     partition, has_ids = TopicPartition(topic, 0), place.knows("Metadata", 10)
@@ -376,8 +378,8 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
     with place.member(topic, topic, other_topic, **options) as member, Admin(place.bootstrap) as cluster:
         assert read(member, 10) == numbers(0, 10)
         if has_ids:
-            # The partition is paused: otherwise a fetch, and not the commit, might be the first request to
-            # show that the topic was re-created.
+            # The partition is paused, so that the commit and not a fetch is the first request to show the
+            # re-created topic.
             member.pause(partition)
         cluster.delete_topics([topic])
         if not has_ids:

@@ -22,8 +22,8 @@ from tests.conformance import judges
 pytestmark = pytest.mark.java
 
 DRAWS = 20_000
-# Standard deviations by which Java's draws may differ from kproto's probabilities. With 1,000 compared
-# numbers, a larger difference occurs by chance once in 500,000 runs.
+# The number of standard deviations by which Java's draws may differ from kproto's probabilities. With 1,000
+# compared numbers, chance exceeds it once in 500,000 runs.
 DEVIATIONS = 6
 RACKS = ["a", "b", "", "-"]
 

@@ -40,8 +40,8 @@ pytestmark = pytest.mark.clients
 
 EXAMPLES = {"quick": 2, "ci": 6, "soak": 200}[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# The type of a function that decodes a message and encodes it again. It returns the decoded object and the
-# new bytes.
+# The type of a function that decodes a message and encodes it again, and returns the object and the new
+# bytes.
 Codec = Callable[[bytes], tuple[Any, bytes]]
 
 
@@ -137,8 +137,9 @@ def peer(request: pytest.FixtureRequest) -> Peer:
 
 @dataclass(frozen=True)
 class Defect:
-    """A known error of a peer. `narrow` changes a struct so that the peer supports it. The peer fails on
-    `example`.
+    """A known error of a peer, which fails on `example`.
+
+    `narrow` changes a struct so that the peer supports it.
     """
 
     package: str
@@ -267,8 +268,9 @@ def judge(peer: Peer, message: Message, version: int) -> None:
 
 
 def same_values(ours: Any, theirs: Any, version: int) -> None:
-    """Compare the fields that both objects have. Fields that kio names differently are left out: kio omits a
-    unit that the field's type implies.
+    """Compare the fields that both objects have.
+
+    kio omits a unit that a field's type implies. Fields with different names in kio are left out.
     """
     for f in type(ours).__fields__:
         if version in f.versions and hasattr(theirs, f.name):

@@ -56,7 +56,7 @@ TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
 FIRST_JOIN_MS = 3_000
 MARGIN_MS = 300
-# librdkafka's fetch.wait.max.ms. It is short, because a fetch in flight delays the next one by up to this
+# librdkafka's fetch.wait.max.ms, which is short because a fetch in flight delays the next one by up to this
 # time. Calls less than this time apart count as a tie.
 FETCH_WAIT_MS = 50
 SETTLES_MS = 500  # The time from the start of a client to its first request, in which the client connects.
@@ -114,8 +114,7 @@ def schedules(seed: int) -> Iterator[tuple[Schedule, list[Request]]]:
 
 
 def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Request]:
-    """Return the results of the requests. Return no results for a schedule that leaves a second, dead member
-    in the group.
+    """Return the results of the requests, or none if the schedule leaves a dead second member in the group.
 
     A client that subscribes again before the response to JoinGroup v3 joins with another id, because the
     response assigns the id. Its first member never returns. The model's coordinator and the mock cluster wait

@@ -25,7 +25,7 @@ from tests.conformance.raw_requests import FOREVER, Actor, BrokerScene, ScriptRu
 
 TALKS: Final = 120 if RUN_ALL else 6
 LINES: Final = 30
-# A request counts as waiting after this time in seconds. Kafka has more time if the embedded broker has
+# A request counts as delayed after this time in seconds. Kafka has more time if the embedded broker has
 # responded.
 SOON: Final = 0.3
 NOT_COMPARED: Final = ("leader=", "members=", "skip=")
@@ -50,7 +50,7 @@ def drawn(dice: Random, actor: Actor, runner: ScriptRunner) -> tuple[str, dict[s
     """Draw the member's next request."""
     verb, _, (low, high) = dice.choices(VERBS, [often for _, often, _ in VERBS])[0]
     if verb == "leave" and any(actor.member_id and actor.generation < 0 for actor in runner.actors.values()):
-        # While a member has an id but has not joined, no LeaveGroup is drawn: Kafka would start a rebalance,
+        # No LeaveGroup is drawn while a member has an id but has not joined. Kafka would start a rebalance,
         # and the embedded broker would not.
         verb, low, high = "heartbeat", 0, 4
     version = dice.randint(low, high)
@@ -102,8 +102,8 @@ class Conversation:
             runner.actor("A").options.update({"instance": "one"} if static else {})
 
     def differences(self) -> Iterator[str]:
-        """Yield the lines of the sequence up to the first difference, as one text. Yield nothing if there is
-        no difference.
+        """Yield the lines of the sequence up to the first difference as one text, or nothing without a
+        difference.
         """
         try:
             for _ in range(LINES):

@@ -22,8 +22,8 @@ from tests.conformance.secured_clients import ALL, SecuredMember, members, order
 pytest.importorskip("trustme")
 pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-# A client that does not re-authenticate: it opens a new connection when the broker has closed the old one.
-# test_reauthentication_like_kafka compares this behaviour with that of a real broker.
+# A client that does not re-authenticate, but opens a new connection when the broker has closed the old one.
+# test_reauthentication_like_kafka compares the broker's behaviour with that of a real one.
 NEVER = {"aiokafka"}
 MODULES = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 LOGIN = ("alice", "alice-secret")
@@ -34,7 +34,7 @@ SESSION_MS = 3_000
 class Outcome:
     """The mechanisms that re-authenticated or reconnected, and the values that were read.
 
-    `renewed` has the mechanisms that re-authenticated a session, and `returned` those that opened a new
+    `renewed` has the mechanisms that re-authenticated a session. `returned` has those that opened a new
     connection instead. `read` has the values that each member read.
 
     `written` lists the values written after the re-authentications.
@@ -98,8 +98,8 @@ def observe(client: str, kafka: SecuredKafka, members: dict[str, SecuredMember])
         collect_mechanisms(kafka, renewed, first, returned)
         time.sleep(0.05)
     written: set[str] = set()
-    # On a busy machine the session of a member may expire again, and another member reads its partitions
-    # meanwhile. So records are written until each member has read some.
+    # Records are written until each member has read some. On a busy machine the session of a member may
+    # expire, and another member then reads its partitions.
     for round_number in range(10):
         first_member.until(every_member_owns_a_partition)
         for partition in range(4):

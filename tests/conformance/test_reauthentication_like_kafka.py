@@ -1,6 +1,6 @@
 """Re-authentication of expiring sessions (KIP-368): each client on a real Kafka and on the embedded broker.
 
-A proxy counts the SASL handshakes of each connection. The listener has no TLS, so that the proxy can decode
+A proxy counts the SASL handshakes of each connection. The listener has no TLS, because the proxy must decode
 the requests.
 """
 
@@ -30,8 +30,8 @@ from tests.conformance.secured_clients import ALL, one_of_each
 
 secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = pytest.mark.java
-# A client that does not implement KIP-368. The broker closes its connections when their sessions expire, and
-# the client opens new ones.
+# A client without KIP-368. The broker closes its connections when their sessions expire, and the client opens
+# new ones.
 NEVER = {"aiokafka"}
 
 

@@ -97,8 +97,8 @@ class Client:
         return result
 
 
-# Magic 0 is not combined with lz4: its lz4 frames have a wrong checksum, which these Python clients reject.
-# Another test checks magic 0 with lz4 against Kafka.
+# Magic 0 is not combined with lz4. The lz4 frames of magic 0 have a wrong checksum, which these Python
+# clients reject. Another test compares them with Kafka's.
 FORMS = (
     [(2, codec) for codec in CODECS]
     + [(1, codec) for codec in CODECS[:4]]
@@ -253,8 +253,9 @@ def test_kafka_reads_what_we_write(kafka: Kafka, drawn: list[RecordBatch]) -> No
 
 
 def built(batch: RecordBatch) -> bool:
-    """Return whether Kafka can build this batch. It cannot build an empty batch with a codec or a delete
-    horizon.
+    """Return whether Kafka can build this batch.
+
+    Kafka cannot build an empty batch with a codec or a delete horizon.
     """
     return bool(batch.written) or (
         batch.header["compression"] == "none" and "delete_horizon_ms" not in batch.header

@@ -2,8 +2,8 @@
 
 The cases are older versions, unusual requests and unusual ACLs.
 
-Two intended differences are left out: Kafka sends no response if an unauthorized user describes all SCRAM
-users, and the embedded broker has no coordinators of share groups.
+Two intended differences are left out. Kafka sends no response if an unauthorized user describes all SCRAM
+users. The embedded broker has no coordinators of share groups.
 """
 
 from __future__ import annotations
@@ -159,8 +159,9 @@ def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
 
 
 def named(request: Any, ids: dict[str, uuid.UUID]) -> Message:
-    """Add the topics' names to a request that identifies topics by id. Its version decides whether names or
-    ids are sent.
+    """Add the topics' names to a request that identifies topics by id.
+
+    The request's version decides whether names or ids are sent.
     """
     names = {topic_id: name for name, topic_id in ids.items()}
     for topic in [*(getattr(request, "topics", None) or []), *getattr(request, "topic_data", [])]:

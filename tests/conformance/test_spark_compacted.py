@@ -26,11 +26,9 @@ BOTH = ("kafka", "kproto")
 
 @pytest.fixture(scope="module")
 def compacted() -> Iterator[Kafka]:
-    """Two compacted logs. The same 60 rounds of records were written to each: they have few keys, and some
-    are tombstones.
+    """Two compacted logs with the same 60 rounds of records, which have few keys and some tombstones.
 
-    A round is ten records. One log has a batch for each round. The other log has 20 rounds in each batch,
-    compressed with lz4.
+    A round is ten records. One log has a batch for each round. The other log has lz4 batches of 20 rounds.
     """
     with judges.real_kafka({"log.cleaner.backoff.ms": "100"}) as broker:
         kafka = Kafka(broker.bootstrap, TOPIC)

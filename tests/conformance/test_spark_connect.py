@@ -1,7 +1,7 @@
 """Sessions that do not import kproto: Spark finds kproto's source in the JVM and through Spark Connect.
 
-The client of Spark Connect runs in a process without kproto. In one case the program registers
-kproto in a Connect session.
+The client of Spark Connect runs in a process without kproto. In one case the program registers kproto in a
+Connect session.
 """
 
 from __future__ import annotations

@@ -178,8 +178,8 @@ def test_every_batch_has_a_line_in_the_log(
 def test_the_program_uses_every_option_of_both_sources() -> None:
     words = {"reading": {option for bound in bounds(Kafka("localhost:1", "t")) for option in bound}}
     used = {*READING, *WRITING, *words["reading"], "topic", "kafka.bootstrap.servers"}
-    # Java options that Spark's own source does not use are left out, such as those for share consumers,
-    # static members and KIP-848.
+    # Java options that Spark's own source does not use, such as those for share consumers, static members and
+    # KIP-848.
     excluded = ("kafka.share.", "kafka.group.", "kafka.internal.", "kafka.metadata.recovery.rebootstrap")
     supported = {row.option for row in option_rows() if row.verdict in ("same", "better", "no effect")}
     assert {option for option in supported - used if not option.startswith(excluded)} == set()

@@ -82,8 +82,8 @@ def test_one_of_two_copies_of_a_task_writes(place: Place) -> None:
 
     def slow() -> Iterator[str]:
         yield "a"
-        # While the first copy of the task waits for its second row, a speculative copy writes both rows and
-        # finishes.
+        # A speculative copy of a task writes both rows and finishes while the first copy waits for its second
+        # row.
         run(writer, 0, 0, "ab")
         yield "b"
 

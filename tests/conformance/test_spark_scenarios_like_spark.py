@@ -1,5 +1,6 @@
-"""Scenarios that return the same rows with kproto's and Spark's source on a real Kafka. Most of them come
-from the test suites of Spark's own source.
+"""In these scenarios kproto's source returns the same rows of a real Kafka as Spark's.
+
+Most scenarios come from the tests of Spark's source.
 
 Each scenario runs several queries. With `KPROTO_ALL_SPARK_STORIES=1` all scenarios run.
 """
@@ -97,7 +98,9 @@ class ScenarioRun:
         before: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> list[list[str]] | str:
-        """Run a query to the end of the logs and return the rows of each batch, or REFUSED if it failed.
+        """Run a query to the end of the logs.
+
+        Return the rows of each batch, or REFUSED if the query failed.
 
         All runs of a scenario share a checkpoint. `before` is called when a batch is planned, and `act` when
         the batch has been read.
@@ -122,8 +125,9 @@ class ScenarioRun:
 
     @contextmanager
     def running(self, topics: str, **options: Any) -> Iterator[Callable[[], list[str]]]:
-        """Run a query in the background. Yield a function that waits until all available records are read and
-        returns the new rows.
+        """Run a query in the background.
+
+        Yield a function that waits until all available records are read, and returns the new rows.
         """
         pending: list[Any] = []
 
@@ -394,8 +398,9 @@ def a_sink_buffers_a_single_row(runner: ScenarioRun) -> Any:
 
 
 def a_batch_query_runs_again(runner: ScenarioRun) -> Any:
-    """A batch query reads the current records at each action. If a stream is joined with the query, it reads
-    the current records in each batch of the stream.
+    """A batch query reads the current records at each action.
+
+    If a stream is joined with a batch query, each batch of the stream reads the query's current records.
 
     At the end of the scenario the topic is deleted and re-created.
     """

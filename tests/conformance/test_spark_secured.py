@@ -26,7 +26,7 @@ __all__ = ["spark"]
 PASSWORD = secured.USERS["alice"]
 WRONG = "wr0ng-of-alice"
 CLIENT_SECRET = "s3cret-of-a-client"
-# The base64 text with which the claims of all the issuer's tokens begin. It must not appear in any output.
+# The base64 prefix of the claims in all of the issuer's tokens. It must not appear in any output.
 TOKENS = b64encode(b'{"sub": "alice"').decode()
 SECURITY = "org.apache.kafka.common.security."
 

@@ -2,8 +2,8 @@
 
 The real Kafka validates the tokens with its OAuthBearerValidatorCallbackHandler.
 
-A real Kafka and the embedded broker have the same settings and keys. Each test sends both the same raw
-requests with the same tokens, and compares the responses.
+A real Kafka and the embedded broker have the same settings and keys. Each test sends the same raw requests
+with the same tokens to both, and compares the responses.
 """
 
 from __future__ import annotations
@@ -295,8 +295,9 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
 
 
 def authenticate(place: str, token: str, principal: str) -> tuple[int, str | None, int]:
-    """Log in with a token and the authorization id `principal`. Return the error code, the error message and
-    the session lifetime.
+    """Log in with a token and the authorization id `principal`.
+
+    Return the error code, the error message and the session lifetime.
     """
     with connected(place) as client:
         client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)

@@ -231,8 +231,8 @@ def fetching(topic_id: UUID | None, current: int, last: int, offset: int) -> Fet
 def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None:
     """The real broker and a simulated one respond alike to OffsetForLeaderEpoch, and to Fetch with epochs.
 
-    The log of each broker has ten records of one epoch and three of a later epoch. Epochs are compared by
-    their rank, because their numbers differ.
+    Each broker's log has ten records of one epoch and three of a later one. The numbers of the epochs differ,
+    so their ranks are compared.
     """
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))

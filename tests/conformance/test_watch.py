@@ -70,8 +70,9 @@ got.sort()
 
 
 def requests(path: Path) -> list[dict[str, Any]]:
-    """Return the requests that `kproto watch --json` printed. Its other lines, which give the cause of a new
-    generation, are left out.
+    """Return the requests that `kproto watch --json` printed.
+
+    The lines with the cause of a new generation are left out.
     """
     lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line for line in lines if ("api" in line) == ("cause" in line)] == []

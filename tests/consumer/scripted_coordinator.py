@@ -75,8 +75,10 @@ EMPTY: dict[type, Any] = {
 class Script:
     """Answers the requests of transactional producers, and records them.
 
-    `refusals` holds the next error codes for each kind of request. A request without a code succeeds. With
-    `second` the coordinator supports KIP-890's second version of transactions.
+    A key of `refusals` is a kind of request. A value has the next error codes for it. A request without a
+    code succeeds.
+
+    With `second` the coordinator supports KIP-890's second version of transactions.
     """
 
     def __init__(self, *, second: bool = False, place: tuple[str, int] = ("", 0)) -> None:
@@ -204,8 +206,8 @@ class Coordinator(Script):
         self.bootstrap = f"{host}:{port}"
         self.held: set[type] = set()
         self._changed = threading.Condition()
-        # A connection's responses are sent in the order of the requests, so all later responses wait for one
-        # that is held.
+        # A connection's responses are sent in the order of its requests. A held response therefore delays all
+        # later ones.
         self._waiting: dict[socket.socket, deque[tuple[type, bytes]]] = {}
         self._sockets: list[socket.socket] = []
 

@@ -26,8 +26,9 @@ def test_the_first_fetch_does_not_wait_for_the_import() -> None:
 
 
 def test_a_fork_waits_for_the_import() -> None:
-    """A fork waits until the import of the module is complete. Otherwise the lock of the module would stay
-    locked in the child, which could then never import it.
+    """A fork waits until the import of the module is complete.
+
+    Without the wait, the module's lock would stay locked in the child, which could never import the module.
     """
     script = """
 import os

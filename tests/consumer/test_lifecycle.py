@@ -115,8 +115,9 @@ def test_in_a_forked_child_every_call_raises(broker: str, call: Any) -> None:
     ],
 )
 def test_in_a_forked_child_every_call_of_a_client_with_a_loop_thread_raises(broker: str, call: Any) -> None:
-    """In a forked child every call raises, and `close` does nothing. Regression: the child waited for a
-    thread that it does not have.
+    """In a forked child every call raises, and `close` does nothing.
+
+    Regression: the child waited for a thread that it does not have.
     """
     with ConsumerGroup(broker, **GROUP) as group, PartitionConsumers(broker) as consumers:
         flights = consumers.consume_partition("t", 0, OLDEST)
@@ -167,8 +168,9 @@ def test_a_consumer_created_in_a_forked_child_works(broker: str) -> None:
 
 
 def ended(code: str, broker: str) -> tuple[str, int, float]:
-    """Run `code` in a new process. Return its stderr, its exit code, and the seconds between the end of
-    `code` and the end of the process.
+    """Run `code` in a new process, and return its stderr and exit code, and a time.
+
+    The time is the number of seconds between the end of `code` and the end of the process.
     """
     lines = ("import asyncio, sys, time", "from consumer import *", f"broker = {broker!r}", code)
     text = "\n".join((*lines, "print(time.monotonic())"))
@@ -649,11 +651,11 @@ def test_polls_with_a_timeout_of_zero_let_the_loop_run(broker: str) -> None:
 def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
     broker: str, apart_s: float, gives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Consecutive polls with a timeout of 0 pause now and then to let other threads run. A loop without
-    pauses would not release the GIL for long enough.
+    """Consecutive polls with a timeout of 0 pause now and then to let other threads run.
 
-    The test's clock advances only between the polls, because on a busy machine a poll may take longer than a
-    pause.
+    A loop without pauses would not release the GIL for long enough.
+
+    The test's clock advances only between the polls. On a busy machine a poll may take longer than a pause.
     """
     slept: list[float] = []
     sleep = asyncio.sleep
@@ -709,8 +711,9 @@ def test_wakeup_from_a_signal_handler_ends_a_poll(broker: str) -> None:
 
 
 def test_wakeup_between_polls_loses_no_record_and_lets_close_commit(broker: str) -> None:
-    """As in Java, a wakeup between two polls ends the next poll. `close` commits the records that an earlier
-    poll returned.
+    """As in Java, a wakeup between two polls ends the next poll.
+
+    `close` commits the records that an earlier poll returned.
     """
     options: Any = {**GROUP, "group_id": "woken", "max_poll_records": 10}
     consumer = Consumer(broker, **options)

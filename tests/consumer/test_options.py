@@ -180,8 +180,9 @@ UNENCODABLE = [
     ],
 )
 def test_a_text_that_no_request_can_carry_is_rejected(make: Any, name: str, text: str, why: str) -> None:
-    """A string that no request can contain is rejected when the client is created. Otherwise the client would
-    fail permanently when it encodes its first request.
+    """A string that no request can contain is rejected when the client is created.
+
+    Encoding the first request with the string would fail permanently.
     """
     with pytest.raises(ConfigError, match=f"{name}=.*{why}"):
         make({name: text})
@@ -212,8 +213,9 @@ def test_a_text_that_no_request_can_carry_is_rejected_by_calls_as_well(
 
 @pytest.mark.parametrize(("text", "why"), UNENCODABLE, ids=["no UTF-8", "long"])
 def test_a_record_for_an_invalid_topic_affects_no_other(text: str, why: str) -> None:
-    """A record for an invalid topic fails without affecting other topics. A Metadata request names all
-    topics, so the invalid one would block them.
+    """A record for an invalid topic fails without affecting other topics.
+
+    A Metadata request names all topics, so the invalid one would block them.
     """
     with running(topics={"t": 1}) as server, Producer(server.bootstrap) as producer:
         with pytest.raises(ConfigError, match=f"topic=.*{why}"):

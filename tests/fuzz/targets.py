@@ -107,7 +107,7 @@ def records(data: bytes) -> None:
     if head & 64:
         body = _with_valid_crcs(body)
     check_crc, control = head % 4 == 0, bool(head & 4)
-    # If `body` starts with a batch, `from_offset` becomes the offset of its second record, and `aborted`
+    # If `body` starts with a batch, `from_offset` is the offset of the batch's second record, and `aborted`
     # contains its producer id.
     from_offset = wrap(int.from_bytes(body[:8], "big") + 1) if head & 8 else None
     aborted = [(int.from_bytes(body[43:51], "big", signed=True), 0)] if head & 16 else []
@@ -238,8 +238,8 @@ _some_message = st.sampled_from(index.names()).flatmap(
 )
 # Short keys and values, so that mutations also hit the fields around them.
 _short = st.none() | st.binary(max_size=3)
-# The first bytes of inputs of `records`. With most of them, the readers do not check CRCs, or the target
-# corrects the CRCs first.
+# The first bytes of inputs of `records`. Most of them let the readers skip the check of CRCs, or let the
+# target correct the CRCs.
 _OPTIONS = (0, 1, 1, 5, 9, 17, 64, 64, 68, 72, 80, 129, 192)
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),
@@ -286,8 +286,8 @@ def sasl(data: bytes) -> None:
                 answer = half.answer(message)
             except SaslFailed:
                 return
-            # None as the answer means that the login has succeeded. This is impossible with SCRAM, because
-            # the peer does not know the password and cannot compute the broker's signature.
+            # The answer None means that the login has succeeded. The peer cannot succeed with SCRAM: without
+            # the password it cannot compute the broker's signature.
             if answer is None:
                 assert not half.mechanism.startswith("SCRAM")
                 return

@@ -39,7 +39,7 @@ def ethernet(packet: bytes, tag: bytes = b"") -> bytes:
     return bytes(12) + tag + (b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet
 
 
-# A value is (number of the link type in a pcap file, function that adds the link header to an IP packet).
+# A value is (link type number in a pcap file, function that adds the link header to an IP packet).
 LINKS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "ethernet": (1, ethernet),
     "vlan": (1, lambda packet: ethernet(packet, b"\x81\x00\x00\x05")),

@@ -33,7 +33,7 @@ def event(
     return GroupEvent(at, kind, member, generation, partitions, reason)
 
 
-# The events last for 2 s, so that in a width of 1080 a second has (1080 - 130 - 24) / 2 = 463 pixels.
+# The events last for 2 s. In a width of 1080 a second therefore has (1080 - 130 - 24) / 2 = 463 pixels.
 EVENTS = [
     event(1_000, "started", "a"),
     event(1_000, "assigned", "a", T0, T1, generation=1),

@@ -127,7 +127,10 @@ def test_only_the_picture_of_a_machine_in_a_state_highlights_it() -> None:
 
 
 def test_a_picture_has_a_background_so_that_it_is_readable_on_a_page_of_the_other_theme() -> None:
-    """The ink follows the theme of the system. A notebook or page may be dark on a system that is light."""
+    """The ink follows the theme of the system.
+
+    A notebook or page may be dark on a system that is light.
+    """
     svg = ElementTree.fromstring(picture("coordinator", drawing_of("coordinator")))
     title, style, paper = list(svg)[:3]
     assert [paper.get(name) for name in ("class", "width", "height")] == ["paper", "100%", "100%"]

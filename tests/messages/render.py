@@ -41,8 +41,8 @@ PRIMITIVES = {
     )
 }
 
-# The default of a field by its Kafka type, if the definition has none. The other types are integers, whose
-# default is 0.
+# A key is a Kafka type. A value is the default of a field without one in the definition. The other types are
+# integers, whose default is 0.
 _ZEROS = {
     "bool": "False",
     "float64": "0.0",
@@ -146,8 +146,8 @@ class _Message:
             for definition in self.fields_of[struct]
             if (element := definition["type"].removeprefix("[]")) in self.present
         ]
-        # With an API's message name, the shapes of a request's structs differ from those of its response.
-        # They therefore get separate classes, even if they are equal.
+        # An API's message name makes the shapes of a request's structs differ from those of its response.
+        # Equal structs of both therefore get separate classes.
         return json.dumps([self.name if self.is_api else "", fields, nested])
 
     def classes(self, chosen: Mapping[StructKey, str]) -> Iterator[RenderedClass]:

@@ -1,5 +1,5 @@
-"""Claims about the encoding and decoding of record batches. Each function checks one claim, either for
-kproto.records or for a mutant of it.
+"""Claims about the encoding and decoding of record batches. A function checks one claim for kproto.records,
+or for a mutant of it.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def columns_see_through_runs_of_records(package: Package) -> None:
             used = len(package.encode([RecordBatch([record])])) - 61
             return Record(offset, NOW, None, bytes(length - used), record_headers)
 
-        # A header ends the longer record with bytes that look like a record, which ends where the next record
+        # The longer record ends with a header that looks like a record. The header ends where the next record
         # ends.
         value = size - 7
         fake = bytes([2 * (size - 1), 0, 0, 4, 1, 2 * value]).ljust(more, b"f")

@@ -21,8 +21,8 @@ from kproto.scenarios.scenario import clients, join
 from kproto.testing.world import Consumer, ModelClient, World
 from kproto.testing.world.trace import exchanges
 
-# One changed value of each parameter. It differs from the value in the scenarios. `changed` has other values
-# for the scenarios that already use it.
+# A key is a parameter. A value differs from the parameter's value in most scenarios. `changed` has other
+# values for scenarios that already use it.
 CHANGED: dict[str, Any] = {
     "client": "java",
     "members": 5,
@@ -121,11 +121,11 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
     """Return the default parameters of a scenario, and parameters in which the value of `name` is changed.
 
-    The scenarios of S4 already use Java's model, and S1-2 the policy earliest, which are the values in
-    `CHANGED`. These scenarios get other values.
+    Some scenarios already use a value of `CHANGED`, and get another one: those of S4 use Java's model, and
+    S1-2 uses the policy earliest.
 
-    With the default number of polls, the requests of S0-1 and S0-2 end before the join begins. More polls
-    make the time of the join visible.
+    The requests of S0-1 and S0-2 get more polls. With the default number, they would end before the join
+    begins, and the join's time would not be visible.
     """
     value: Any = "sarama" if name == "client" and story.id.startswith("S4") else CHANGED[name]
     if name == "reset" and story.id == "S1-2":
@@ -145,7 +145,7 @@ def taken() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("story", "name"), list(taken()))
 def test_a_changed_parameter_is_visible_in_the_run(story: Scenario, name: str) -> None:
-    """A parameter in `VISIBLE` has its new value in the run, for example in requests. Any other parameter
+    """The run shows the new value of a parameter in `VISIBLE`, for example in requests. Any other parameter
     makes the journals of two runs differ.
     """
     before, after = changed(story, name)

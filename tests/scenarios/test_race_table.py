@@ -24,8 +24,8 @@ MEASURED: dict[str, tuple[int | None, int | None, tuple[str, ...]]] = {
     "A: subscribed before, still joining": (2, 2, OK),
     "B: the same, four seconds later": (STORED, 5, EITHER),
     "C: the same, asked after five seconds": (STORED, 5, OK),
-    # The error _STATE of seek means that the previous fetcher is still active. With or without the error, the
-    # partition has the offset that assign has set.
+    # Seek returns _STATE if the previous fetcher is still active. With or without the error, the partition
+    # has the offset that assign has set.
     "D: the third request, all is answered": (2, 2, EITHER),
     "E: subscribes inside, first request": (2, 2, OK),
     "F: the second one, a join takes long": (None, None, EITHER),

@@ -22,8 +22,7 @@ from kproto.testing.issuer import Issuer
 jwt: Any = pytest.importorskip("jwt")
 ISSUER = Issuer(algorithm="ES256", audience=None)
 NOW = int(time.time())
-# One token for all examples. A token per example would have another random signature, and Hypothesis draws
-# positions in it.
+# One token for all examples. Each token has another random signature, in which Hypothesis draws positions.
 TOKEN = ISSUER.token("alice", iat=NOW, exp=NOW + 5)
 
 

@@ -103,8 +103,9 @@ def test_an_invalid_version_is_rejected(version: str) -> None:
 def test_each_release_has_its_own_artifacts(
     version: str, artifacts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The artifacts depend on the release: some releases have no build for Scala 2.13, no kafka-tools, or no
-    ZooKeeper that runs on Java 17."""
+    """The artifacts depend on the release. Some releases have no build for Scala 2.13, no kafka-tools, or no
+    ZooKeeper for Java 17.
+    """
     monkeypatch.setattr(brokers, "maven_jars", lambda name, wanted, folder: f"{name} {' '.join(wanted)}")
     folder, *wanted = kafka_jars(version).split()
     assert folder == f"kafka-{version}"
@@ -125,8 +126,9 @@ def test_a_broker_with_zookeeper_rejects_format_options(monkeypatch: pytest.Monk
 def test_a_container_whose_start_fails_is_stopped(
     error: BaseException, error_type: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container whose start fails is stopped. testcontainers reads the ports of a started container, and
-    this read may fail.
+    """A container whose start fails is stopped.
+
+    After the start, testcontainers reads the container's ports, which may fail.
     """
     calls: list[str] = []
 

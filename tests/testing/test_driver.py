@@ -102,8 +102,9 @@ def test_a_configuration_that_is_not_json_exits_with_2(capsys: pytest.CaptureFix
 
 
 def test_a_line_is_printed_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line is printed in one write. Commit callbacks print from a second thread, so lines of several writes
-    could be mixed.
+    """A line is printed in one write.
+
+    Commit callbacks print from a second thread, so lines of several writes could be mixed.
     """
     pieces: list[str] = []
 

@@ -1,7 +1,7 @@
 """Random schedules of a whole cluster: every invariant holds in each of them.
 
-KPROTO_STORIES=10000 runs 10,000 schedules (tox -e soak). They are drawn from KPROTO_SEED, and a failure shows
-how to reproduce it.
+KPROTO_STORIES=10000 runs 10,000 schedules (tox -e soak), drawn from KPROTO_SEED. A failure shows how to
+reproduce it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def test_a_schedule_runs_the_same_twice() -> None:
 
 
 def test_an_unknown_client_is_rejected_before_the_schedule_is_drawn() -> None:
-    """An unknown client is rejected before the schedule is drawn. Otherwise a short schedule might draw no
-    member of the misspelt client, and pass.
+    """An unknown client is rejected before the schedule is drawn.
+
+    A short schedule might draw no member of a misspelt client, and pass.
     """
     with pytest.raises(ConfigError, match=r"client='kafka_go' is not allowed; allowed: java, .*kafka-go"):
         play(3, steps=0, models=("kafka_go",))

@@ -1,7 +1,7 @@
 """Properties of a compiled decoder and encoder, for the compiler and for its mutants.
 
-Each property draws its own examples, and raises for the first one that breaks it. `Make` holds
-`compiler.decoder` and `compiler.encoder`, or a mutant's decoder and encoder.
+Each property draws its own examples, and raises for the first one that breaks it. `Make` holds a decoder and
+an encoder: those of `compiler` or a mutant's.
 """
 
 from __future__ import annotations

@@ -287,8 +287,8 @@ def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch
 ) -> None:
     """A fetch beyond the end of a truncated log gets the diverging epoch.
 
-    As in Kafka's Partition.readRecords, the broker checks the last fetched epoch first, and the end of the
-    log only afterwards. The fetch therefore does not get OFFSET_OUT_OF_RANGE.
+    The fetch does not get OFFSET_OUT_OF_RANGE. As in Kafka's Partition.readRecords, the broker checks the
+    last fetched epoch before the end of the log.
     """
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
@@ -307,8 +307,9 @@ def test_a_truncation_completes_a_delayed_fetch(stage: Stage, client: Client, pr
 def test_unsent_responses_limit_a_fetch_to_one_batch(
     stage: Stage, producer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the broker holds many unsent bytes, a fetch returns one batch. Otherwise clients that do not read
-    their responses could exhaust the broker's memory.
+    """While the broker holds many unsent bytes, a fetch returns one batch.
+
+    Without this limit, clients that do not read their responses could exhaust the broker's memory.
     """
     for _ in range(4):
         producer.produce(batch_of(b"x" * 1000))

@@ -81,8 +81,9 @@ def test_no_topic_is_created_if_the_client_disables_it(stage: Stage, client: Cli
 
 @pytest.mark.parametrize(("existing", "name"), [("a.b", "a_b"), ("t", "__cluster_metadata")])
 def test_an_invalid_topic_is_not_auto_created(existing: str, name: str) -> None:
-    """Metadata does not create a topic whose name the controller rejects. The response has
-    UNKNOWN_TOPIC_OR_PARTITION for the topic, as in Kafka.
+    """Metadata does not create a topic whose name the controller rejects.
+
+    The response has UNKNOWN_TOPIC_OR_PARTITION for the topic, as in Kafka.
     """
     stage = Stage({existing: 1})
     [topic] = stage.client().ask(metadata_request(name)).topics

@@ -123,8 +123,9 @@ def test_an_error_names_at_most_100_records_without_keys() -> None:
 
 
 def test_compressed_records_with_a_late_timestamp_are_refused(client: Client) -> None:
-    """The broker decodes compressed records to find late timestamps. It does not rely on the maximum
-    timestamp in the header, because the producer may have set it too low.
+    """The broker decodes compressed records to find late timestamps.
+
+    The maximum timestamp in the header is not used, because the producer may have set it too low.
     """
     batch = bytearray(encode_batch([Record(0, 1 << 50, None, b"v")], compression="gzip"))
     batch[35:43] = bytes(8)

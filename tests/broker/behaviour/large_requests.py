@@ -74,8 +74,8 @@ class LargeRequests:
         arrays = list(_arrays(cls, self.version))
         self.large = random.choice(arrays) if arrays else None
         self.count = int(self.most ** random.random())
-        # The elements of the large array. "equal": all elements are equal. Otherwise they differ, and their
-        # strings are unknown names ("new"), or names of existing topics and groups ("existing").
+        # The elements of the large array: "equal" elements, or different ones. The strings of different
+        # elements are unknown names ("new"), or names of existing topics and groups ("existing").
         self.names = random.choice(["equal", "new", "existing"])
         return self.version, self._struct(cls, "")
 

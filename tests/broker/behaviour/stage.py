@@ -52,8 +52,9 @@ class TransactionalProducer:
         keeps: bool = False,
         **fields: Any,
     ) -> Any:
-        """Produce a batch. With `keeps` the producer's sequence number stays the same, so the next batch has
-        the same sequence number.
+        """Produce a batch.
+
+        With `keeps` the producer's sequence number stays the same, so that the next batch repeats it.
         """
         at = self.sequences.get((topic, partition), 0)
         defaults: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The work and the responses of a request are bounded by a constant plus a multiple of its size in bytes.
+"""The calls and the response bytes of a request are at most a constant plus a multiple of its size.
 
 The tests send random requests of every API to a broker with topics, records and groups. The requests have
 large arrays, repeated names and names that exist.
@@ -38,12 +38,12 @@ from tests.seeds import repeatable, seeds
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 COUNT = int(os.environ.get("KPROTO_REQUESTS", {"quick": 40, "ci": 500, "soak": 10_000}[PROFILE]))
-# The maximum number of elements in the array that is made large. 30,000 is more than PIECE and MAX_ELEMENTS
-# of kproto/broker/large_request.py, so such a request is divided or rejected.
+# The maximum number of elements in the large array. 30,000 is more than PIECE and MAX_ELEMENTS of
+# kproto/broker/large_request.py, so such a request is divided or rejected.
 MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
 
-# A request may need this number of calls, plus CALLS_PER_BYTE for each of its bytes. The most expensive small
-# request describes all configs of a topic.
+# A request may need this number of calls, plus CALLS_PER_BYTE for each of its bytes. The most expensive of
+# the small requests describes all configs of a topic.
 CALLS_OF_A_REQUEST = 20_000
 # IncrementalAlterConfigs needs the most calls per byte: 17, with 13,395 equal configs in one resource.
 CALLS_PER_BYTE = 20
@@ -59,7 +59,7 @@ SIZE_PER_BYTE = 12
 
 
 class Cost:
-    """The cost of a request: the calls of its most expensive step and of all steps, and the response size."""
+    """The cost of a request: all calls, the calls of the most expensive step, and the response size."""
 
     def __init__(self, stage: Stage, request: Message, version: int) -> None:
         client = stage.client()

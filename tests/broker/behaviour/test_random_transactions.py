@@ -103,14 +103,14 @@ class Transacting(RuleBasedStateMachine):
         return self.stage.log("t", partition).end_offset
 
     def settle(self, process: Process, *, committed: bool) -> None:
-        # Forget the last batch, so that it is not sent again: it belongs to an older epoch or an ended
-        # transaction.
+        # Forget the last batch, which belongs to an older epoch or an ended transaction and must not be sent
+        # again.
         process.last_batch = None
         if process.open is not None:
             process.open.committed = committed
             if committed and process.open.offset >= 0:
-                # Each offset commit has a larger offset than all earlier ones. If two transactions commit
-                # offsets, the offset that was written later is the group's offset.
+                # Each offset commit has a larger offset than all earlier ones. Of two committed transactions,
+                # the later commit therefore determines the group's offset.
                 self.offset = max(self.offset, process.open.offset)
             process.open = None
 
@@ -303,8 +303,9 @@ def explore(examples: int, *, mutant: bool = False) -> None:
 
 @contextmanager
 def checked_cells() -> Iterator[set[Key]]:
-    """Check each step of the transaction coordinator against TABLE (`check_cells`). Yield the set of cells
-    entered so far, each as its event kind and state.
+    """Check each step of the transaction coordinator against TABLE (`check_cells`).
+
+    Yield the set of cells entered so far, each as its event kind and state.
     """
     with pytest.MonkeyPatch.context() as patch:
         yield check_cells(patch, TABLE, codes_of)
@@ -451,8 +452,7 @@ MUTANTS: dict[str, Change] = {
 def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)) as raised:
-        # The number of examples is high, because Hypothesis may disable a `rule` method in an example. Most
-        # mutants fail in the first examples.
+        # The number of examples is high, because Hypothesis may disable a `rule` method in an example.
         explore(1500, mutant=True)
     several = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else (raised.value,)
     # An error other than AssertionError means that the mutant itself is broken.

@@ -263,8 +263,9 @@ def test_a_non_transactional_batch_in_an_ongoing_transaction_is_refused(
 def test_two_producers_in_one_request_fail_the_whole_request(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """A request with the batches of two producers fails as a whole. The broker rejects even its
-    non-transactional batches, and the batches of the ongoing transaction.
+    """A request with the batches of two producers fails as a whole.
+
+    The broker rejects even its non-transactional batches, and the batches of the ongoing transaction.
     """
     assert producer.write(b"x").error_code == 0
     parts = [

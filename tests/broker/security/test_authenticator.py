@@ -140,8 +140,8 @@ def test_a_second_re_authentication_within_a_second_is_refused() -> None:
 def test_an_expired_session_is_closed_by_a_re_authentication_too_soon() -> None:
     stage = LoginStage(connections_max_reauth_ms="500")
     stage.alice()
-    # The session has expired. A client may still re-authenticate, and the minimum interval does not apply to
-    # its first re-authentication.
+    # A client may still re-authenticate after its session has expired. The minimum interval does not apply to
+    # the first re-authentication.
     stage.now += 600
     assert stage.alice().error_code == 0
     stage.now += 600

@@ -57,8 +57,9 @@ def test_an_ssl_context_for_clients_is_refused() -> None:
 
 @pytest.mark.parametrize("auth", ["requested", "required"])
 def test_a_context_that_contradicts_ssl_client_auth_is_rejected(files: Certificates, auth: str) -> None:
-    """An SSL context that contradicts ssl.client.auth is rejected. Only the context's `verify_mode` takes
-    effect, so the setting would be ignored silently.
+    """An SSL context that contradicts ssl.client.auth is rejected.
+
+    Only the context's `verify_mode` takes effect, so the setting would be ignored silently.
     """
     settings = {"ssl.client.auth": auth}
     with (
@@ -91,8 +92,9 @@ def test_older_protocols_are_refused(place: tuple[str, int], files: Certificates
         tls_connection(place, context)
 
 
-# The broker rejects CBC ciphers, and ciphers that have an anonymous key exchange, no encryption, a broken
-# algorithm or no forward secrecy.
+# The broker rejects CBC ciphers, and ciphers with a weakness.
+#
+# A weak cipher has an anonymous key exchange, no encryption, a broken algorithm or no forward secrecy.
 @pytest.mark.parametrize(
     "ciphers",
     ["aNULL", "eNULL", "3DES", "RC4", "kRSA", "PSK", "SRP", "ARIA:CAMELLIA:SEED:IDEA", "AES:!AESGCM:!AESCCM"],
@@ -114,8 +116,9 @@ def tcp_connection(bootstrap: str) -> socket.socket:
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_a_missing_client_certificate_is_answered_with_an_alert(files: Certificates, version: str) -> None:
-    """A client without a certificate gets an alert. In TLS 1.3 it may have sent its first request before the
-    alert arrives.
+    """A client without a certificate gets an alert.
+
+    In TLS 1.3 the client may send its first request before the alert arrives.
     """
     context = client_context(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]

@@ -15,8 +15,9 @@ def test_a_changed_password_takes_effect_immediately() -> None:
 
 
 def test_the_salt_of_an_unknown_name_is_constant() -> None:
-    """The salt of an unknown name is constant. A different salt in a second login would reveal that the user
-    does not exist.
+    """The salt of an unknown name is constant.
+
+    A different salt in a second login would reveal that the user does not exist.
     """
     for name in ("alice", "eve"):
         challenges = set()

@@ -1,7 +1,7 @@
 """Errors about invalid command lines hide each word that is recognizable as a password by its position.
 
-Each tested line is a command followed by words that make it invalid, such as an unknown option or an invalid
-value. These words contain a password.
+Each tested line is a command, followed by words that make it invalid and contain a password. Examples are an
+unknown option and an invalid value.
 
 Some passwords are not recognizable, so the errors show them:
 

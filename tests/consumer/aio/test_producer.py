@@ -118,7 +118,7 @@ def test_each_send_with_a_function_of_the_application_lets_the_loop_run(
 def with_batch(
     story: Callable[[AsyncProducer, ProducerBatch], Coroutine[Any, Any, None]], **options: Any
 ) -> None:
-    """Call `story` with a producer, and with its open batch of one record, for partition 0 of the topic t.
+    """Call `story` with a producer and its open batch, which has one record for partition 0 of the topic t.
 
     The batch never needs a new timestamp, so `send` can append any record that has only a value.
     """

@@ -165,8 +165,9 @@ class Socket:
 
 
 def events_of_direct_reads(sock: Any, size: int) -> list[NetworkEvent]:
-    """Receive the size of a response from the event loop, and the rest by direct reads of `sock`. Return the
-    events.
+    """Receive a response and return the events.
+
+    The event loop receives the size prefix. Direct reads of `sock` receive the rest.
     """
     connection = Connection()
     connection.protocol.sock = sock

@@ -33,8 +33,8 @@ from tests.consumer.stage import Consumer, World, tp
 KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [*(code for code in ErrorCode if code), 9999, -32768]
 TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unreachable"}
-# The maximum number of requests of one type in ten seconds. A client that backs off between its retries sends
-# fewer, even if it retries at two brokers.
+# The maximum number of requests of one type in ten seconds. A client that backs off between retries sends
+# fewer, even to two brokers.
 MOST = 60
 # The highest API versions of a broker that does not support KIP-890's second version of transactions.
 FIRST = {"Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4, "AddPartitionsToTxn": 3}
@@ -230,7 +230,8 @@ class Clerk(Application):
         self.committed: list[tuple[int, str]] = []
 
     def call(self, name: str, ms: int) -> bool:
-        """Start the operation `name`, and wait at most `ms` for its end. Return whether it has succeeded.
+        """Start the operation `name`, wait at most `ms` for its end, and return whether it has succeeded.
+
         After a timeout the operation may be started again.
         """
         try:

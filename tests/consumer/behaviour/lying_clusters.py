@@ -58,7 +58,7 @@ class LyingCluster(World):
             super()._reply(wire, changed)
 
 
-# A function that gets a correct response, and returns a wrong one, or None if the broker does not respond.
+# A function of a correct response. It returns a wrong response, or None if the broker does not respond.
 Lie = Callable[[LyingCluster, Wire, int, int, bytes], bytes | None]
 
 

@@ -42,8 +42,7 @@ RESPONSE_CHANGES = ("cut", "denied", "undone")
 WRITE_APIS = {"CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteGroups", "OffsetCommit", "Produce"}
 
 
-# A malformed field: its API, its path, and its change. The change is one of CHANGES, or a function of the old
-# value.
+# A malformed field: its API, its path, and one of CHANGES or a function of the old value.
 Malformation = tuple[str, str, str | Change]
 
 

@@ -1,4 +1,4 @@
-"""Each item of an admin call has its own result or error, also in a cluster of several brokers with faults.
+"""Each item of an admin call has its own result or error, even if brokers of the cluster fail.
 
 Each result of an admin call agrees with the cluster's state.
 """

@@ -120,8 +120,8 @@ def test_a_commit_of_the_start_without_a_response_is_looked_up_before_records_ar
         )
     )
     assert world.run(5_000, until=lambda: len(a.records) == 1)
-    # The coordinator had stored the commit, but the connection broke before the response. The client looks
-    # the committed offset up, and does not commit it again (M206).
+    # The coordinator stored the commit before the connection broke. The client looks the committed offset up,
+    # and does not commit it again (M206).
     assert len(world.requests_of(a, OffsetCommitRequest)) == 1
     assert world.committed("g", T0) == 0
     assert [type(error) for error in a.errors] == [AuthenticationFailed]

@@ -20,7 +20,7 @@ def swap(world: World, node_id: int, other_id: int) -> None:
 def test_after_brokers_swap_addresses_requests_use_new_connections() -> None:
     """After the swap an open connection still leads to the old broker.
 
-    The broker at the end of an old connection is no longer the leader, so the client has to open a new one.
+    The broker of the old connection is no longer the leader, so the client has to open a new connection.
     """
     world = World({"t": 2}, brokers=2)
     for partition in (0, 1):

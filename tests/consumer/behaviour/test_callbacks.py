@@ -171,7 +171,7 @@ def test_a_callback_may_call_methods_that_do_not_wait_for_it(broker: str, where:
         def revoked(self, partitions: Any) -> None:
             once("revoked")
 
-    # These timeouts are longer than the test may take, so the test fails if a call waits for one of them.
+    # A call that waits for one of these timeouts takes longer than the test may.
     waits = {"default_api_timeout_ms": 600_000, "request_timeout_ms": 300_000}
     with Consumer(broker, group_id=f"callback-{where}-{call}", **GROUP, **waits) as consumer:
         box.append(consumer)
@@ -273,8 +273,9 @@ def test_a_listener_coroutine_completes_although_its_poll_is_cancelled(broker: s
 
 
 async def cancel_poll_in_callback(consumer: AsyncConsumer, error: Exception | None = None) -> asyncio.Event:
-    """Cancel a poll while the coroutine of its listener runs. The coroutine continues until the caller sets
-    the returned event.
+    """Cancel a poll while the coroutine of its listener runs.
+
+    The coroutine continues until the caller sets the returned event.
     """
     began, go_on = asyncio.Event(), asyncio.Event()
 

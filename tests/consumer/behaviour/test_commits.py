@@ -306,8 +306,9 @@ def test_a_rejected_automatic_commit_is_raised_once_and_retried_at_the_interval(
 
 @pytest.mark.parametrize("group", [False, True])
 def test_no_interval_commit_runs_beside_the_commit_of_close(group: bool) -> None:
-    """No interval commit is sent at the same time as the commit of close(). Regression: `close` reported
-    offsets as not committed, although its own commit had stored them.
+    """No interval commit is sent at the same time as the commit of close().
+
+    Regression: `close` reported offsets as not committed, although its own commit had stored them.
     """
     world = World({"t": 1}, latency=(40, 40))
     world.write("t", 0, *numbers(0, 10))

@@ -297,8 +297,7 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
 def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
     """A commit must not store an offset of the deleted topic.
 
-    If a commit stored such an old offset, the next owner would start at it, and skip the new topic's records
-    below it.
+    The next owner would start at the old offset, and skip the new topic's records below it.
     """
     world = world_with_records()
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
@@ -464,8 +463,9 @@ def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
 def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode) -> None:
-    """A commit is retried even if the client knows its topic only from a single metadata lookup. The
-    coordinator's error does not mean that the topic was re-created.
+    """A commit is retried even if the client knows its topic only from a single metadata lookup.
+
+    The coordinator's error does not mean that the topic was re-created.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)

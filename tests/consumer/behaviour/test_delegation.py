@@ -23,7 +23,10 @@ KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 class Result:
-    """The result of a recorded call. If a client awaits it or runs it as a coroutine, it returns itself."""
+    """The result of a recorded call.
+
+    A client may await the result, or run it as a coroutine. Either returns the result itself.
+    """
 
     def send(self, value: None) -> None:
         raise StopIteration(self)

@@ -44,8 +44,9 @@ def options(group: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def read_and_skip(consumer: Consumer[Any, Any], *, limit: int = 500) -> tuple[list[Any], list[int]]:
-    """Read all records, and skip those that cannot be read. Return the values of the records that were read,
-    and of those that were skipped.
+    """Read all records, and skip those that cannot be read.
+
+    Return the values of the read records, and those of the skipped ones.
     """
     values: list[Any] = []
     skipped: list[int] = []
@@ -272,8 +273,9 @@ def test_a_cancelled_coroutine_deserializer_loses_nothing(broker: str) -> None:
 
 
 def test_a_seek_and_a_commit_of_another_task_count_while_a_deserializer_waits(broker: str) -> None:
-    """While a poll waits for the deserializer, another task commits and seeks. The commit does not include
-    the records of this poll, and the seek drops them.
+    """While a poll waits for the deserializer, another task commits and seeks.
+
+    The commit does not include the records of this poll, and the seek drops them.
     """
 
     async def main() -> None:

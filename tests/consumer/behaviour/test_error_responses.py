@@ -1,7 +1,6 @@
 """Clients recover from brokers that answer one kind of request with an error code for a minute.
 
-The client neither hangs nor sends requests without pause, reports the error to the application, and continues
-when the brokers have recovered.
+The client reports the error to the application, backs off, and continues when the brokers have recovered.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 class Restored(World):
     """A world whose cluster is replaced by a restored backup when `restored` is set.
 
-    Before the restore, broker 9 leads each partition in leader epoch 5. After it, broker 1 leads each in
-    leader epoch 0.
+    Before the restore broker 9 leads all partitions in leader epoch 5. After the restore broker 1 leads them
+    in leader epoch 0.
     """
 
     restored = False
@@ -133,8 +132,9 @@ def test_a_leader_that_finds_every_offset_out_of_range_is_asked_less_and_less_of
 
 
 def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() -> None:
-    """Each of two brokers names the other one as the leader, each time in a newer epoch (KIP-951). The
-    consumer has to back off.
+    """The consumer backs off if each of two brokers names the other one as the leader (KIP-951).
+
+    Each response has a newer leader epoch than the last.
     """
     world = World({"t": 1}, brokers=2)
     responses = 0
@@ -206,8 +206,9 @@ def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool,
 
 @pytest.mark.parametrize("client", ["consumer", "producer"])
 def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(client: str) -> None:
-    """The restored cluster has other broker ids. The topic has the same id, but another leader with a lower
-    leader epoch. Clients continue within seconds.
+    """Clients continue within seconds after a cluster is restored with other broker ids.
+
+    The topic keeps its id, but has another leader with a lower leader epoch.
     """
     # Only Metadata responses are changed. Brokers would therefore reject the leader epochs of later versions
     # of Fetch and ListOffsets, and the broker id of later versions of ApiVersions.
@@ -239,8 +240,9 @@ def asks_for(request: FetchRequest, partition: int) -> bool:
 
 
 def records_from_the_start(request: Any, records: list[bytes]) -> FetchResponse:
-    """Return a Fetch response. Element i of `records` is returned for partition i if the request fetches the
-    partition from offset 0.
+    """Return a Fetch response.
+
+    Element i of `records` is returned for partition i if the request fetches the partition from offset 0.
     """
     offsets = {partition.partition: partition.fetch_offset for partition in request.topics[0].partitions}
     entries = [

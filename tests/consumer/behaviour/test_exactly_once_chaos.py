@@ -110,7 +110,7 @@ class Worker:
             for row in self.rows:
                 delivery = self.writer.send("out", row.value, partition=row.partition)
                 # `send` returns no delivery if metadata is missing or the buffer is full. The worker then
-                # aborts and repeats the transaction.
+                # aborts the transaction and repeats it.
                 if delivery is None:
                     self.call("abort")
                     return

@@ -136,8 +136,9 @@ def test_failed_position_validations_are_retried_in_one_request(code: ErrorCode)
 
 @pytest.mark.parametrize("kind", [ListOffsetsRequest, OffsetForLeaderEpochRequest, OffsetFetchRequest])
 def test_partitions_that_fail_in_one_response_are_one_error(kind: type) -> None:
-    """A poll raises one error that names all topics, like Java's TopicAuthorizationException. Regression: a
-    poll raised one error for each partition.
+    """A poll raises one error that names all topics, like Java's TopicAuthorizationException.
+
+    Regression: a poll raised one error for each partition.
     """
     world = World({"t": MANY})
     partitions = [tp("t", index) for index in range(MANY)]

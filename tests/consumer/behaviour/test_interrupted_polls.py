@@ -26,13 +26,13 @@ from kproto.broker.server import running
 from kproto.errors import IllegalState
 
 ENGINE = str(Path(consumer.engine.__file__).parent)
-# The functions that the test does not interrupt. Python checks for signals at calls, and these functions call
-# nothing after they have collected the actions of an event.
+# The functions that the test does not interrupt. Python checks for signals at calls. After these functions
+# have collected the actions of an event, they call nothing.
 WHOLE = ("take_actions", "step")
 P0 = TopicPartition("t", 0)
 ALL = list(range(12))
-# The distance in lines between two interruptions. A poll runs several hundred lines of the engine; a test at
-# every line would take too long.
+# The distance in lines between two interruptions. A poll runs several hundred lines of the engine, and
+# interrupting each would take too long.
 STEP = 11
 # The longest wait (s) for another thread.
 WAIT_S = 20
@@ -111,8 +111,9 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
 
 
 def test_ctrl_c_at_any_line_of_waiting_raises_keyboard_interrupt(bootstrap: str) -> None:
-    """Ctrl-C at any line of a waiting poll raises KeyboardInterrupt. Regression: a lock that was not held was
-    released, which raised RuntimeError instead.
+    """Ctrl-C at any line of a waiting poll raises KeyboardInterrupt.
+
+    Regression: a lock that was not held was released, which raised RuntimeError instead.
     """
     waiting = consumer.blocking.waiters.__file__, threading.__file__
     with Consumer(bootstrap, auto_offset_reset="latest") as reader:
@@ -174,8 +175,9 @@ def test_ctrl_c_while_a_poll_returns_gives_its_records_back(
 
 
 def test_a_rejected_poll_of_another_thread_does_not_take_records_back() -> None:
-    """A poll in a callback of a future is rejected. The application's poll, which is about to return, keeps
-    its records.
+    """A poll in a callback of a future is rejected.
+
+    The application's poll, which is about to return, keeps its records.
     """
     may_poll, has_polled = threading.Event(), threading.Event()
     outcomes: list[str] = []

@@ -265,8 +265,10 @@ def test_the_session_timeout_loses_no_partitions() -> None:
 
 
 def test_a_fenced_member_raises_once_and_rejoins() -> None:
-    """A fenced member raises the error once and rejoins. With the same instance id it then fences the other
-    process, and later is fenced again: see docs/differences.md.
+    """A fenced member raises the error once and rejoins.
+
+    With the same instance id the member then fences the other process, and is fenced again later: see
+    docs/differences.md.
     """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
@@ -341,8 +343,9 @@ def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
 @pytest.mark.rule("M95")
 @pytest.mark.parametrize(("options", "fails"), [(JAVA, True), (KPROTO, False)])
 def test_a_commit_while_join_group_is_in_flight_fails_or_waits(options: dict[str, Any], fails: bool) -> None:
-    """A commit during a JoinGroup fails immediately with Java's policy, without a request. With kproto's
-    policy the commit waits. Java's behaviour was seen in kafka-clients 4.3.1.
+    """A commit during a JoinGroup fails immediately with Java's policy, without a request.
+
+    With kproto's policy the commit waits. Java's behaviour was seen in kafka-clients 4.3.1.
     """
     world = World({"t": 2}, latency=(50, 50))
     log = caught_up_log(world, **{**options, "partition_assignment_strategy": "cooperative-sticky"})

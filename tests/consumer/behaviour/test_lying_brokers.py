@@ -21,8 +21,7 @@ from kproto.messages.api_versions import ApiVersionsRequest
 from tests.consumer.behaviour.lying_brokers import KEYS, Lie, LyingWorld
 
 AGE_MS = 10_000
-# The time in ms that request timeouts, session timeouts and rebalances may take in addition to the age of
-# metadata.
+# The time in ms for request timeouts, session timeouts and rebalances, in addition to the age of metadata.
 SLACK_MS = 3_000
 READS = (
     "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit",

@@ -151,8 +151,9 @@ def test_a_commit_that_the_response_both_accepts_and_rejects_is_retried() -> Non
 
 @pytest.mark.parametrize("offsets", [(1, 0), (0, 1)])
 def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets: tuple[int, int]) -> None:
-    """A start offset that the response contains twice, with different numbers, is requested again. If the
-    higher number were used, records would be skipped.
+    """A start offset that the response contains twice, with different numbers, is requested again.
+
+    The higher number might skip records.
     """
 
     def two_offsets(partitions: list[Any]) -> list[Any]:
@@ -205,8 +206,9 @@ def give_u_the_id_of_t(topics: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_topic_with_the_id_of_another_topic_is_not_read(late: bool) -> None:
-    """Metadata that gives one topic the id of another is rejected. Otherwise the consumer would continue in
-    one topic at a position in the other, and commit it.
+    """Metadata that gives one topic the id of another is rejected.
+
+    The consumer would continue in one topic at a position in the other, and commit this position.
     """
     world = MalformedWorld(("Metadata", "topics", give_u_the_id_of_t))
     world.create("u", 1)

@@ -1,7 +1,9 @@
 """In random schedules of faults, consumers with manual assignment read to the end and commit.
 
-In a schedule without faults, the consumers must report no errors. Each schedule is derived from a seed, as in
-`test_consumer_chaos`. KPROTO_SCHEDULES sets the number of schedules.
+In a schedule without faults, the consumers must report no errors.
+
+Each schedule is derived from a seed, as in `test_consumer_chaos`. KPROTO_SCHEDULES sets the number of
+schedules.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ def test_without_topic_ids_a_topic_that_was_missing_is_read_from_its_start(assig
 def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since: int) -> None:
     """A special timestamp is sent only in a version of ListOffsets that defines it.
 
-    Java's Admin.listOffsets also checks the version, because older brokers take the negative number of a
-    special timestamp for a time before 1970.
+    Java's Admin.listOffsets also checks the version. Older brokers take a special timestamp, which is
+    negative, for a time before 1970.
     """
     for highest, is_known in ((since - 1, False), (since, True)):
         world = World({"t": 2}, highest={"ListOffsets": highest})
@@ -163,8 +163,8 @@ def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since:
 def test_messages_without_timestamps_have_no_offset_at_a_time() -> None:
     """A lookup by time finds no offset among messages of magic 0, the format before Kafka 0.10.
 
-    Messages of magic 0 have no timestamps. As in Java's OffsetFetcherUtils, the lookup still returns the
-    offsets of other partitions.
+    Messages of magic 0 have no timestamps. The lookup still returns the offsets of other partitions, as in
+    Java's OffsetFetcherUtils.
     """
     world = World({"t": 1, "u": 1}, brokers=2)
     world.elect("t", 0, 1)

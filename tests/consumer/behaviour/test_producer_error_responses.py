@@ -56,8 +56,7 @@ NUMBERS_OF_TRANSACTIONS = [
     "EndTxn producer_epoch",
     "TxnOffsetCommit topics.partitions.partition_index",
 ]
-# Larger numbers are not tried, because as a throttle time they would make the client wait for weeks. Java's
-# client would wait as well.
+# Larger numbers are not tried. As throttle times, they would make the client wait for weeks, as Java's would.
 WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 

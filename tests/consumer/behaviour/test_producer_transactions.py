@@ -241,8 +241,9 @@ def test_a_cancelled_begin_is_resumed_by_the_next_one(broker: Coordinator) -> No
 
 @pytest.mark.parametrize("steps", range(1, 25))
 def test_a_producer_works_after_a_cancellation_at_any_step(broker: Coordinator, steps: int) -> None:
-    """A producer works after a task that uses it was cancelled, whatever the task was waiting for. The task
-    is cancelled after `steps` short sleeps.
+    """A producer works after a task that uses it was cancelled, whatever the task was waiting for.
+
+    The task is cancelled after `steps` short sleeps.
     """
 
     async def main() -> None:

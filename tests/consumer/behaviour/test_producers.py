@@ -351,8 +351,8 @@ def test_an_unknown_argument_of_send_raises_an_error_that_names_the_right_one(
     asyncio.run(main())
 
 
-# ---- signals. The tests raise in a profile function, which CPython calls where it may also run a signal
-# handler
+# ---- signals. The tests raise in a profile function, which CPython calls at points where a signal handler
+# may run
 
 
 @contextmanager
@@ -662,8 +662,9 @@ def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
 ) -> None:
     """A delivery succeeds if its response arrives while the process is stopped.
 
-    The delivery succeeds even if its timeout has expired when the process continues. The process stops after
-    a poll of the sockets.
+    The delivery succeeds even if its timeout has expired when the process continues.
+
+    The process stops after a poll of the sockets.
     """
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
         producer.send("t", b"0", partition=0).result(5)

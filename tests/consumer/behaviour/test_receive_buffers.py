@@ -1,6 +1,6 @@
 """Records that the application holds do not change when the receive buffers are reused.
 
-The blocking and the asyncio runtime read from a server over sockets. Responses are larger than
+Both runtimes, blocking and asyncio, read from a server over sockets. Responses are larger than
 `ReceiveBuffer.MIN_SIZE`, and arrive in pieces of any size.
 """
 
@@ -88,8 +88,10 @@ def fields_of(item: Any) -> Iterator[tuple[int, int, Any, Any, Any]]:
 
 
 async def run_steps(consumer: Any, wait: Any, plan: dict[str, Any]) -> None:
-    """Run the steps of a plan with a consumer. `wait` awaits the result of an asyncio consumer's call, and
-    returns the result of a blocking consumer's call unchanged.
+    """Run the steps of a plan with a consumer.
+
+    `wait` returns the result of a call: it awaits an asyncio consumer's call, and returns a blocking
+    consumer's result unchanged.
     """
     places = [TopicPartition(plan["topic"], index) for index in range(PARTITIONS)]
     consumer.assign(dict.fromkeys(places, 0))

@@ -1,4 +1,4 @@
-"""The repr of clients and of the objects that they return is one line, as `print` and debuggers show it."""
+"""The repr of each client, and of each object that a client returns, is one line."""
 
 from __future__ import annotations
 

@@ -94,8 +94,7 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
         assert consumer.group_metadata().generation == generation
 
 
-# max.poll.interval.ms is longer than a slow computer takes between two polls, but shorter than one blocking
-# poll of the tests.
+# max.poll.interval.ms exceeds the time between two polls on a slow computer, but not that of a blocking poll.
 INTERVAL_MS = 3000
 
 
@@ -559,8 +558,9 @@ def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
 
 
 def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
-    """`position` returns a committed offset without waiting for a record. The offset is the end of the log,
-    so no record arrives during the call.
+    """`position` returns a committed offset without waiting for a record.
+
+    The offset is the end of the log, so no record arrives during the call.
     """
     fill(broker, 5)
     with Admin(broker) as cluster:

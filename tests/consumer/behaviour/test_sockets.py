@@ -268,7 +268,7 @@ def test_an_address_that_timed_out_is_tried_last_the_next_time(monkeypatch: pyte
 def test_a_poll_may_be_longer_than_a_selector_allows() -> None:
     sockets = Sockets()
     sockets.wake()
-    # The longest wait of a client is about 60 days, until it re-authenticates with a token that is valid for
+    # The longest wait of a client is about 60 days: until re-authentication with a token that is valid for
     # two months.
     sockets.poll(60 * 86_400)
     sockets.close()
@@ -464,8 +464,8 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: 
 
 
 def byte_by_byte_proxy(bootstrap: str) -> Script:
-    """Return a function that serves a connection as a proxy of a broker. It forwards each byte in a separate
-    call of send.
+    """Return a function that serves a connection as a proxy of a broker, and forwards each byte in a separate
+    send.
     """
     host, _, port = bootstrap.rpartition(":")
 
@@ -522,8 +522,8 @@ def test_writes_to_a_closed_peer_report_a_broken_connection_once() -> None:
             sockets.perform(Write(1, b"x"))
             events += sockets.wait(0)
         sockets.close()
-    # The event Opened may be missing: the reset may arrive before the client has noticed that the connection
-    # is open.
+    # The event Opened is missing if the reset arrives before the client has noticed that the connection is
+    # open.
     assert [type(event) for event in events if not isinstance(event, Opened)] == [Broken]
 
 
@@ -877,7 +877,7 @@ def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> S
 def test_a_stalled_fetch_connection_is_replaced_before_the_request_timeout() -> None:
     """A fetch connection that stalls is replaced before the request timeout.
 
-    The request timeout is 30 s. If the connection were not replaced, a poll of 25 s would return no record.
+    Without a new connection, a poll of 25 s would return no record: the request timeout is 30 s.
     """
     stalled: list[socket.socket] = []
     ports: list[int] = []

@@ -69,8 +69,9 @@ def test_partitions_are_lost_when_the_coordinator_is_silent_for_the_session_time
 def test_a_member_whose_joins_are_lost_drops_its_partitions_before_they_are_reassigned(
     requests_arrive: bool,
 ) -> None:
-    """A member whose JoinGroups are lost drops its partitions before the group reassigns them. Either the
-    requests and the responses are lost, or only the responses.
+    """A member whose JoinGroups are lost drops its partitions before the group reassigns them.
+
+    Either the requests and the responses are lost, or only the responses.
 
     Regression (chaos seed 9170): the removed member continued to read records that another member had already
     read and committed.

@@ -178,8 +178,9 @@ class Chaos:
         application.producer.tick()
 
     def restart(self, application: Application) -> None:
-        """Start another process with the application's transactional id. The old process may continue,
-        because it does not notice the new process.
+        """Start another process with the application's transactional id.
+
+        The old process may continue, because it does not notice the new process.
         """
         if (
             application.machine.state is not ProducerTransactionState.FATAL_ERROR

@@ -330,8 +330,8 @@ def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_usable(broker: Coo
                 machine(producer).state is ProducerTransactionState.IN_TRANSACTION
                 and machine(producer).current_call.reported
             ):
-                # The interrupt came after `begin` had succeeded and before the first line of the block, so
-                # nothing has aborted the transaction.
+                # The interrupt came between the end of `begin` and the first line of the block. The
+                # transaction is not aborted yet.
                 producer.abort()
             with producer.transaction():
                 last = producer.send("t", b"b", partition=0)

@@ -2,7 +2,7 @@
 
 The error names the argument. The client is usable afterwards.
 
-The tests find the arguments by inspection of the classes. Most pass a `Hostile` value, which raises if it is
+The tests inspect the classes for their arguments. Most pass a `Hostile` value, which raises if it is
 compared, printed or converted.
 """
 

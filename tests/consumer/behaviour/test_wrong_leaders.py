@@ -121,8 +121,8 @@ def test_a_member_with_javas_policy_uses_or_rejects_an_assignment_as_java_does(
 def test_with_javas_policy_each_poll_raises_the_error_of_an_unreadable_assignment(
     protocol: str, data: bytes, error: type[Exception]
 ) -> None:
-    """The member stays in the group, as after an exception in ConsumerCoordinator.onJoinComplete. It sends
-    heartbeats, and does not rejoin until the coordinator removes it.
+    """The member stays in the group and sends heartbeats, but does not rejoin until the coordinator removes
+    it. This mirrors an exception in ConsumerCoordinator.onJoinComplete.
     """
     world = World({"t": 1}, latency=(5, 5))
     a = follow(world, protocol, is_model=False)

@@ -59,8 +59,10 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def test_offsets_of_a_removed_member_are_rejected(
     server: Server, lose_membership: Callable[[Consumer, Server], None]
 ) -> None:
-    """The offsets of a removed member are rejected. Regression: the group metadata had no member id, so the
-    broker accepted the offsets, and records were processed twice.
+    """The offsets of a removed member are rejected.
+
+    Regression: the group metadata had no member id, so the broker accepted the offsets, and records were
+    processed twice.
     """
     interval = 300 if lose_membership is exceed_max_poll_interval else 300_000
     options = {"heartbeat_interval_ms": 20, "auto_offset_reset": "earliest", "enable_auto_commit": False}

@@ -135,8 +135,10 @@ def untraced() -> Iterator[None]:
 
 
 class VirtualBlockingRuntime(BlockingRuntime):
-    """A runtime whose waits pass in virtual time. While the application waits, the code of the consumer's
-    thread runs. With TLS the application itself polls the sockets.
+    """A runtime whose waits pass in virtual time.
+
+    While the application waits, the code of the consumer's thread runs. With TLS the application itself polls
+    the sockets.
     """
 
     virtual_thread: VirtualThread

@@ -37,8 +37,9 @@ def handlers() -> Iterator[dict[int, Any]]:
 
 
 def held(*steps: int | str | Exception) -> None:
-    """Run the steps while signals are delayed. A number is a signal to raise, a string is appended to
-    RECORDED, and an exception is raised.
+    """Run the steps while signals are delayed.
+
+    A number is a signal to raise, a string is appended to RECORDED, and an exception is raised.
     """
     with Held():
         for step in steps:

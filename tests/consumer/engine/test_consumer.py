@@ -102,8 +102,9 @@ def test_a_poll_returns_at_most_its_limit() -> None:
 
 
 def test_partitions_added_after_a_second_subscription_are_assigned() -> None:
-    """Partitions that are added after a second subscription are assigned. Regression (chaos seed 134):
-    unsubscribing stopped the metadata refresh permanently.
+    """Partitions that are added after a second subscription are assigned.
+
+    Regression (chaos seed 134): unsubscribing stopped the metadata refresh permanently.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)
@@ -654,8 +655,9 @@ def test_a_seek_in_the_assigned_callback_applies_before_the_first_record() -> No
 
 
 def test_a_seek_in_a_lost_partition_does_not_affect_the_next_assignment() -> None:
-    """A seek in a lost partition does not affect the next assignment. The application can still seek, because
-    only the next poll reports the loss.
+    """A seek in a lost partition does not affect the next assignment.
+
+    The application can still seek, because only the next poll reports the loss.
     """
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))

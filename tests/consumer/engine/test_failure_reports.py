@@ -240,8 +240,9 @@ def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoi
 
 
 class ChangingAssignments(World):
-    """A world whose SyncGroup responses assign t-0 and t-1 in turn. `lies` counts these responses. If it is
-    None, responses are not changed.
+    """A world whose SyncGroup responses assign t-0 and t-1 in turn.
+
+    `lies` counts these responses. If it is None, responses are not changed.
     """
 
     lies: int | None = 0
@@ -260,8 +261,9 @@ class ChangingAssignments(World):
 def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -> None:
     """An assignment that changes with each generation is reported.
 
-    The member backs off before each join. Without a backoff, a cooperative member would revoke the removed
-    partition and rejoin in an endless loop.
+    The member backs off before each join.
+
+    Without a backoff, a cooperative member would revoke the removed partition and rejoin in an endless loop.
     """
     world = ChangingAssignments({"t": 2})
     world.write("t", 0, "x")
@@ -283,8 +285,9 @@ def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -
 
 
 def test_alternating_reasons_are_reported_once_each() -> None:
-    """A report of a new reason contains the reasons of all addresses. Reasons that were reported before cause
-    no further report.
+    """A report of a new reason contains the reasons of all addresses.
+
+    Reasons that were reported before cause no further report.
     """
     world = World({"t": 1}, brokers=3)
     a = world.consumer(**GROUP)

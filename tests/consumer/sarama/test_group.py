@@ -193,8 +193,9 @@ def test_close_leaves_the_group_at_once(server: Server) -> None:
 
 
 def test_a_session_of_fewer_topics_claims_none_of_the_others(server: Server) -> None:
-    """Until the next rebalance, a cooperative member keeps the partitions of a topic that it no longer
-    consumes. The next session must not claim these partitions.
+    """A cooperative member keeps the partitions of a dropped topic until the next rebalance.
+
+    The next session must not claim the partitions of that topic, because the consumer no longer consumes it.
     """
 
     async def work(group: AsyncConsumerGroup) -> None:

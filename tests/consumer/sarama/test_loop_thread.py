@@ -133,8 +133,9 @@ def test_a_loop_ends_by_itself_if_ctrl_c_interrupted_close(
 
 
 def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None:
-    """Two threads may call `close` at the same time. Regression: the second call raised RuntimeError,
-    AttributeError or ValueError from inside asyncio.
+    """Two threads may call `close` at the same time.
+
+    Regression: the second call raised RuntimeError, AttributeError or ValueError from inside asyncio.
     """
     began = threading.Event()
 

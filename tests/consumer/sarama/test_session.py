@@ -80,8 +80,9 @@ def test_a_mark_moves_back_only_by_reset(server: Server) -> None:
 
 
 def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Server) -> None:
-    """A thread may mark an offset of a partition that now belongs to another member. This mark must not fail
-    later commits of other partitions.
+    """A thread may mark an offset of a partition that now belongs to another member.
+
+    The mark must not fail later commits of other partitions.
     """
     fill(server, 5)
 
@@ -119,8 +120,9 @@ def test_a_mark_of_an_earlier_session_is_ignored(server: Server) -> None:
 
 
 def test_a_claim_starts_at_the_offset_that_setup_reset_to(server: Server) -> None:
-    """A claim starts at the offset to which `setup` has reset it. Users of sarama seek in this way, because
-    sarama has no method to seek.
+    """A claim starts at the offset to which `setup` has reset it.
+
+    Users of sarama seek in this way, because sarama has no method to seek.
     """
     fill(server, 10)
 
@@ -206,8 +208,9 @@ def test_close_with_a_handler_that_does_not_end_commits_the_marks(server: Server
 
 
 def test_the_session_after_a_failed_setup_starts_at_the_committed_offset(server: Server) -> None:
-    """The session after a failed `setup` starts at the committed offset. Regression: it started at offset 0,
-    whose record may be deleted.
+    """The session after a failed `setup` starts at the committed offset.
+
+    Regression: the session started at offset 0, whose record may be deleted.
     """
     fill(server, 10)
     with Admin(server.bootstrap) as cluster:
@@ -423,8 +426,10 @@ def test_a_cancelled_consume_ends_its_session_and_the_next_one_continues(server:
 
 
 def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Server) -> None:
-    """A session ends completely, however often `consume` is cancelled. Regression: after the third
-    cancellation, handlers continued beside those of the next session, without a cleanup.
+    """A session ends completely, however often `consume` is cancelled.
+
+    Regression: after the third cancellation, handlers continued beside those of the next session, without a
+    cleanup.
     """
     ends = asyncio.Event()
 

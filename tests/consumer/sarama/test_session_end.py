@@ -39,8 +39,9 @@ def server() -> Iterator[Server]:
 
 
 def test_without_auto_commit_only_commit_commits_marks(server: Server) -> None:
-    """With automatic commits off, marks are not committed, not even at the end of the session. (This is the
-    second example of docs/lessons/003.)
+    """With automatic commits off, marks are not committed, not even at the end of the session.
+
+    The handler is the second example of docs/lessons/003.
     """
     fill(server, 10)
 
@@ -68,8 +69,9 @@ def test_without_auto_commit_close_with_a_running_handler_commits_nothing(server
 def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: Server) -> None:
     """With automatic commits off, marks of a failed batch are not committed.
 
-    Marks of a failed batch are committed neither at the end of the session nor later. The next session starts
-    at the last commit.
+    Marks of a failed batch are committed neither at the end of the session nor later.
+
+    The next session starts at the last commit.
     """
     fill(server, 10)
 
@@ -98,8 +100,9 @@ def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: 
 
 @rule("M103")
 def test_a_mark_made_in_cleanup_is_committed(server: Server) -> None:
-    """A mark that `cleanup` makes is committed, because the last commit follows `cleanup`, as in sarama. A
-    handler that collects batches may flush the last one there.
+    """A mark that `cleanup` makes is committed, because the last commit follows `cleanup`, as in sarama.
+
+    A handler that collects batches may flush its last batch in `cleanup`.
     """
     fill(server, 10)
 
@@ -117,8 +120,9 @@ def test_a_mark_made_in_cleanup_is_committed(server: Server) -> None:
 
 @rule("M103")
 def test_a_mark_made_in_cleanup_is_committed_before_a_rebalance(server: Server) -> None:
-    """A mark that `cleanup` makes is committed before a rebalance. Without this commit, the next owner of the
-    partition would read the record again.
+    """A mark that `cleanup` makes is committed before a rebalance.
+
+    Without the commit, the partition's next owner would read the record again.
     """
     fill(server, 1)
 
@@ -196,8 +200,9 @@ def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None
 
 
 def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -> None:
-    """A claim's high water mark is never below its initial offset. Regression: the mark was 0 before the
-    first fetch, so applications computed a negative lag.
+    """A claim's high water mark is never below its initial offset.
+
+    Regression: the mark was 0 before the first fetch, so applications computed a negative lag.
     """
     fill(server, 10)
     lags: list[int] = []
@@ -224,8 +229,9 @@ def test_an_error_after_the_loop_of_a_handler_is_reported(
 ) -> None:
     """An error that a handler raises after its loop is reported.
 
-    A handler may flush its last batch after the loop, and the flush may fail. Regression: such an error was
-    lost.
+    A handler may flush its last batch after the loop, and the flush may fail.
+
+    Regression: the error of such a flush was lost.
     """
 
     class Flushes(RecordingHandler):
@@ -275,8 +281,9 @@ def test_an_error_of_cleanup_in_a_rebalance_is_raised_by_consume(server: Server)
 
 
 def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continues(server: Server) -> None:
-    """A commit in `cleanup` that fails after a loss is reported, and `consume` returns. The partitions belong
-    to another member, so the application only has to call `consume` again.
+    """A commit in `cleanup` that fails after a loss is reported, and `consume` returns.
+
+    The partitions belong to another member, so the application only has to call `consume` again.
     """
     fill(server, 3)
 
@@ -325,8 +332,9 @@ def test_exits_and_interrupts_in_a_handler_end_the_session_only(
 
 @pytest.mark.parametrize("where", ["setup", "consume_claim", "cleanup"])
 def test_close_in_a_handler_is_rejected_at_once(server: Server, where: str) -> None:
-    """`close` waits for the handlers, so a handler that called it would wait for itself. It is rejected
-    immediately. In sarama such a call never returns.
+    """A call of `close` by a handler is rejected immediately.
+
+    `close` waits for the handlers, so the handler would wait for itself. In sarama such a call never returns.
     """
     errors: list[IllegalState] = []
 
@@ -395,8 +403,9 @@ def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> 
 
 
 def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
-    """A `close` that a timeout cancels still leaves the group. Regression: the client still sent heartbeats
-    and stayed in the group, but no handler read its partitions.
+    """A `close` that a timeout cancels still leaves the group.
+
+    Regression: the client still sent heartbeats and stayed in the group, but no handler read its partitions.
     """
 
     class Sleeps(AsyncRecordingHandler):
@@ -457,8 +466,9 @@ def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
 
 
 def test_a_coroutine_handler_is_rejected_by_the_threaded_group(server: Server) -> None:
-    """ConsumerGroup rejects a handler whose methods are coroutines. Its threads would never await the
-    coroutines, and each session would end immediately.
+    """ConsumerGroup rejects a handler whose methods are coroutines.
+
+    The group's threads would never await the coroutines, and each session would end immediately.
     """
     with (
         ConsumerGroup(server.bootstrap, group_id="g") as group,

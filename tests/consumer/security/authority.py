@@ -62,8 +62,9 @@ def named(
     authority: bool = False,
     sends: bool = True,
 ) -> Named:
-    """Return a certificate that is valid between two days, counted from today. It is signed by the
-    certificate `by`, or by itself if `by` is None.
+    """Return a certificate that is valid between two days, counted from today.
+
+    The certificate is signed by the certificate `by`, or by itself if `by` is None.
     """
     key = KEYS[kind]()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

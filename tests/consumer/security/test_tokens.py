@@ -226,8 +226,7 @@ def test_a_token_response_with_a_lifetime_of_nan_is_rejected() -> None:
 
 def test_a_token_may_expire_after_the_largest_date() -> None:
     assert TokenSource(lambda: f"e30.{LATE}.x").blocking().expires_at is None
-    # 253,402,300,799 s since 1970 is the end of the year 9999, the latest time that a Python datetime can
-    # have.
+    # 253,402,300,799 s since 1970 is the end of the year 9999, the latest time of a Python datetime.
     for end in (10**400, float("inf"), 253_402_300_799):
         assert TokenSource(lambda end=end: Token("x", end)).blocking().value.reveal() == "x"
 
@@ -346,8 +345,8 @@ def test_one_thread_of_a_loop_calls_the_provider() -> None:
             streams.perform(GetToken(key, source))
         await asyncio.sleep(0)
         streams.perform(Shut(0))
-        # The event loop's thread pool must have a free thread, because name lookups use this pool. Pending
-        # token requests must not occupy it.
+        # Pending token requests must not occupy the event loop's thread pool, because name lookups use this
+        # pool.
         await asyncio.wait_for(asyncio.to_thread(lambda: None), 60)
         release.set()
         while len(events) < 39:

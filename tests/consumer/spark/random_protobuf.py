@@ -33,7 +33,7 @@ def base64(proto: Any) -> str:
 def files() -> Any:
     """Return the descriptors of the messages Inner and Top.
 
-    Inner has the fields a and b. Top has the fields f1 to f32: one single and one repeated field of each
+    Inner has the fields a and b. Top has the fields f1 to f32: first a single and a repeated field of each
     scalar type, then messages and maps.
     """
     file = descriptor_pb2.FileDescriptorProto(name="f.proto", package="p", syntax="proto3")

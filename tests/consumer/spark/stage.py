@@ -14,8 +14,8 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from kproto.records import encode_batch
 from kproto.records.record import Record
 
-# The timestamp of the first record, in ms. It must be recent: a real broker soon deletes records whose
-# timestamps are older than a week.
+# The timestamp of the first record, in ms. It must be recent, because a real broker soon deletes records
+# older than a week.
 HOUR = time.time_ns() // 10**9 // 3600 * 3600_000
 
 

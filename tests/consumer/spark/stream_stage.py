@@ -27,8 +27,9 @@ class Run:
         self.at: Offset = self.reader.initialOffset() if start is None else start
 
     def poll(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> Offset | None:
-        """Advance the clock by `later` seconds, by default far enough to detect new topics. Return the end of
-        the next batch, or None if there is no next batch.
+        """Advance the clock by `later` seconds, by default far enough to detect new topics.
+
+        Return the end of the next batch, or None if there is no next batch.
         """
         self.now += later
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())

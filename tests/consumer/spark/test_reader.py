@@ -1,4 +1,4 @@
-"""The records that a batch reads: the reader is called as in Spark, with the embedded broker and no JVM."""
+"""The records that a batch reads. The reader is called as in Spark, with the embedded broker and no JVM."""
 
 from __future__ import annotations
 
@@ -185,8 +185,9 @@ def test_a_start_after_the_end_of_the_log_is_data_loss_or_reads_nothing(filled: 
 def test_records_deleted_since_the_plan_are_skipped_with_a_warning(
     filled: Filled, pieces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Records that were deleted after the plan are skipped with a warning. One record batch contains both
-    deleted and remaining records.
+    """Records that were deleted after the plan are skipped with a warning.
+
+    One record batch contains both deleted and remaining records.
     """
     filled.topic("t", 30)
     planned = reader(filled, failOnDataLoss="false", minPartitions=pieces, startingOffsets='{"t": {"0": 0}}')

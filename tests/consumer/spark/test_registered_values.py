@@ -30,8 +30,9 @@ TEXT = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
 
 
 def shop() -> Any:
-    """Return the descriptor of a file with the messages First, Outer, Outer.In0, Outer.In1 and Last. Each has
-    one string field.
+    """Return the descriptor of a file with the messages First, Outer, Outer.In0, Outer.In1 and Last.
+
+    Each message has one string field.
     """
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     outer = descriptor_pb2.DescriptorProto(name="Outer")

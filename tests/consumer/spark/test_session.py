@@ -46,8 +46,9 @@ def test_a_workers_python_without_kproto_causes_a_warning(
 
 @pytest.mark.parametrize("refusal", ["DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
 def test_registering_the_source_again_is_not_an_error(refusal: str) -> None:
-    """The user may register the source although Spark already knows it. Spark 4.0 finds the source through
-    `pyspark_kproto`, and raises an error at the second registration.
+    """The user may register the source although Spark already knows it.
+
+    Spark 4.0 finds the source through `pyspark_kproto`, and raises an error at the second registration.
     """
 
     def refuse(source: object) -> None:
@@ -82,8 +83,9 @@ def test_an_existing_session_warns_about_differing_settings() -> None:
 def test_a_worker_whose_connection_closed_ends_silently(
     daemon: str, imported: str, is_printed: bool, tmp_path: Path
 ) -> None:
-    """A worker whose connection was closed ends without output. As in Spark, a daemon forks the worker;
-    Spark's own daemon would print a traceback.
+    """A worker whose connection was closed ends without output.
+
+    As in Spark, a daemon forks the worker; Spark's own daemon would print a traceback.
     """
     (tmp_path / "pyspark_work.py").write_text(
         f"import {imported}\n\n\ndef main(door, rows):\n    door.read()\n    rows.write(b'rows')\n"

@@ -376,8 +376,9 @@ def test_each_writer_schema_is_requested_once_from_the_registry() -> None:
 
 @pytest.mark.parametrize("reads", ["reader", "streamReader"])
 def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
-    """A query keeps the schema that the registry returned when the query was loaded. A newer version may lack
-    a field, and must not make the running query fail.
+    """A query keeps the schema that the registry returned when the query was loaded.
+
+    A newer version may lack a field, and must not make the running query fail.
     """
     pytest.importorskip("fastavro")
     latest, new = "/subjects/t-value/versions/latest", {"schema": json.dumps(NEW)}
@@ -473,8 +474,9 @@ def test_missing_parts_of_a_map_entry_have_their_default() -> None:
 def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None:
     """A map entry with unknown fields is kept, as in Java's library.
 
-    protobuf's library for Python (upb) drops an entry with unknown fields. The behaviour of Java's library
-    was checked with its DynamicMessage.
+    protobuf's library for Python (upb) drops an entry with unknown fields.
+
+    The behaviour of Java's library was checked with its DynamicMessage.
     """
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto

@@ -287,8 +287,10 @@ def test_a_repeated_task_writes_its_rows_only_once(filled: Filled, context: Any)
 def test_a_repeated_task_with_other_rows_causes_a_warning(
     filled: Filled, context: Any, rows: int, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A repeated task with other rows causes a warning. This happens if the query was killed within a batch,
-    and is restarted with another value of minPartitions.
+    """A repeated task with other rows causes a warning.
+
+    The rows differ if the query was killed within a batch and is restarted with another value of
+    minPartitions.
     """
     filled.topic("t", 0)
     context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}

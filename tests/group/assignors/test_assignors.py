@@ -102,8 +102,9 @@ def test_a_cooperative_group_finally_owns_all_partitions(inputs: AssignorInput) 
 def test_a_cooperative_group_with_equal_subscriptions_owns_all_partitions_after_two_rounds(
     inputs: AssignorInput,
 ) -> None:
-    """A cooperative group with equal subscriptions owns all partitions after two rounds. Members with
-    different subscriptions may need a third round, as in Java (test_assignors_java.py).
+    """A cooperative group with equal subscriptions owns all partitions after two rounds.
+
+    Members with different subscriptions may need a third round, as in Java (test_assignors_java.py).
     """
     topics, members, _ = inputs
     members = {
@@ -243,8 +244,9 @@ def test_no_members_have_an_empty_assignment(name: str) -> None:
 @STICKY
 @pytest.mark.parametrize("owned", ["t-9", "t--1", "gone-0", "t-0 t-0"])
 def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
-    """An owned partition that does not exist is ignored. Java raises an exception for it, or assigns a
-    partition twice.
+    """An owned partition that does not exist is ignored.
+
+    Java raises an exception for it, or assigns a partition twice.
     """
     assert text(assign(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 

@@ -12,8 +12,9 @@ from tests.rules import rule
 def in_ranges(
     topics: dict[str, int], racks: dict[str, str] | None = None, **members: Subscription
 ) -> dict[str, str]:
-    """Assign with racks as text. In {"t": "ab b -"}, t-0 has replicas in racks a and b, t-1 in b, t-2 in
-    none.
+    """Assign with racks as text.
+
+    In {"t": "ab b -"}, t-0 has replicas in the racks a and b, t-1 in b, and t-2 in none.
     """
     where = {
         t: [frozenset(word.replace("-", "")) for word in words.split()] for t, words in (racks or {}).items()

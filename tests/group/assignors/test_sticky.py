@@ -390,8 +390,9 @@ def test_members_with_different_topics_do_not_swap_partitions() -> None:
 
 
 def test_a_partition_moves_back_to_its_previous_owner() -> None:
-    """t-0, which moves from a, goes to its previous owner c rather than to b, the member with fewest
-    partitions.
+    """A partition that moves goes to its previous owner rather than to the member with fewest partitions.
+
+    The partition t-0 moves from a to c, its previous owner. Member b has fewest partitions.
     """
     members = {
         "a": wants("t", "t-0 t-1 t-2", 5),

@@ -2,7 +2,7 @@
 
 `LeaseCoordinator` is the second group type. It shares no code with the classic type.
 
-`Driver` stands for the part of a broker that uses a coordinator. It runs both types of groups, and uses only
+`Driver` stands for the part of a broker that uses a coordinator. `Driver` runs both types of groups through
 the interface `GroupCoordinator`.
 """
 

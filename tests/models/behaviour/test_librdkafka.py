@@ -569,7 +569,7 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
 def test_the_last_assign_wins(seed: int) -> None:
     """The last assign determines the assigned offset.
 
-    The group's assignment starts at STORED. This offset wins exactly if the application handled that
+    The group's assignment starts at STORED. This offset is used only if the application handled the group's
     assignment after its last manual assign.
     """
     draw = random.Random(seed)
@@ -638,7 +638,7 @@ def test_a_seek_to_an_end_of_the_log_during_a_lookup_causes_three_lookups() -> N
 
 
 def test_an_unassigned_partition_is_looked_up_again_after_an_outdated_response() -> None:
-    """After the outdated response librdkafka 2.16.1 sends a second ListOffsets, although the partition is no
+    """librdkafka 2.16.1 sends a second ListOffsets after the outdated response, although the partition is no
     longer assigned. No record is delivered.
     """
     world, a = looking_up()
@@ -648,7 +648,7 @@ def test_an_unassigned_partition_is_looked_up_again_after_an_outdated_response()
 
 
 def test_a_timer_that_outlives_its_lookup_sends_list_offsets_in_any_state() -> None:
-    """The second lookup fails and stops the fetcher, but the timer of the first lookup continues and sends a
+    """The second lookup fails and stops the fetcher. The timer of the first lookup continues, and sends a
     third ListOffsets.
     """
     world, a = looking_up(reset="error")

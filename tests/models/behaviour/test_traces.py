@@ -6,8 +6,8 @@ left out.
 In a line, `-> 16!` is an error code that the stage puts into the response, and `*` marks an event of the
 application. The application sleeps for 300 ms after an error.
 
-tests/conformance/test_clients_like_originals.py compares requests and events of the models with those of the
-original clients. The traces show in addition what follows from each error code, and when.
+The traces show what follows from each error code, and when. tests/conformance/test_clients_like_originals.py
+compares requests and events of the models with those of the original clients.
 """
 
 from __future__ import annotations
@@ -412,8 +412,7 @@ DETAILED = {
     "an assigned member",
     "small polls",
 }
-# The scenarios that a client cannot play, because it lacks a feature. kafka-go has neither patterns nor
-# static members nor assign.
+# The scenarios that a client cannot play. kafka-go has no patterns, no static members and no assign.
 LACKS = {
     "kafka-go": {
         "two cooperative members",

@@ -53,8 +53,9 @@ class JavaStage:
         self.do(c.Started((("broker", 9092),), {}))
 
     def stable(self, *owned: TopicPartition) -> JavaStage:
-        """Make the consumer a member of generation 3 that has a position, 5, in each partition. No request is
-        open.
+        """Make the consumer a member of generation 3, with a position in each partition.
+
+        Each position is 5. No request is open.
         """
         state = self.state
         self.do(c.SubscribeCalled(("t",)))

@@ -7,8 +7,7 @@ import pytest
 from kproto.group.subscription import TopicPartition
 from kproto.models.java.hash_order import group_by_topic, hash_code, hash_order, set_order, topic_order
 
-# A key is a count. A value has the numbers N in the order in which a HashSet of that many names topic-N
-# iterates.
+# A key is a count. A value has the numbers N of that many names topic-N, in the iteration order of a HashSet.
 PUT = {
     12: "6 7 8 9 0 1 2 10 3 11 4 5",
     13: "6 7 8 9 0 1 2 10 3 11 4 12 5",

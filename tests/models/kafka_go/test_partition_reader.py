@@ -170,8 +170,9 @@ def test_a_seek_beyond_the_end_of_the_log_starts_the_reader_again_without_an_err
 
 
 def test_a_fetch_behind_the_end_of_the_log_is_repeated_after_100_and_400_ms() -> None:
-    """After OFFSET_OUT_OF_RANGE, a fetch at the end of the log also backs off. A fetch within the log is
-    repeated immediately.
+    """After OFFSET_OUT_OF_RANGE, a fetch at the end of the log also backs off.
+
+    A fetch within the log is repeated immediately.
     """
     reader = one_partition()
     reader.logs[0] = 5

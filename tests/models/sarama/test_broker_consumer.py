@@ -111,7 +111,10 @@ def test_paused_partitions_are_not_fetched_and_without_others_no_request_is_sent
 
 
 def fetching(**conf: Any) -> tuple[ClientStage, PartitionConsumer]:
-    """Return a client that fetches t-0 from broker 1. The log of t-0 has the offsets from 3 to 7."""
+    """Return a client that fetches t-0 from broker 1.
+
+    The log of t-0 has the offsets from 3 to 7.
+    """
     stage = ClientStage(**conf)
     stage.start(ConsumePartition(stage.client, stage.caller, T0, 5).start)
     for offset in (7, 3):

@@ -104,7 +104,7 @@ def test_a_partition_that_was_paused_before_starts_paused() -> None:
 
 
 def open_at_broker_1(stage: ClientStage, index: int) -> None:
-    """Open a partition whose leader moves to broker 1 while the ends of its log are listed at broker 2."""
+    """Open a partition whose leader moves from broker 2 to broker 1 during the lookup of its log's ends."""
     metadata = stage.client.metadata
     metadata.update(metadata_of(1, *[2] * index), everything=True)
     partition = TopicPartition("t", index)
@@ -119,8 +119,8 @@ def test_a_partition_subscribes_again_if_the_fetch_loop_of_its_broker_fails_mean
     stage.wait(100)
     assert len(stage.requests_of("Fetch")) == 1
     open_at_broker_1(stage, 1)
-    # The fetch loop now has partition 1 and waits for its Fetch. It cannot accept partition 2 until the
-    # response.
+    # The fetch loop has partition 1 and waits for its Fetch. Before the response, it cannot accept partition
+    # 2.
     stage.wait(100)
     open_at_broker_1(stage, 2)
     assert len(stage.signals) == 2

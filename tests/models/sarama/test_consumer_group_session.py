@@ -148,8 +148,9 @@ def test_s1_4_only_the_leader_checks() -> None:
 def test_before_1_41_a_follower_that_notices_new_partitions_restarts_its_session(
     release: str, sessions: int
 ) -> None:
-    """A follower checks the topics that it consumes, and only its own session ends: its JoinGroup is the same
-    as before, so the coordinator answers with the current generation.
+    """A follower checks the topics that it consumes, and ends its own session only.
+
+    Its JoinGroup is the same as before, so the coordinator answers with the current generation.
     """
     world = World({"t": 2, "u": 1})
     usual: dict[str, Any] = {"group_id": "g", "reset": "earliest", "heartbeat_ms": 500}

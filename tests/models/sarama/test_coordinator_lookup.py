@@ -23,7 +23,7 @@ def test_s3_19_a_an_unknown_coordinator_is_looked_up_until_no_retry_is_left(code
     a.inject("Find", *[code] * 7)
     a.run_command("subscribe t")
     stage.run(until=lambda: a.has_printed("error"))
-    # One lookup is sent immediately, and five more at intervals of 2 s, when 4, 3, 2, 1 and 0 retries are
+    # One lookup is sent immediately. Five more follow at intervals of 2 s, when 4, 3, 2, 1 and 0 retries are
     # left.
     assert len(requests_of(a, "Find")) == 6
     assert a.has_printed(f"error KError({code})")

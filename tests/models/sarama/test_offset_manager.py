@@ -159,7 +159,7 @@ T1 = TopicPartition("t", 1)
 
 
 class Manager:
-    """An offset manager with the marks 7 of t-0 and 9 of t-1, which records the errors that are reported."""
+    """An offset manager that records reported errors. It has the marks 7 of t-0 and 9 of t-1."""
 
     def __init__(self) -> None:
         self.stage = ClientStage(extra={"Metadata.Retry.Max": 0})

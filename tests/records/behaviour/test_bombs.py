@@ -24,8 +24,8 @@ from tests.records.bombs import ENTRANCES, FEW_LINES, MB, batch, bombs
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 ROOT = Path(__file__).parents[3]
-# Inputs that cause no error. A batch whose size exceeds the data looks like a truncated last batch, which
-# readers ignore.
+# Inputs that cause no error. A batch larger than the data looks like a truncated last batch, which readers
+# ignore.
 HARMLESS = {"the size of a batch"}
 
 
@@ -118,8 +118,9 @@ def test_max_decompressed_is_applied_and_named_in_the_error(codec: str, read: An
 
 @pytest.mark.parametrize("first", [b"\0", b"\5"], ids=["empty", "cut"])
 def test_a_large_snappy_stream_may_begin_with_an_empty_block(first: bytes) -> None:
-    """A large snappy stream may begin with an empty block: the second block then determines the limit. A
-    truncated block is malformed.
+    """A large snappy stream may begin with an empty block.
+
+    The second block then determines the limit. A truncated block is malformed.
     """
     blocks = compression.compress(2, bytes(32 << 10))[16:]
     body = compression.compress(2, b"") + len(first).to_bytes(4, "big") + first + blocks * 600

@@ -14,8 +14,8 @@ class Mutant(NamedTuple):
     new: Any
 
 
-# A key is a scenario's id. A value is the mutant that must break the scenario; several scenarios may share
-# one.
+# A key is a scenario's id. A value is the mutant that must break the scenario. Several scenarios may share a
+# mutant.
 Table = dict[str, Mutant]
 
 

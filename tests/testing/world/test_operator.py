@@ -43,8 +43,9 @@ def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
 
 
 def test_partitions_created_while_a_broker_is_down_have_another_leader() -> None:
-    """Partitions that are created while a broker is down get another leader. Otherwise their records would be
-    lost without an error.
+    """Partitions that are created while a broker is down get another leader.
+
+    With the leader that is down, their records would be lost without an error.
     """
     world = World({"t": 1}, brokers=3)
     a = world.join("a", topics=["t", "u"], **QUICK)
@@ -78,8 +79,9 @@ def test_invariants_hold_in_a_world_with_a_deleted_topic(is_recreated: bool) -> 
 
 
 def test_a_deleted_topic_leaves_no_leaders() -> None:
-    """After a topic is deleted, the cluster no longer lists leaders of its partitions. Otherwise each leader
-    would keep the partition's log, with all records, in memory.
+    """After a topic is deleted, the cluster no longer lists leaders of its partitions.
+
+    A leader that stayed listed would keep the partition's log, with all records, in memory.
     """
     world = World({"t": 2}, brokers=2)
     world.elect("t", 0, 2)

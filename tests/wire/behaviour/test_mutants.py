@@ -126,13 +126,13 @@ def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     broken = mutated_compiler(old, new)
     make = Make(broken.decoder, broken.encoder)
-    # The messages are compiled outside of the check: a mutant must compile them without an error. Only the
+    # The messages are compiled outside of the check. A mutant must compile them without an error. Only the
     # compiled codecs may be wrong.
     for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):
         make.decoder(cls, 1)
         make.encoder(cls, 1)
-    # The number of examples has a margin: Hypothesis also draws constants from the loaded modules, so the
-    # examples change with any of them.
+    # The number of examples has a margin. Hypothesis also draws constants from the loaded modules, so the
+    # examples change with the modules.
     settings.register_profile(
         "mutants", max_examples=1000, database=None, derandomize=True, phases=[Phase.generate]
     )

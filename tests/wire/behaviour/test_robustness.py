@@ -60,8 +60,8 @@ EFFORT = {
     "soak": Effort(slice(None), (1, 3), 255, 8),
 }[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# In each field, only every SHARE-th wrong value is tested. The first tested value differs from field to
-# field, so that all fields together cover all values.
+# In each field, every SHARE-th wrong value is tested. The first value differs from field to field, so that
+# all fields together cover all values.
 SHARE = 1 if EFFORT.values_of_three else 8
 
 Decode = Callable[[type[Message], bytes, int], Message | None]

@@ -101,8 +101,9 @@ def known() -> ClusterView:
 
 
 def play(plan: Plan[Any], *responses: Message | Exception) -> tuple[Any, list[str]]:
-    """Run a plan, and return its result and its log. The log lists the requests that it sent and the reasons
-    for its pauses.
+    """Run a plan, and return its result and its log.
+
+    The log lists the plan's requests and the reasons for its pauses.
 
     The result is "resting" if the plan pauses after it has used all prepared responses.
     """

@@ -77,8 +77,9 @@ def asked(plan: Plan[Any], *, calls: list[Call] | None = None) -> list[Ask]:
 
 
 def answered(asks: Sequence[Ask], *outcomes: Message | KprotoError | None) -> list[Call]:
-    """Return a call for each request, with its element of `outcomes` as response or error. With None, the
-    call has neither.
+    """Return a call for each request.
+
+    Its element of `outcomes` is the call's response or error, or None for a call with neither.
     """
     calls: list[Call] = []
     for ask, outcome in zip(asks, outcomes, strict=True):

@@ -1,7 +1,7 @@
 """Plans of the admin client with prepared responses.
 
-A plan repeats a request whose response lacks a result. A repeated write succeeds if the first attempt took
-effect.
+A plan repeats a request whose response lacks a result. A repeated write counts as successful if the first
+attempt took effect.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ def test_an_offset_fetch_response_without_a_partition_is_retried() -> None:
 def test_the_coordinator_is_looked_up_again_only_after_not_coordinator(
     code: ErrorCode, found_again: list[Message]
 ) -> None:
-    """After COORDINATOR_LOAD_IN_PROGRESS the plan sends the request to the same coordinator again. After
-    NOT_COORDINATOR it first looks the coordinator up, as in Java.
+    """After COORDINATOR_LOAD_IN_PROGRESS the plan sends the request to the same coordinator again.
+
+    After NOT_COORDINATOR the plan first looks the coordinator up, as in Java.
     """
     plan = offset_plans.committed_offsets(known(), "g", [P0], clock)
     response = OffsetFetchResponse(
@@ -239,8 +240,9 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
     ],
 )
 def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
-    """A DeleteTopics request whose response lacks the topic is sent again. UNKNOWN_TOPIC_OR_PARTITION then
-    counts as success, because the first request may have deleted the topic.
+    """A DeleteTopics request whose response lacks the topic is sent again.
+
+    UNKNOWN_TOPIC_OR_PARTITION then counts as success, because the first request may have deleted the topic.
     """
     plan = topic_plans.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, delete_response(code)) == (
@@ -350,8 +352,8 @@ def test_the_leader_is_looked_up_each_time() -> None:
 
 
 T0 = TopicPartition("t", 0)
-# A value is (call, name of the API, its last version without the feature, words of the error that name what
-# is required).
+# A value is (call, API name, the API's last version without the feature, words that the error contains). The
+# words name what is required.
 TOO_OLD: dict[str, tuple[Callable[[Admin], object], str, int, str]] = {
     "states": (lambda a: a.list_groups(states=["Stable"]), "ListGroups", 3, "4 and higher (Kafka 2.6"),
     "types": (lambda a: a.list_groups(types=["classic"]), "ListGroups", 4, "5 and higher (Kafka 3.8"),

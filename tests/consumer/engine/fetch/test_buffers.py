@@ -180,8 +180,9 @@ def test_columns_return_records_before_a_corrupt_batch_and_then_the_error() -> N
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_unreadable_marker_is_raised_after_the_records_before_it(columns: bool) -> None:
-    """An unreadable transaction marker raises an error after the records before it. Regression: it was taken
-    for a commit marker, and the producer's next records were skipped.
+    """An unreadable transaction marker raises an error after the records before it.
+
+    Regression: the marker was taken for a commit marker, and the producer's next records were skipped.
     """
     transactional: dict[str, Any] = {"producer_id": 7, "is_transactional": True}
     data = (
@@ -268,8 +269,9 @@ def test_old_messages_out_of_order_are_raised() -> None:
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("count", [10, 1500])
 def test_records_after_the_last_offset_of_their_batch_are_not_returned(count: int, columns: bool) -> None:
-    """Records whose offset is above their batch's last offset are not returned. The next fetch starts after
-    the batch's last offset, and would return them again.
+    """Records whose offset is above their batch's last offset are not returned.
+
+    The next fetch starts after the batch's last offset, and would return these records again.
     """
     if columns:
         pytest.importorskip("pyarrow")

@@ -1,7 +1,7 @@
 """The client reads from the leader's preferred replica (KIP-392), until a failure or metadata.max.age.ms.
 
-The engine runs in virtual time against the embedded broker. Each of two brokers can serve fetches for
-partitions that the other one leads.
+The engine runs in virtual time against the embedded broker. Each of two brokers also serves fetches for the
+other one's partitions.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ LEADER, FOLLOWER = 1, 2
 
 
 class FollowerWorld:
-    """A world in which the leader of `t-0` directs clients with a rack to `follower`. The follower answers
-    fetches with the error `refuses`.
+    """A world in which the leader of `t-0` directs clients with a rack to `follower`.
+
+    The follower answers fetches with the error `refuses`.
     """
 
     def __init__(self, refuses: ErrorCode = ErrorCode.NONE, *, follower: int = FOLLOWER) -> None:

@@ -44,8 +44,9 @@ SERVERS: dict[str, Callable[[], Any]] = {
 
 
 class LoginStage:
-    """A network client and a broker with the user alice. With `raw` the broker is so old that it does not
-    support SaslAuthenticate.
+    """A network client, and a broker with the user alice.
+
+    With `raw` the broker is too old for SaslAuthenticate.
     """
 
     def __init__(self, *, raw: bool = False, session_ms: int = 0, sasl: bool = True, **options: Any) -> None:

@@ -20,8 +20,10 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
 class Stage:
-    """A network client under test. `ask`, `question` and `fetch` send requests. `opened`, `shut` and
-    `requests` list the actions that the client has returned.
+    """A network client under test.
+
+    `ask`, `question` and `fetch` send requests. `opened`, `shut` and `requests` list the actions that the
+    client has returned.
     """
 
     def __init__(self, *bootstrap: tuple[str, int], **options: Any) -> None:

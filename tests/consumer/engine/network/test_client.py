@@ -294,8 +294,9 @@ def test_a_call_waits_if_there_is_no_other_address() -> None:
 
 
 def test_a_lookup_whose_connection_breaks_is_sent_to_another_address() -> None:
-    """A lookup whose connection breaks is sent to another address. The broker may already have processed it,
-    but a lookup changes nothing.
+    """A lookup whose connection breaks is sent to another address.
+
+    A lookup changes nothing, so the broker may process it twice.
     """
     stage = Stage(("a", 1), ("b", 2))
     call = question(stage)

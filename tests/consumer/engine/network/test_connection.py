@@ -99,8 +99,9 @@ def test_a_maximum_version_lowers_the_version() -> None:
 
 
 def list_versions(ready_connection: Connection, request: bytes, *ranges: tuple[int, int, int]) -> bytes:
-    """Respond to a repeated ApiVersions request with version ranges (API key, minimum, maximum). Return the
-    bytes that the connection then writes.
+    """Respond to a repeated ApiVersions request, and return the bytes that the connection then writes.
+
+    A version range of the response is (API key, minimum, maximum).
     """
     [(correlation, version, repeated)] = sent(request)
     assert isinstance(repeated, ApiVersionsRequest)

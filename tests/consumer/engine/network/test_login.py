@@ -186,8 +186,9 @@ def test_a_renewal_that_is_too_early_opens_another_connection() -> None:
 def test_short_or_impossible_session_lifetimes_do_not_cause_constant_logins(
     session_ms: int, logins: int
 ) -> None:
-    """Short and negative session lifetimes do not cause constant logins. Regression: a session whose end was
-    in the past was renewed as fast as the broker responded.
+    """Short and negative session lifetimes do not cause constant logins.
+
+    Regression: a session whose end was in the past was renewed as fast as the broker responded.
     """
     stage = LoginStage(sasl_mechanism="PLAIN", session_ms=session_ms)
     stage.ask()

@@ -37,8 +37,9 @@ def test_the_timeout_of_a_slow_broker_doubles() -> None:
 
 
 def test_a_fast_response_does_not_reset_the_timeout_of_another_api() -> None:
-    """A fast response resets the timeout of its own API only. Fetches may be fast while ListOffsets for a
-    tiered topic takes seconds.
+    """A fast response resets the timeout of its own API only.
+
+    Fetches may be fast while ListOffsets for a tiered topic takes seconds.
     """
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     stage.ask(node=1, lane=GROUP)
@@ -99,8 +100,9 @@ def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
 
 
 def test_a_batch_at_a_frozen_leader_is_sent_to_the_next_leader() -> None:
-    """A batch in flight to a frozen leader is sent to the next leader within seconds. The request timeout is
-    30 s.
+    """A batch in flight to a frozen leader is sent to the next leader within seconds.
+
+    The test would fail if the batch waited for the request timeout of 30 s.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)

@@ -199,8 +199,8 @@ def test_throttling_is_reported_again_after_a_minute_without_it() -> None:
 
 
 class ReportsByIntervalOnly(ThrottleReports):
-    """A mutant: only the interval since the last report decides whether to report. The duration of the
-    throttling has no influence.
+    """A mutant: only the interval since the last report decides whether to report, not the duration of the
+    throttling.
     """
 
     def _outlasts(self, now: int) -> bool:

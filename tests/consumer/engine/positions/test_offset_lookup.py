@@ -144,8 +144,9 @@ LOOKUPS: list[Any] = [
 def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
     kind: type[Any], response: Any, raises: bool
 ) -> None:
-    """A lookup whose error is raised is retried every second, the longest backoff. Other lookups are retried
-    with a growing backoff.
+    """A lookup whose error is raised is retried every second, the longest backoff.
+
+    Other lookups are retried with a growing backoff.
     """
     world = world_with_records()
     a = world.consumer(group_id="g", auto_offset_reset="earliest")
@@ -170,8 +171,9 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
 
 
 def test_failures_between_successful_lookups_are_not_reported() -> None:
-    """A lookup is reported after failing for 5 s without a success. Here each lookup fails once, and its
-    retry succeeds.
+    """A lookup is reported after failing for 5 s without a success.
+
+    In the test each lookup fails once, and its retry succeeds.
     """
     world = world_with_records()
     a = world.consumer()
@@ -221,8 +223,8 @@ def test_a_list_offsets_that_a_former_leader_answers_requests_metadata_at_once()
 
 @pytest.mark.parametrize("place", ["max_timestamp", "latest_tiered"])
 def test_a_place_that_the_leader_does_not_know_is_raised_until_a_seek(place: str) -> None:
-    """ListOffsets supports the maximum timestamp from version 7 on, and the latest tiered offset from 9 on.
-    The leader supports version 6.
+    """ListOffsets supports the maximum timestamp from v7 on, and the latest tiered offset from v9 on. The
+    leader supports v6.
     """
     world = world_with_records()
     a = world.consumer()

@@ -332,8 +332,9 @@ def test_an_epoch_that_ended_at_offset_0_is_known_to_the_leader(
 
 
 def test_failures_between_successful_validations_are_not_reported() -> None:
-    """A validation is reported after failing for 5 s without a success. Here each validation fails once, and
-    its retry succeeds.
+    """A validation is reported after failing for 5 s without a success.
+
+    In the test each validation fails once, and its retry succeeds.
     """
     world = committed_world()
     a = world.consumer()

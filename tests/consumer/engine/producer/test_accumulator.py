@@ -150,8 +150,8 @@ def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None
     clock.now += SENDER_WAKEUP_MS
     with pytest.raises(IllegalState, match="no such topic"):
         records.take("t", None, b"v", None, 0, ())
-    # The waiting send has raised the error, so this error is dropped. The next send waits for metadata again.
-    # It does not raise an error older than SENDER_WAKEUP_MS.
+    # The waiting send has raised the error, so the next send waits for metadata again. It does not raise an
+    # error older than SENDER_WAKEUP_MS.
     records.fail_waiting_sends("t", error)
     assert records.take("t", None, b"v", None, 0, ()) is None
     records.fail_waiting_sends("t", error)
@@ -181,8 +181,8 @@ def test_a_record_larger_than_an_empty_buffer_is_accepted() -> None:
 
 
 def test_the_last_bytes_of_a_buffer_are_used() -> None:
-    """A new batch reserves memory for further records only if the buffer has enough. Otherwise it gets what
-    its first record needs.
+    """A new batch reserves memory for further records if the buffer has enough. Otherwise the batch gets the
+    memory for its first record.
     """
     size = 100 + RECORD_OVERHEAD
     records = accumulator(buffer_memory=FIRST_BYTES + size + BATCH_OVERHEAD)
@@ -374,8 +374,9 @@ def test_finalizers_may_send_during_a_send(seed: int) -> None:
 
 
 class InterruptedTimestamps(list[tuple[int, int]]):
-    """A batch's list of timestamp runs. It calls `send` just before it appends the first run, as an
-    interrupting signal handler would.
+    """A batch's list of timestamp runs.
+
+    The list calls `send` just before it appends the first run, as an interrupting signal handler would.
     """
 
     def __init__(self, before: list[tuple[int, int]], send: Any) -> None:

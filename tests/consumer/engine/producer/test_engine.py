@@ -514,7 +514,7 @@ def test_an_encoding_error_fails_only_its_own_batch() -> None:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_batch_waits_for_a_record_that_is_counted_but_not_added_yet(keyed: bool) -> None:
-    """A send first counts its record and then adds it. Under a debugger or profiler the sender may run in
+    """A send counts its record before it adds the record. Under a debugger or profiler the sender may run in
     between.
     """
     world = World({"t": 1})
@@ -674,8 +674,9 @@ def test_a_huge_partition_index_allocates_no_memory() -> None:
 
 
 def test_metadata_of_a_missing_partition_is_requested_with_backoff() -> None:
-    """The topic was re-created with fewer partitions. While a record waits for the leader of a missing
-    partition, the producer requests metadata with a backoff.
+    """While a record waits for a missing partition, the producer requests metadata with a backoff.
+
+    The topic was re-created with fewer partitions.
     """
     world = World({"t": 2})
     a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=20_000)
@@ -804,8 +805,9 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
 
 @pytest.mark.parametrize("later", [60_000, 63_000, 66_000, 69_000])
 def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
-    """After a deleted topic is re-created, the earlier error of the topic does not fail a `send`. The `send`
-    also refreshes the metadata without waiting for the backoff.
+    """After a deleted topic is re-created, the earlier error of the topic does not fail a `send`.
+
+    The `send` also refreshes the metadata without waiting for the backoff.
     """
     world = World({"t": 1})
     producer = world.producer()
@@ -913,8 +915,10 @@ def test_a_retried_batch_keeps_its_sequence_number_when_a_later_batch_is_split(c
 
 
 def test_no_new_batch_is_sent_behind_a_retried_one() -> None:
-    """The broker remembers the last five batches of a producer. If five newer batches were sent before a
-    retry, the broker would store the retried batch twice.
+    """The producer sends no new batch before the retry of an earlier one.
+
+    The broker remembers the last five batches of a producer. After five newer batches it would store the
+    retried batch twice.
     """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0, batch_size=1)
@@ -1065,9 +1069,7 @@ def test_purge_keeps_a_batch_without_a_sequence_number_that_was_sent_once() -> N
 
 @pytest.mark.parametrize("has_id", [True, False])
 def test_a_topic_without_an_id_is_written_by_its_name(has_id: bool) -> None:
-    """Produce identifies topics by id from version 13 on. A topic has no id if its brokers are older than
-    Kafka 2.8.
-    """
+    """Produce identifies topics by id from v13 on. Brokers before Kafka 2.8 give a topic no id."""
     world = World({"t": 1})
     versions: list[int] = []
 

@@ -106,8 +106,7 @@ def test_delivered_records_without_a_key_change_the_partition_after_16_kib_as_we
         records.seal_all()
         records.end_batch(delivery._batch)
     runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
-    # The size of a batch of one record is estimated as 1000 bytes. The same partition may be drawn again, as
-    # in Java.
+    # A batch of one record is estimated as 1000 bytes. As in Java, the same partition may be drawn again.
     assert {run % 17 for run in runs[:-1]} == {0}
     assert set(partitions) == {0, 1, 2, 3}
 
@@ -127,8 +126,9 @@ def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
 
 
 def test_waiting_batches_are_counted_at_most_every_10_ms() -> None:
-    """The partitioner counts all partitions' waiting batches at a switch. Doing so every 16 KiB would slow
-    down sends to large topics.
+    """The partitioner counts all partitions' waiting batches only when it switches, and at most every 10 ms.
+
+    Counting them every 16 KiB would slow down sends to large topics.
     """
     now = 1_000
     records = RecordAccumulator(producer_options({}), Random(1), lambda: now)
@@ -230,8 +230,9 @@ def test_a_key_selects_its_partition_in_any_rack() -> None:
 
 
 def test_metadata_requested_earlier_does_not_prove_that_a_partition_is_missing() -> None:
-    """A partition counts as missing only after the second metadata response that lacks it. The first one may
-    have been requested before the topic grew.
+    """A partition counts as missing only after the second metadata response that lacks it.
+
+    The first response may have been requested before the topic grew.
     """
     records = new_accumulator()
     for _ in range(2):

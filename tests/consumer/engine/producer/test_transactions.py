@@ -195,8 +195,9 @@ def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: i
 
 
 def test_a_rejected_partition_is_not_added_to_the_next_transaction() -> None:
-    """As in Java, only a send adds a partition to those that a transaction has to register with the
-    coordinator. An abort removes these partitions.
+    """As in Java, only a send adds a partition to those that await registration with the coordinator.
+
+    An abort removes the partitions that await registration.
     """
     play = TransactionWorld()
     play.refusals[AddPartitionsToTxnRequest] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
@@ -433,8 +434,8 @@ def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the
 
 @pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
 def test_before_kafka_2_5_an_addition_without_a_response_ends_the_producer_at_the_abort(kind: type) -> None:
-    """The coordinator may have added the partition. Late batches could then join the next transaction, and
-    before Kafka 2.5 no new epoch can fence them.
+    """The coordinator may have added the partition. Late batches could then join the next transaction. Before
+    Kafka 2.5 no new epoch can fence them.
     """
     play = TransactionWorld(retry_backoff_ms=500, retry_backoff_max_ms=500)
     play.engine.core.network.caps = BEFORE_KAFKA_2_5

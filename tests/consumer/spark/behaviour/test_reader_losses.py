@@ -77,8 +77,9 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str) -> None:
-    """A new leader may wrongly return OFFSET_OUT_OF_RANGE for an offset inside its log. The read must not
-    skip the remaining records of its range.
+    """The read must not skip the remaining records of its range after a wrong OFFSET_OUT_OF_RANGE.
+
+    A new leader may return the error for an offset inside its log.
     """
     with running(topics={}) as server:
         filled = Filled(server.bootstrap)

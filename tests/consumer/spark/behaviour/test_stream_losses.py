@@ -169,8 +169,9 @@ def test_other_topics_are_still_read_after_a_deletion_when_loss_is_allowed(fille
 
 
 def test_records_deleted_between_two_runs_are_skipped(filled: Filled) -> None:
-    """Records that are deleted between two runs are skipped. Before the query restarts, offsets 10 to 29 are
-    written as one batch, and 0 to 19 are deleted.
+    """Records that are deleted between two runs are skipped.
+
+    Before the query restarts, offsets 10 to 29 are written as one batch, and 0 to 19 are deleted.
     """
     filled.topic("t", 10)
     run = Run(filled, startingOffsets="earliest")
@@ -200,8 +201,9 @@ def _put(cluster: Admin, count: int) -> None:
 
 
 def _read(server: Server, more: int) -> tuple[Filled, Offset]:
-    """Read all ten records, truncate the log at offset 4, and write `more` records. Return the end of the
-    read.
+    """Read all ten records, truncate the log at offset 4, and write `more` records.
+
+    Return the end of the read.
     """
     filled = Filled(server.bootstrap)
     run = Run(filled, startingOffsets="earliest")

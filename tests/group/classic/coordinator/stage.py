@@ -1,7 +1,6 @@
 """A stage for the coordinator, with virtual time, default arguments, and checked responses.
 
-The stage checks that each response belongs to a pending request, and that it can be encoded in the version of
-that request.
+The stage checks that each response belongs to a pending request, and can be encoded in the request's version.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ class Stage:
         """Let `ms` of virtual time pass, with a Tick at every deadline."""
         end, ticks = self.now + ms, 0
         while (deadline := next_deadline(self.coordinator)) is not None and deadline <= end:
-            # A tick may set a deadline for the same millisecond: for example, the join phase of a group
+            # A tick may set a deadline for the same millisecond. For example, the join phase of a group
             # without members ends at the next tick.
             ticks = ticks + 1 if deadline <= self.now else 0
             assert ticks < 10, "the coordinator sets deadlines without end, and no time passes"

@@ -48,8 +48,9 @@ def test_a_second_member_prolongs_the_initial_delay() -> None:
 
 @rule("R143")
 def test_the_initial_delay_is_never_prolonged_beyond_the_first_members_rebalance_timeout() -> None:
-    """Joins prolong the initial delay up to the first member's rebalance timeout: 3 + 3 + 3 + 1 s. Mirrors
-    GroupCoordinatorTest.shouldDelayRebalanceUptoRebalanceTimeout.
+    """Joins prolong the initial delay up to the first member's rebalance timeout: 3 + 3 + 3 + 1 s.
+
+    Mirrors GroupCoordinatorTest.shouldDelayRebalanceUptoRebalanceTimeout.
     """
     stage = Stage()
     _, first = stage.add_member(rebalance=10_000)
@@ -93,8 +94,9 @@ def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick(
 
 @rule("R145")
 def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
-    """A group that became empty waits for the initial delay again, and joins extend it. Kafka's older
-    coordinator extends only the first delay of a group.
+    """A group that became empty waits for the initial delay again, and joins extend it.
+
+    Kafka's older coordinator extends only the first delay of a group.
     """
     stage = Stage()
     (member,) = stage.create_stable_group()
@@ -112,8 +114,7 @@ def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
 def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_end() -> None:
     """A group whose members leave during the initial delay is Empty in generation 1.
 
-    The group becomes Empty at the end of the delay, and the next member starts generation 2, as in Kafka
-    4.3.1.
+    The group becomes Empty at the end of the delay. The next member starts generation 2, as in Kafka 4.3.1.
     """
     stage = Stage()
     member, answer = stage.add_member()

@@ -791,8 +791,9 @@ def test_javas_poll_interval_does_not_run_while_join_group_is_in_flight() -> Non
 @rule("M111")
 @pytest.mark.parametrize("known", [True, False])
 def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known: bool) -> None:
-    """With `lose_on_session_timeout`, max.poll.interval.ms continues to run during a JoinGroup. The member
-    keeps its partitions until the response, but the group may already have assigned them to other members.
+    """With `lose_on_session_timeout`, max.poll.interval.ms continues to run during a JoinGroup.
+
+    The member keeps its partitions until the response. The group may assign them to other members earlier.
     """
     solo = Solo(
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2

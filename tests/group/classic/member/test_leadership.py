@@ -162,6 +162,7 @@ def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_ne
     user_data: Any,
 ) -> None:
     """If an assignor cannot create user data, poll reports the error, and the next poll tries again.
+
     Regression: the exception ended the consumer's thread.
     """
     solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
@@ -211,7 +212,8 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
 @pytest.mark.parametrize("ours", [False, True])
 def test_a_dynamic_leader_ignores_skip_assignment(ours: bool) -> None:
     """With `check_inherited_plan`, a dynamic leader assigns even if the response says to skip the assignment.
-    Java's leader does not, and then no member owns a partition.
+
+    Java's leader skips the assignment, and then no member owns a partition.
     """
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
@@ -260,8 +262,9 @@ def has(topic: str, *numbers: int) -> bytes:
 def test_a_restarted_static_leader_checks_whether_the_assignment_is_complete(
     answer: DescribeGroupsResponse | UnsupportedVersion, rejoins: bool
 ) -> None:
-    """A restarted static leader checks whether the group's assignment is complete. Java assumes that the
-    assignment was made with the current metadata, so new partitions get no owner.
+    """A restarted static leader checks whether the group's assignment is complete.
+
+    Java assumes that the assignment was made with the current metadata, so new partitions get no owner.
     """
     solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("t")}, skip=True, generation=7)
@@ -394,8 +397,9 @@ def test_a_follower_of_a_missing_topic_does_not_rejoin() -> None:
     ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
 )
 def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
-    """Below JoinGroup v9 a static leader recognizes its former member id. Java's member considers itself a
-    follower under its new id, so no member watches the metadata.
+    """Below JoinGroup v9 a static leader recognizes its former member id.
+
+    Java's member considers itself a follower under its new id, so no member watches the metadata.
     """
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
@@ -510,8 +514,9 @@ def test_partial_metadata_does_not_change_other_topics() -> None:
 
 @rule("M116")
 def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
-    """If new topics match the leader's pattern, both the metadata and the subscription have changed. As in
-    Java, the reason of the JoinGroup names the metadata.
+    """The JoinGroup of a leader whose pattern matches new topics gives changed metadata as its reason.
+
+    The subscription has changed, too. Java gives the same reason.
     """
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()

@@ -137,8 +137,9 @@ HELD = ["unjoined", "releasing", "joining", "assigning", "syncing", "adopting", 
 
 
 def in_state(name: str, **options: Any) -> Solo:
-    """Return a leader that owns t-0 and t-1, in this state of its next rebalance. It is cooperative except in
-    "releasing".
+    """Return a leader that owns t-0 and t-1, in this state of its next rebalance.
+
+    The leader is cooperative except in "releasing".
     """
     solo = Solo(
         EAGER if name == "releasing" else COOPERATIVE, {"t": 2}, session_timeout_ms=2 * POLL, **options
@@ -192,8 +193,9 @@ def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes
 @rule("M59")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
-    """The first poll of a fenced Java member raises FencedInstanceIdException. The second poll runs the lost
-    callback and joins without a member id.
+    """The first poll of a fenced Java member raises FencedInstanceIdException.
+
+    The second poll runs the lost callback and joins without a member id.
     """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
@@ -214,8 +216,10 @@ def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
 @rule("M61")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
-    """A commit with FENCED_INSTANCE_ID raises an error, but does not change the state of Java's member
-    (OffsetCommitResponseHandler). Its next heartbeat, which is fenced as well, changes the state.
+    """A commit with FENCED_INSTANCE_ID raises an error, but leaves the state of Java's member unchanged.
+
+    The member's next heartbeat, which is also fenced, changes the state. See Java's
+    OffsetCommitResponseHandler.
     """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
@@ -484,8 +488,9 @@ def test_a_lost_connection_during_leave_group_closes_the_member() -> None:
 
 
 def test_close_does_not_adopt_a_pending_assignment() -> None:
-    """A close does not adopt the pending assignment. It releases the partitions of the pending revocation
-    first, and then the remaining ones.
+    """A close does not adopt the pending assignment.
+
+    The close first releases the partitions of the pending revocation, and then the others.
     """
     solo = adopting()
     solo.pop_action(Revoke)
@@ -608,8 +613,10 @@ def leave_group(solo: Solo) -> Send:
 
 @pytest.mark.parametrize("response", ["none", "join", "sync", "refused"])
 def test_leave_group_is_urgent_only_behind_a_join_group_or_sync_group_in_flight(response: str) -> None:
-    """Brokers answer a connection's requests in order. An urgent request uses another connection, so that it
-    does not wait for a pending JoinGroup or SyncGroup.
+    """An urgent request uses another connection.
+
+    Brokers answer a connection's requests in order. On the same connection, the request would wait for a
+    pending JoinGroup or SyncGroup.
     """
     solo = rejoining(Solo(COOPERATIVE).stable())
     request: Any = solo.pop_request(JoinGroupRequest)
