@@ -21,8 +21,10 @@ Rules:
   batches without end.
 
 * The end offset of a batch also contains the first offset of each partition that is new in the batch. So
-  ``partitions(start, end)`` needs only the two offsets, and a batch is repeated with the same range after a
-  crash. This includes the first batch, although Spark does not store an initial offset.
+  ``partitions(start, end)`` needs only the two offsets.
+
+* After a crash, a batch is repeated with the same range. This includes the first batch, although Spark does
+  not store an initial offset.
 
 * The first end offset of a new query contains the first offset of every partition, even if there is nothing
   to read. Spark runs a batch up to this offset, and the options are not evaluated again.
@@ -433,9 +435,10 @@ def batch_ranges(
 ) -> tuple[list[Range], list[str]]:
     """Return the ranges that a batch query reads, and the descriptions of its losses.
 
-    An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss. If
-    the offset was requested from the brokers, moving it is not a loss: the log may have changed between this
-    request and the request for the log's start and end.
+    An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss.
+
+    If the offset was requested from the brokers, moving it is not a loss: the log may have changed since that
+    request.
     """
     result: list[Range] = []
     losses: list[str] = []

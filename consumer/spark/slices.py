@@ -38,7 +38,9 @@ class Plan(NamedTuple):
 
         The action's time is in its id. For an action directly on the DataFrame that `load()` returned, such
         as `collect`, the id has the time of the DataFrame, which is not after `load()`. So the result is
-        False, and tasks look up the ends again. This is safe, because such an action has no shuffle.
+        False, and tasks look up the ends again.
+
+        This is safe for an action directly on the DataFrame, because it has no shuffle.
 
         A job on `df.rdd` has no id, and the result is False. Before Spark 4.2, ids contain no time, and the
         result is True.

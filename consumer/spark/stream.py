@@ -22,9 +22,10 @@ consequences:
 * The checkpoint determines the position. Commits to a group are for lag tools only.
 
 * For an idle query, Spark calls ``latestOffset`` about every 11 ms, and expects a current result:
-  ``processAllAvailable()`` must include all records written before, and new partitions. So each call requests
-  the ends, which costs less than a millisecond of CPU time. Only with many partitions is the list of topics
-  cached.
+  ``processAllAvailable()`` must include all records written before, and new partitions.
+
+* Each call of ``latestOffset`` requests the ends, which costs less than a millisecond of CPU time. Only with
+  many partitions is the list of topics cached.
 
 * ``pushFilters`` is not implemented. Spark 4.3 pushes filters only to batch sources, and applies the filters
   of one query also to other queries.

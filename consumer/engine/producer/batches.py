@@ -106,16 +106,16 @@ class ProducerBatch:
         self.deadline = deadline
         self.order = order
         self.count = 0
-        # The records until the batch is encoded. In the general format, `rows` has four entries for each
-        # record: timestamp, key, value and headers. `shared_timestamp` is None, and `run_end` is 0.
-        #
-        # The short format is used while no record has a key or headers. `rows` then has only the values.
-        # `timestamp_runs` has a pair (index, timestamp in ms) for the first record of each timestamp.
-        # `shared_timestamp` is the last timestamp. Its millisecond lasts from `run_start` to `run_end` (s
-        # since 1970).
+        # The records until the batch is encoded. In the general format, each record has four entries:
+        # timestamp, key, value and headers. While no record has a key or headers, the short format has only
+        # the values.
         self.rows: list[Any] = []
+        # In the short format: (index, timestamp in ms) of the first record of each timestamp.
         self.timestamp_runs: list[tuple[int, int]] = []
+        # In the short format: the timestamp (ms) of the last record. None in the general format.
         self.shared_timestamp: int | None = NO_MOMENT
+        # The start and end of the millisecond of `shared_timestamp` (s since 1970). In the general format,
+        # `run_end` is 0.
         self.run_start = self.run_end = 0.0
         # The encoded records of a batch from an Arrow table, which has no `rows`.
         self.encoded: UnnumberedBatch | None = None

@@ -4,8 +4,9 @@ The values of a batch are joined with line feeds and read in one call. If Arrow 
 decodes each value with the same types, to find the invalid values.
 
 No value can affect another value. Each must begin with ``{`` and end with ``}``, and a string cannot contain
-a line feed. So an unclosed object cannot continue in the next value, and each value has at least one object.
-If there are as many objects as values, each value is exactly one object.
+a line feed. So an unclosed object cannot continue in the next value.
+
+Each value has at least one object. If there are as many objects as values, each value is exactly one object.
 
 Arrow's reader cannot read an object as a map. For columns that contain a MAP, msgspec splits the values into
 parts without maps, which Arrow can read. This is slower, because each item becomes a Python object.
