@@ -144,7 +144,7 @@ def _schema_text(column_format: ColumnFormat) -> str | None:
         raise ConfigError(
             column_format.option("schema"),
             schema,
-            f"it was taken for the path of a file ({error}); allowed: {shape}, or the path of a file with it",
+            f"it was read as a file path ({error}); allowed: {shape}, or the path of a file that contains it",
         ) from None
     if column_format.format == "avro":
         return content.decode()
