@@ -78,8 +78,9 @@ def require_bytes(config: Mapping[str, Any]) -> None:
 
 
 def send_arguments(message: object) -> tuple[Any, ...]:
-    """Return the message's fields as the arguments of `Producer.send`. Raises ConfigError unless it is a
-    ProducerMessage.
+    """Return the message's fields as the arguments of `Producer.send`.
+
+    Raises ConfigError if the message is not a ProducerMessage.
     """
     if not isinstance(message, ProducerMessage):
         raise ConfigError("message", message, "a ProducerMessage")

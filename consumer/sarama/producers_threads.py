@@ -72,8 +72,9 @@ class SyncProducer(Block):
         return message.partition, message.offset
 
     def send_messages(self, messages: Iterable[ProducerMessage]) -> None:
-        """Send all messages, and wait until each is delivered or has failed. Raises ProducerErrors for those
-        that failed.
+        """Send all messages, and wait until each is delivered or has failed.
+
+        Raises ProducerErrors for the messages that failed.
         """
         failures = MessageFailures()
         in_flight: list[tuple[ProducerMessage, Delivery]] = []
@@ -146,8 +147,9 @@ class QueueProducer(Block):
         )
 
     def successes(self) -> Iterator[ProducerMessage]:
-        """Return an iterator over the delivered messages, which ends when the producer has closed. Requires
-        return_successes=True.
+        """Return an iterator over the delivered messages.
+
+        The iterator ends when the producer has closed. Requires return_successes=True.
         """
         if self._successes is None:
             raise ConfigError("return_successes", False, "True, to read successes()")
@@ -191,8 +193,9 @@ class QueueProducer(Block):
             self._changed.notify_all()
 
     def async_close(self) -> None:
-        """Accept no more messages, and return immediately. `successes()` and `errors()` end after the last
-        result.
+        """Accept no more messages, and return immediately.
+
+        `successes()` and `errors()` end after the last result.
 
         If the system cannot start another thread, this method waits for the last results.
         """

@@ -76,8 +76,9 @@ class RecordQueue:
         return records
 
     def may_be_lost(self) -> bool:
-        """Return whether another member may own the partition. The next poll then reports the loss.
-        Thread-safe.
+        """Return whether another member may own the partition. Thread-safe.
+
+        If another member may own it, the next poll reports the loss.
         """
         return not self.ended and self._consumer.assignment_lost()
 

@@ -1,5 +1,6 @@
-"""A client of Confluent's schema registry. It gets schemas by id (see `wire_format`) or by subject, and
-registers them.
+"""A client of Confluent's schema registry.
+
+The client gets schemas by id (see `wire_format`) or by subject, and registers them.
 
 The schema of an id never changes, so each process requests it once.
 """

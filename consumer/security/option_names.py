@@ -1,5 +1,6 @@
-"""The names of the TLS and SASL options, and the names that other clients give them. This module imports
-neither `ssl` nor SASL.
+"""The names of the TLS and SASL options, and the names that other clients give them.
+
+This module imports neither `ssl` nor SASL.
 """
 
 from __future__ import annotations

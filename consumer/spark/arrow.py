@@ -84,11 +84,10 @@ PIECE_BYTES = 1024 * 1024
 
 
 def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted]]:
-    """Split record batches into pieces. A piece of compressed batches has at most `PIECE_BYTES` and `ROWS`
-    rows.
+    """Split record batches into pieces.
 
-    A piece has at least one batch. Each piece is paired with the aborted transactions that are open at its
-    start.
+    A piece of compressed batches has at most `PIECE_BYTES` and `ROWS` rows, but at least one batch. Each
+    piece is paired with the aborted transactions that are open at its start.
     """
     transactions, open_ = AbortedTransactions(aborted), aborted
     begin = end = size = rows = 0
@@ -262,8 +261,9 @@ class Builder:
                 return _headers
 
     def _microseconds(self, records: Columns, first: int, last: int) -> Any:
-        """Return the timestamps of records in microseconds. Raises RecordError if a timestamp does not fit
-        into 64 bits.
+        """Return the timestamps of records in microseconds.
+
+        Raises RecordError if a timestamp does not fit into 64 bits.
         """
         times = records.timestamp[first:last]
         beyond = (times > _MOST_MS) | (times < -_MOST_MS)

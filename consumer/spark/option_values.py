@@ -66,8 +66,9 @@ _UNITS_US = {
 
 
 def duration_ms(name: str, value: str) -> int:
-    """Parse a duration in Spark's syntax: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``. A number without a
-    unit is in ms.
+    """Parse a duration in Spark's syntax: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``.
+
+    A number without a unit is in ms.
     """
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.strip().lower())
     if match and match[2] in _UNITS_US:

@@ -31,8 +31,9 @@ class LogEdge:
 
 @dataclass(frozen=True, slots=True)
 class SpecificOffsets:
-    """A bound for each partition: an offset, or the start or end of its log. `topics` has bounds for whole
-    topics.
+    """A bound for each partition: an offset, or the start or end of its log.
+
+    `topics` contains the bounds of whole topics.
 
     The partitions and topics must together be exactly those that are read.
     """
@@ -228,8 +229,9 @@ def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) ->
 def _each_partition(
     name: str, value: str, shape: str, edges: dict[str, Edge] | None = None
 ) -> dict[TopicPartition, int]:
-    """Parse JSON such as ``{"flights": {"0": 5}}``. For ``{"flights": "earliest"}``, the topic is added to
-    `edges`.
+    """Parse JSON such as ``{"flights": {"0": 5}}``.
+
+    For ``{"flights": "earliest"}``, the topic is added to `edges`.
 
     Without `edges`, "earliest" and "latest" are not allowed. Keys that begin with ``@`` are skipped, so that
     offsets can be copied from a query's progress.

@@ -232,8 +232,9 @@ def _warn_of_differing_settings(spark: SparkSession, settings: Mapping[str, str]
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Return the settings passed to spark-submit, except the name of the application. Without spark-submit
-    the result is empty.
+    """Return the settings passed to spark-submit, except the name of the application.
+
+    Without spark-submit, the result is empty.
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}

@@ -488,8 +488,9 @@ _DAY_US = 24 * 3600 * 1_000_000
 
 
 def _default(field: AvroField, target: Any, count: int = 0) -> Column:
-    """Return a column that repeats a field's default value. Raises Mismatch if it does not fit the target
-    type.
+    """Return a column that repeats a field's default value.
+
+    Raises Mismatch if the default value does not fit the target type.
 
     The default value is first encoded, and then decoded like any value of the field.
     """

@@ -368,8 +368,9 @@ def _places(start: Ints, counts: Ints, step: int) -> Ints:
 
 
 def _read(lanes: Lanes, message: Any, target: Any, *, whole: bool = False) -> Column:
-    """Read messages as structs of the target's fields. With `whole`, missing values are defaults and not
-    null.
+    """Read messages as structs of the target's fields.
+
+    With `whole`, missing values are defaults and not null.
     """
     readers = {
         column.name: _FieldReader(message.fields_by_name[column.name], column.type) for column in target

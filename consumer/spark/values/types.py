@@ -31,8 +31,9 @@ class Format(Protocol):
         ...
 
     def decoder(self, column_format: ColumnFormat, kind: DataType) -> Decode:
-        """Return a decoder of values into a column of type `kind`. Raises ConfigError if `kind` is
-        unsuitable.
+        """Return a decoder of values into a column of type `kind`.
+
+        Raises ConfigError if `kind` is unsuitable.
         """
         ...
 
