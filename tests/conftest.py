@@ -33,8 +33,7 @@ _PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 settings.load_profile(_PROFILE)
 
 # Write bytecode even if PYTHONDONTWRITEBYTECODE is set, as in many containers. Without bytecode, each process
-# that a test starts compiles its modules, and each worker needs 14 s of CPU instead of 5 s to collect the
-# tests.
+# compiles all modules that it imports. A worker then needs 14 s of CPU instead of 5 s to collect the tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -128,8 +127,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 def _import_own_share(session: pytest.Session) -> None:
     """Import this worker's share of the test modules first. Each worker of pytest-xdist has another share.
 
-    The first import of a test module compiles it with pytest's assertions. Compiling all modules takes 10 s
-    of CPU. If all workers imported the modules in the same order, each worker would compile all of them.
+    The first import of a test module compiles it, which takes 10 s of CPU for all modules. If all workers
+    imported the modules in the same order, each worker would compile all of them.
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None:

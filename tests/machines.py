@@ -1,7 +1,7 @@
 """Checks of a state machine against its table, for the tests of every state machine.
 
-A test module or a `conftest.py` calls `check_cells`. From then on a step of the machine fails if it leads to
-a state that is not in its cell's `to`, or sends an error code that is not in `errors`.
+A test module or a `conftest.py` calls `check_cells`. From then on a step fails if it leads to a state that
+its cell does not list in `to`, or sends an error code that is not in `errors`.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def error_codes(message: Message) -> Iterator[int]:
 def check_table(table: Table[Any, Any], kinds: type[Enum]) -> None:
     """Check the properties that every table must have.
 
-    A table has a cell for each kind of event and each state. Every handler has a docstring. Every edge
-    belongs to a cell. The drawing shows the same edges.
+    A table has a cell for each kind of event and each state. Every handler has a docstring. Every edge is an
+    edge of a cell. The drawing shows the same edges.
     """
     assert table.keys() == {(kind, state) for kind in kinds for state in table.states}
     undocumented = [key for key, cell in table.items() if not cell.act.__doc__]

@@ -1,7 +1,7 @@
 """Draw valid but unusual requests: boundary numbers, odd names, duplicates.
 
-A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker also
-reads the field with an odd one.
+A request is drawn field by field from its declaration. Most fields get a usual value, because the broker
+stops reading at the first invalid field.
 
 The same seed draws the same request for two brokers. A broker's `Scene` supplies the ids that the broker
 chose: of topics, producers and members.
@@ -97,8 +97,8 @@ def _batches(scene: Scene) -> Pool:
     ]
     odd += [batch(**producer) for producer in producers]
     pid, epoch = scene.producer
-    # The last pair has an unknown producer id. Ids of other producers are not drawn: Kafka remembers the
-    # sequence number of a batch even if it rejects the batch in a transaction.
+    # The last pair has an unknown producer id. Ids of other producers are not drawn. Kafka would remember the
+    # sequence number of a transactional batch that it rejects.
     for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):
         transactional = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
         odd += [
@@ -236,9 +236,9 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "transactional_id": (txns, odd_txns),
         "transactional_ids": (txns, odd_txns),
         "v3_and_below_transactional_id": (txns, odd_txns),
-        # Unknown transactional ids are not drawn, because their errors differ. Kafka also compares the epoch
-        # with the last marker in the offsets log, and answers INVALID_PRODUCER_EPOCH for an older epoch. The
-        # embedded broker answers INVALID_PRODUCER_ID_MAPPING.
+        # Unknown transactional ids are not drawn, because the errors differ. For an epoch older than the last
+        # marker in the offsets log Kafka answers INVALID_PRODUCER_EPOCH. The embedded broker answers
+        # INVALID_PRODUCER_ID_MAPPING.
         "TxnOffsetCommitRequest.transactional_id": (txns, []),
         "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
         "ProduceRequest.transactional_id": ([None, *txns], odd_txns),

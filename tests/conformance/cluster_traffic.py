@@ -72,11 +72,13 @@ class ReaderGroup:
 def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict[str, ReaderGroup]]:
     """Run readers and writers during the `with` block, wait until everything is read, and check the results.
 
-    Two groups read plain records, and a third one committed records. A fourth group reads the records that
-    movers copied in transactions. Two more clients send metadata and group requests.
+    Four groups read: two of them plain records, one committed records, and one the records that movers copied
+    in transactions. Two more clients send metadata and group requests.
 
     All clients start with one address: `bootstrap`, by default that of the first broker. `options` are added
-    to the members' SESSION options. All brokers may be down for a while during the block.
+    to the members' SESSION options.
+
+    All brokers may be down for a while during the block.
     """
     session = {**SESSION, **options}
     plain, committed, moved = topic(fleet), topic(fleet), topic(fleet)

@@ -8,8 +8,8 @@
 CLIENT is kafka-python, aiokafka or confluent. Every program prints JSON lines: a member several, each other
 program one.
 
-A member prints {"assigned": [0, 3]} when its assignment changes. It prints {"read": [[partition, offset,
-number], ...]} before it commits these offsets. It prints {"commit_failed": ...} and {"closed": true}.
+A member prints {"assigned": [0, 3]} when its assignment changes, and {"read": [[partition, offset, number],
+...]} before it commits these offsets. Its other lines are {"commit_failed": ...} and {"closed": true}.
 
 A line on standard input closes a member.
 
@@ -100,9 +100,9 @@ class KafkaPython:
         consumer.subscribe([topic], listener=Listener())
         owned, owing = None, False
         while not asked_to_close():
-            # kproto's tests use a long timeout, because kafka-python's leader can hang after a short one. If
-            # poll times out between SyncGroup and its response, need_rejoin() is False, and the leader never
-            # reads its assignment. The same happens with a real Kafka.
+            # A member without partitions polls with a long timeout, because kafka-python's leader can hang
+            # after a short one. If poll times out between SyncGroup and its response, need_rejoin() is False,
+            # and the leader never reads its assignment.
             got = consumer.poll(timeout_ms=100 if owned else 5000)
             if (now := sorted(tp.partition for tp in consumer.assignment())) != owned:
                 owned = now

@@ -25,8 +25,7 @@ TRIES = 3
 # new connection, and the number of its connections varies.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
 # A key is (client, scenario). A value is the prefix of events that are not compared, because the original
-# reports them at random. In sarama-cluster a Go select chooses whether to deliver a notification or to end
-# the consumer.
+# reports them at random. In sarama-cluster a Go select delivers a notification or ends the consumer.
 TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
 # Clients whose model moves the same partitions as the original, because it iterates over hash tables in the
 # same order.

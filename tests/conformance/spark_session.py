@@ -91,8 +91,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def started(writer: Any) -> Any:
     """Start a query, and return it when it has made progress or has ended.
 
-    A query may fail before the source has run, and is then started again. Spark waits 10 s for the Python
-    process that plans a stream, which is too short on a slow machine.
+    The query is started again if it fails before the source has run. Spark waits only 10 s for the Python
+    process that plans a stream, and a slow machine may need longer.
     """
     while True:
         query = writer.start()

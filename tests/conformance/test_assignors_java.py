@@ -6,9 +6,11 @@ order but with different hash codes.
 If all of Java's assignments are equal and all members subscribe to the same topics, kproto's assignment must
 equal Java's.
 
-In other cases kproto's assignment must be at least as good: first in balance, then in retained partitions,
-then in matching racks. Java's assignments differ, for example, if several members own one partition more than
-their quota and only some of them may keep it.
+In other cases kproto's assignment must be at least as good as Java's: first in balance, then in retained
+partitions, then in matching racks.
+
+Java's assignments differ, for example, if several members own one partition more than their quota, and only
+some of them may keep it.
 """
 
 from __future__ import annotations

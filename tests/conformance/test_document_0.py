@@ -4,7 +4,9 @@ The program is built with confluent-kafka-go, which contains librdkafka. A sched
 is a list of HTTP requests. In each request the program may subscribe, assign, seek and poll.
 
 The test runs each schedule on a broker and compares the output of each poll exactly: the assignment and the
-event. Repeated output counts once, because the number of polls during a fetch depends on the computer.
+event.
+
+Repeated output counts once, because the number of polls during a fetch depends on the computer.
 """
 
 from __future__ import annotations

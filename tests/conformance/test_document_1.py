@@ -3,7 +3,7 @@
 The programs confirm the document's table: only sarama and confluent-kafka-go find new partitions, and sarama
 only if the application calls Consume in a loop.
 
-They also confirm the document's warning: with the offset reset `newest`, earlier records of the new
+The programs also confirm the document's warning: with the offset reset `newest`, earlier records of the new
 partitions are lost.
 
 One result is not in the document. On Kafka 4, its sarama release 1.38.1 commits nothing, and with the version

@@ -144,9 +144,9 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
     kafka_agrees(bridge, message, 0)
 
 
-# Each mutant is a declaration with one mistake, for which the test must fail. Only accepted values are drawn,
-# so a declaration that rejects valid values is not detected here.
-# tests/messages/behaviour/test_against_kafka.py detects it.
+# A mutant is a declaration with one mistake, for which the test must fail. A mutant that rejects valid values
+# is not detected, because only accepted values are drawn. tests/messages/behaviour/test_against_kafka.py
+# detects such a mutant.
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,9 @@ def in_order(form: Any) -> Any:
 def we_are_stricter(cls: type[Message], version: int, data: bytes, theirs: Any) -> bool:
     """Return whether kproto rejects the bytes on purpose, although Kafka reads them.
 
-    kproto rejects two inputs that Kafka accepts. In text that is not UTF-8, Kafka replaces characters. If the
-    size of a known tagged field does not fit its value, Kafka ignores the size.
+    kproto rejects text that is not UTF-8, in which Kafka replaces characters.
+
+    kproto also rejects a known tagged field whose size does not fit its value. Kafka ignores the size.
     """
     with pytest.raises(DecodeError) as refused:
         cls.decode(data, version)

@@ -366,7 +366,7 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
 
     Before Kafka 2.8, a member notices a re-created topic only if a metadata response lacks the topic.
 
-    These releases have no topic ids.
+    Releases before 2.8 have no topic ids.
     """
     topic, other_topic = place.topic(values=10), place.topic()
     partition, has_ids = TopicPartition(topic, 0), place.knows("Metadata", 10)

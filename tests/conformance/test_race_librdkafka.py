@@ -9,8 +9,9 @@ The test compares the results of each request: the assignment after its polls, i
 result of seek.
 
 Only schedules without ties are drawn. In a tie two events may come in either order, so the result may vary.
-In the model a schedule has no tie if a slow network, or joins 300 ms earlier or later, do not change its
-result.
+
+In the model a schedule has no tie if its result stays the same on a slow network, and with joins 300 ms
+earlier or later.
 
 A seek immediately after an assign is a tie: if the old fetcher still runs, the seek fails with _STATE.
 Schedules therefore have a gap between assign and seek.
@@ -116,9 +117,10 @@ def schedules(seed: int) -> Iterator[tuple[Schedule, list[Request]]]:
 def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Request]:
     """Return the results of the requests, or none if the schedule leaves a dead second member in the group.
 
-    A client that subscribes again before the response to JoinGroup v3 joins with another id, because the
-    response assigns the id. Its first member never returns. The model's coordinator and the mock cluster wait
-    for the dead member for different times.
+    The response to JoinGroup v3 assigns the member id. A client that subscribes again before the response
+    gets a second id, and its first member never returns.
+
+    The model's coordinator and the mock cluster do not wait for the dead member equally long.
     """
     # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED. The mock cluster never returns this error.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})

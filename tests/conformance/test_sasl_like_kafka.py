@@ -3,9 +3,13 @@
 Responses are compared by their error codes and texts. The order of the mechanisms is random in Kafka. Salts,
 nonces and lifetimes always differ.
 
-Three intended differences are left out. The embedded broker closes the connection if another request arrives
-during a login. It does not distinguish an unknown user from a wrong password. It treats SCRAM extensions, and
-proofs of a wrong length, as RFC 5802 says.
+Three intended differences of the embedded broker are left out:
+
+* The broker closes the connection if another request arrives during a login.
+
+* The broker does not distinguish an unknown user from a wrong password.
+
+* The broker treats SCRAM extensions, and proofs of a wrong length, as RFC 5802 says.
 """
 
 from __future__ import annotations

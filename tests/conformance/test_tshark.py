@@ -1,7 +1,7 @@
 """tshark dissects the traffic between kproto's client and broker without malformed packets.
 
-tshark makes one capture, and `kproto watch --pcap` two, one of them of a cluster with TLS. The broker
-advertises old versions, because Debian's tshark supports no newer ones.
+tshark makes one capture. `kproto watch --pcap` makes two, one of them with TLS. The broker advertises old
+versions, because Debian's tshark supports no newer ones.
 """
 
 from __future__ import annotations

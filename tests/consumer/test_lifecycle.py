@@ -758,8 +758,8 @@ def test_wakeup_ends_every_kind_of_poll(broker: str, method: str) -> None:
 
 @pytest.mark.parametrize("timeout", [0.0, 0.5, 1.5])
 def test_close_keeps_its_timeout_with_a_silent_broker(timeout: float) -> None:
-    # One of three tries must keep the time limit. On a slow machine a correct `close` may exceed it once, but
-    # a `close` with the bug exceeds it each time.
+    # One of three tries must keep the time limit. A correct `close` may exceed the limit once on a slow
+    # machine. A `close` with the bug exceeds it each time.
     assert any(_closing_behind_silence(timeout) < timeout * 1.1 + 2 for _ in range(3))
 
 

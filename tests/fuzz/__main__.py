@@ -5,8 +5,8 @@
 The first argument is the name of a target in `targets.TARGETS`. Further arguments are libFuzzer's
 (``-help=1`` lists them), optionally after a directory of inputs.
 
-The exit code is 0 if no input failed. The fuzzer writes an input that fails to a file. Put its bytes as hex
-into tests/data/fuzz, where the quick tests read them.
+The exit code is 0 if no input failed. The fuzzer writes a failing input to a file. Put the input's bytes as
+hex into tests/data/fuzz, where the quick tests read them.
 """
 
 from __future__ import annotations

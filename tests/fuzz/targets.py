@@ -1,7 +1,7 @@
 """The fuzzer's targets: functions that take any bytes, and raise if kproto breaks a guarantee.
 
-The first bytes of an input select how the other bytes are decoded. A value of `TARGETS` has a target and the
-strategy that draws its seeds. `python -m tests.fuzz` and the quick test use `TARGETS`.
+The first bytes of an input select how the other bytes are decoded. A key of `TARGETS` is a target's name. A
+value has the function that decodes inputs, and the strategy that draws the seeds.
 """
 
 from __future__ import annotations

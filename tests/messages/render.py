@@ -41,8 +41,8 @@ PRIMITIVES = {
     )
 }
 
-# A key is a Kafka type. A value is the default of a field without one in the definition. The other types are
-# integers, whose default is 0.
+# A key is a Kafka type. A value is the default of fields whose definition has none. All other types are
+# integers, with the default 0.
 _ZEROS = {
     "bool": "False",
     "float64": "0.0",

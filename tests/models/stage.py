@@ -6,9 +6,10 @@
     assert stage.run(until=lambda: a.has_printed("assigned"))
     a.requests                            # as "Join v5 id=- sess=45000 ... -> 79"
 
-A member executes the commands of the original clients' drivers. Its requests are printed as the recording
-proxy of tests/conformance prints them, with names instead of member ids. An original and its model print the
-same text.
+A member executes the commands of the original clients' drivers. An original and its model print the same
+text.
+
+Requests are printed as by the recording proxy of tests/conformance, with names instead of member ids.
 """
 
 from __future__ import annotations

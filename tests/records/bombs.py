@@ -4,9 +4,8 @@
 
 The command reads each file of the directory in its own fork, with one of the readers in `ENTRANCES`.
 
-The command prints JSON with three values for each file. They are the outcome, the number of executed lines of
-Python, and the growth of the fork's memory in bytes. If the number of lines exceeds FEW_LINES, it is the
-minimum of three runs.
+The command prints JSON. Each file has three values: the outcome, the number of executed lines of Python, and
+the growth of the fork's memory in bytes. A number of lines above FEW_LINES is the minimum of three runs.
 """
 
 from __future__ import annotations

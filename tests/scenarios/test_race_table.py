@@ -2,8 +2,10 @@
 
 The rows are the programs of kproto/scenarios/race.py.
 
-Program F has its own outcome only on the mock cluster, where the second join of a group's only member waits
-for a session timeout minus one second. A broker does not wait, so program F has the outcome of program B.
+The outcome of program F occurs only on the mock cluster. There the second join of a group's only member waits
+for a session timeout minus one second.
+
+A broker does not wait, so program F has the outcome of program B on a broker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Sample messages of every declaration and version, their lengths, and corruptions of them.
 
-`sample(cls, version)` sets every field of the version. No value is zero, empty or the default. No two numbers
-in a message are equal. Every list is filled, and every struct of a flexible version has an unknown tagged
-field.
+`sample(cls, version)` sets every field of the version. No value is zero, empty or the default, and no two
+numbers are equal. Every list is filled.
+
+Every struct of a flexible version has an unknown tagged field.
 
 Two calls return equal messages.
 """
@@ -78,8 +79,9 @@ def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
     """Yield copies of `data` with one byte replaced: at each position by `values` different bytes.
 
     The first five values are the byte with its lowest or highest bit changed, 0, 0xFF and 0x7F. As lengths,
-    they are often null, empty, negative or large. If fewer values are requested, they differ between
-    positions.
+    these are often null, empty, negative or large.
+
+    If fewer values are requested, the values differ between positions.
     """
     for at, byte in enumerate(data):
         telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]

@@ -387,8 +387,8 @@ def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
 ) -> None:
     """After an unclean election the broker rebuilds the producer state from the remaining log.
 
-    It then detects duplicates of the last five remaining batches. The batches that it remembered before the
-    election are all truncated.
+    The broker then detects duplicates of the last five remaining batches. The batches that it remembered
+    before the election are all truncated.
     """
     for sequence in range(12):
         client.produce(from_producer(sequence))

@@ -511,9 +511,9 @@ def test_the_table_has_all_apis_and_permissions() -> None:
         for need in ROWS[request.title].needs
     }
     assert listed <= declared
-    # Missing from the table: two permissions that decide only whether a field has a value. The field is the
-    # authorized operations of the cluster, or the name of a topic.
-    # tests/broker/behaviour/test_delegation_tokens.py tests the permissions for delegation tokens.
+    # The table lacks two permissions, which decide only whether a field has a value. The fields are the
+    # cluster's authorized operations and a topic's name. tests/broker/behaviour/test_delegation_tokens.py
+    # tests the permissions for delegation tokens.
     assert declared - listed == {
         ("DescribeCluster", Operation.DESCRIBE, Resource.CLUSTER),
         ("DeleteTopics", Operation.DESCRIBE, Resource.TOPIC),

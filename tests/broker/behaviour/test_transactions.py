@@ -241,8 +241,8 @@ def test_attempts_to_write_the_first_batch_are_remembered(
 ) -> None:
     """The broker remembers rejected attempts to write the first batch of a transaction.
 
-    As in Kafka's VerificationStateEntry, it remembers their lowest sequence number. It also remembers whether
-    the batch must start at sequence number 0, as in a KIP-890 transaction.
+    The broker remembers the lowest sequence number of the attempts, and whether the batch must start at
+    sequence number 0, as in a KIP-890 transaction. The model is Kafka's VerificationStateEntry.
     """
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)

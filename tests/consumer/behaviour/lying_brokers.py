@@ -20,8 +20,8 @@ CODES = [code for code in ErrorCode if code]
 NUMBERS = (-1, 0, 1, 2, 99, 1_000_000, 2**31 - 1)
 
 # The wrong response: its API, the number of right responses before it, and the change. The change is a seed,
-# which draws a field and a value, or the pair of a field's path and its new value. The new value may be a
-# function of the old one.
+# which draws a field and a value, or a pair: the path of a field, and its new value or a function of the old
+# one.
 Lie = tuple[str, int, int | tuple[str, Any]]
 
 

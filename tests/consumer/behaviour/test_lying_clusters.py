@@ -1,8 +1,9 @@
 """A consumer reads on after its brokers have lied in many ways for up to 40 s.
 
-After the last wrong response the consumer reads all partitions to their ends and commits. This takes at most
-a request timeout, a maximum metadata age and a session timeout together. If the consumer cannot continue,
-each poll raises the reason.
+After the last wrong response the consumer reads all partitions to their ends and commits. The maximum time is
+the sum of a request timeout, a maximum metadata age and a session timeout.
+
+If the consumer cannot continue, each poll raises the reason.
 
 `policy="java"` is not tested here. As in Java, such a consumer believes a wrong response that names another
 member as the group's leader.
@@ -43,7 +44,7 @@ def obeys_any_throttle_time(self: Connection, now: int, max_ms: int) -> tuple[st
 
 THROTTLE = Connection.throttle
 # The Hypothesis profiles `quick` and `ci` run the same seeds each time, so that failures are reproducible.
-# Regression for the last seed: a client used a wrong leader epoch for 20 s after the last wrong response.
+# The last seed is a regression: a client used a wrong leader epoch for 20 s.
 FIXED = (*range(1_000, 1_000 + COUNT), 730_052)
 
 

@@ -229,8 +229,8 @@ def no_memory_is_leaked(chaos: Chaos) -> None:
 
 def after_recovery_every_record_is_delivered(chaos: Chaos) -> None:
     if chaos.timeout < 900:
-        # The claim does not hold for a delivery timeout below 900 ms. The first send on a connection that the
-        # broker has dropped costs one request timeout, and so the whole delivery timeout.
+        # The claim does not hold for a delivery timeout below 900 ms. The first send on a dropped connection
+        # costs one request timeout, which uses up the delivery timeout.
         return
     assert [afterward.delivery.exception() for afterward in chaos.afterwards] == [None] * sum(
         chaos.partitions.values()

@@ -150,7 +150,7 @@ def test_before_1_41_a_follower_that_notices_new_partitions_restarts_its_session
 ) -> None:
     """A follower checks the topics that it consumes, and ends its own session only.
 
-    Its JoinGroup is the same as before, so the coordinator answers with the current generation.
+    The follower's JoinGroup is the same as before, so the coordinator answers with the current generation.
     """
     world = World({"t": 2, "u": 1})
     usual: dict[str, Any] = {"group_id": "g", "reset": "earliest", "heartbeat_ms": 500}

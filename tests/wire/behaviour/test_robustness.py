@@ -44,8 +44,7 @@ class Effort:
     """How many versions and corrupted bytes are tested in a profile of Hypothesis.
 
     `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all versions with
-    five replacements per byte, or two in messages whose lists have three elements. `soak` tests all 255
-    replacements.
+    five. Messages whose lists have three elements get two. `soak` tests all 255 replacements.
     """
 
     versions: slice

@@ -79,7 +79,7 @@ def asked(plan: Plan[Any], *, calls: list[Call] | None = None) -> list[Ask]:
 def answered(asks: Sequence[Ask], *outcomes: Message | KprotoError | None) -> list[Call]:
     """Return a call for each request.
 
-    Its element of `outcomes` is the call's response or error, or None for a call with neither.
+    The call's element of `outcomes` is its response or error, or None for a call with neither.
     """
     calls: list[Call] = []
     for ask, outcome in zip(asks, outcomes, strict=True):
