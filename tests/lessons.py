@@ -2,8 +2,8 @@
 
     python -m tests.lessons [001 ...]      # updates all pages and notebooks, or those with these numbers
 
-In a `console` block, a line that begins with "$ " is a command. The lines that follow are its output. A
-command is `kproto ...`, possibly followed by a pipe.
+In a `console` block, a line that begins with "$ " is a command. The lines below it are its output. A command
+is `kproto ...`, possibly followed by a pipe.
 
 Commands with `--svg NAME.svg` write the pictures of the pages.
 

@@ -1,7 +1,8 @@
 """The length of source files: at most 500 lines, except where a longer file is easier to read than two.
 
-The test fails for a long file that is not in `LONG_FILES`, and for an entry that is no longer needed. Split a
-file before it reaches the limit. Each part should be one concern that a bug report would name.
+The test fails for a long file that is not in `LONG_FILES`, and for an entry that is no longer needed.
+
+Split a file before it reaches the limit. Each part should be one concern that a bug report would name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Count the turns of phrase, local names and module names that readers stumble over.
 
 The counts only indicate bad writing: a low count does not make good writing. CONTRIBUTING has the style
-guide. Peers (h11, websockets, httpcore, trio, aiokafka, kafka-python) have 6 to 14 marks per 10,000 words.
+guide.
+
+Peers (h11, websockets, httpcore, trio, aiokafka, kafka-python) have 6 to 14 marks per 10,000 words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draw valid but unusual requests: boundary numbers, odd names, duplicates.
 
-A request is drawn field by field from its declaration. Most fields get a usual value, because the broker
-stops reading at the first invalid field.
+A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker does
+not reject the request before it reads the odd field.
 
 The same seed draws the same request for two brokers. A broker's `Scene` supplies the ids that the broker
 chose: of topics, producers and members.

@@ -199,7 +199,7 @@ class Stage:
     def wait_for_request(self, member: str, api: str, *, repeated: bool = False) -> None:
         """Wait until a member has sent a request of this API.
 
-        With `repeated`, wait for one more than the member has sent before.
+        With `repeated`, wait for one more request than the member has sent before.
         """
         end = time.monotonic() + PATIENCE
         before = self._asked(member, api) if repeated else 0

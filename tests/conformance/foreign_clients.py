@@ -5,16 +5,16 @@
     python foreign_clients.py CLIENT member BOOTSTRAP TOPIC GROUP STRATEGY SESSION_MS
     python foreign_clients.py CLIENT committed BOOTSTRAP TOPIC GROUP PARTITIONS
 
-CLIENT is kafka-python, aiokafka or confluent. Every program prints JSON lines: a member several, each other
-program one.
+CLIENT is kafka-python, aiokafka or confluent. A member prints several lines of JSON. Every other program
+prints one.
 
 A member prints {"assigned": [0, 3]} when its assignment changes, and {"read": [[partition, offset, number],
 ...]} before it commits these offsets. Its other lines are {"commit_failed": ...} and {"closed": true}.
 
 A line on standard input closes a member.
 
-A member retries a failed commit. It may keep its partitions through a rebalance, and would not commit their
-last offsets otherwise.
+A member retries a failed commit, because it may keep its partitions through a rebalance. Without a retry
+their last offsets would stay uncommitted.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def close_with_a_pending_commit(stage: Stage) -> None:
 def exceeds_max_poll_interval(stage: Stage) -> None:
     """A member that exceeds max.poll.interval.ms loses its partitions.
 
-    The next poll reports the loss and rejoins.
+    The member's next poll reports the loss and rejoins.
     """
     a = by_hand(stage, max_poll_ms=8_000)
     ask(a, "sleep 10000")

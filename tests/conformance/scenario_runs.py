@@ -86,7 +86,7 @@ def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> lis
     """Remove the names and events that differ between runs.
 
     The partition that moves in the scenario "cooperative" is random, except for the clients in
-    SAME_ONES_MOVE. Its number is replaced.
+    SAME_ONES_MOVE. The partition's number is therefore replaced.
     """
     lot = TOLD_OR_NOT.get((client, scenario))
     kept_lines = [

@@ -110,7 +110,7 @@ def _write_until(
 def run_program(client: str, bootstrap: str, topic: str, sasl: bool = False) -> tuple[Reads, bool]:
     """Run the program on a topic that grows from 2 to 4 partitions.
 
-    Return its reads, and whether its group committed.
+    Return the program's reads, and whether its group committed.
     """
     own: Any = {}
     if sasl:

@@ -180,8 +180,8 @@ def partitions_with_records(fetch: RecordedRequest) -> list[int]:
 def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
     """S3-17: a commit contains only the dirty offsets, and their retention.
 
-    Without a Retention, the older releases send OffsetCommit v1, which brokers no longer support. They run
-    only with a Retention.
+    Without a Retention, the older releases send OffsetCommit v1, which brokers no longer support. The test
+    runs these releases only with a Retention.
     """
 
     def commits(release: str, version: str, retention: int) -> list[tuple[int, int, list[int]]]:

@@ -22,8 +22,8 @@ from tests.conformance.secured_clients import ALL, SecuredMember, members, order
 pytest.importorskip("trustme")
 pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-# A client that does not re-authenticate, but opens a new connection when the broker has closed the old one.
-# test_reauthentication_like_kafka compares the broker's behaviour with that of a real one.
+# A client that does not re-authenticate. It opens a new connection when the broker has closed the old one.
+# test_reauthentication_like_kafka compares the broker with a real one.
 NEVER = {"aiokafka"}
 MODULES = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 LOGIN = ("alice", "alice-secret")

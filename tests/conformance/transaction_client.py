@@ -187,8 +187,8 @@ class Side:
     ) -> Any:
         """End the transaction.
 
-        With transaction.version 2, the producer `who` gets a new epoch. The name with an apostrophe ("a'" for
-        "a") still sends the old epoch.
+        With transaction.version 2, the producer `who` gets a new epoch. A test can still send the old epoch
+        under the producer's name with an apostrophe ("a'" for "a").
         """
         producer_id, epoch = self.who[who]
         request = EndTxnRequest(

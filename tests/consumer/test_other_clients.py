@@ -287,7 +287,7 @@ RETURNED: dict[str, object] = {
 
 
 def missing_names(hint: str, kind: type) -> list[str]:
-    """Return the names in a hint for users of the client class `kind` that do not exist."""
+    """Return the names that do not exist, of a hint for users of the client class `kind`."""
     absent: list[str] = []
     for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", hint):
         if name.endswith("Request"):

@@ -66,8 +66,9 @@ def test_two_owners_are_a_fault() -> None:
 def test_a_removed_member_that_learns_of_it_late_is_not_a_second_owner() -> None:
     """A removed member is no second owner, even if its `lost` event comes late.
 
-    The `lost` event may come after the assignment to the new owner. A member without a response to its
-    heartbeats does not know earlier that it was removed.
+    The `lost` event may come after the assignment to the new owner.
+
+    Without a response to its heartbeats, a member does not know earlier that it was removed.
     """
     collected = GroupReports()
     collected.add(GroupEvent(0, "assigned", "a", 1, (P0,)))

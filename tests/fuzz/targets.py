@@ -238,8 +238,8 @@ _some_message = st.sampled_from(index.names()).flatmap(
 )
 # Short keys and values, so that mutations also hit the fields around them.
 _short = st.none() | st.binary(max_size=3)
-# The first bytes of inputs of `records`. Most of them let the readers skip the check of CRCs, or let the
-# target correct the CRCs.
+# The first bytes of inputs of `records`. With most of them, the readers skip the check of CRCs, or the target
+# corrects the CRCs.
 _OPTIONS = (0, 1, 1, 5, 9, 17, 64, 64, 68, 72, 80, 129, 192)
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),

@@ -1,6 +1,7 @@
 """The fuzzer's targets pass with seeds, mutated seeds and earlier findings.
 
 In the profile ci the inputs are the same in every run, so only a change of the code can make the test fail.
+
 In the profile soak the fuzzer tries other inputs, for five minutes per target.
 """
 

@@ -35,7 +35,7 @@ def test_a_transaction_moves_along_the_edges_only(before: TransactionState) -> N
 def test_the_partition_of_a_groups_offsets_follows_javas_hash(group: str, java_hash: int) -> None:
     """Kafka uses the absolute value of Java's hash, or 0 if the hash is the smallest int.
 
-    The absolute value of the smallest int exceeds int32. "polygenelubricants" has this hash. The hash of
+    The hash of "polygenelubricants" is the smallest int, whose absolute value exceeds int32. The hash of
     "Hello World" is another negative number.
     """
     assert offsets_partition(group, TransactionSettings())[1] == java_hash % 50

@@ -1,7 +1,7 @@
 """Sample messages of every declaration and version, their lengths, and corruptions of them.
 
-`sample(cls, version)` sets every field of the version. No value is zero, empty or the default, and no two
-numbers are equal. Every list is filled.
+`sample(cls, version)` sets every field of the version. No value is zero, empty or the default. No two numbers
+in a message are equal. Every list is filled.
 
 Every struct of a flexible version has an unknown tagged field.
 

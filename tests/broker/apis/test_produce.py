@@ -68,7 +68,8 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
 def test_compressed_records_without_consecutive_offsets_are_refused(policy: str, codec: str) -> None:
     """The check of a compressed batch ends at the first record whose offset is not consecutive.
 
-    In this batch of 2 million records it is the second record, so the broker rejects the batch quickly.
+    In the test's batch of 2 million records, the second record ends the check. The broker therefore rejects
+    the batch quickly.
     """
     stage = Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))

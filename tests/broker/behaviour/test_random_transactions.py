@@ -4,7 +4,7 @@ Hypothesis draws the steps of three producers. They fence each other, write, com
 retry, and let time pass. The expected state is computed from the responses alone.
 
 Each mutant at the end of this module is a broker with one wrong behaviour. At least one invariant must fail
-for it.
+for each mutant.
 """
 
 from __future__ import annotations

@@ -210,8 +210,8 @@ def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(clie
 
     The topic keeps its id, but has another leader with a lower leader epoch.
     """
-    # Only Metadata responses are changed. Brokers would therefore reject the leader epochs of later versions
-    # of Fetch and ListOffsets, and the broker id of later versions of ApiVersions.
+    # Only Metadata responses are changed. The brokers would reject the leader epochs in later
+    # versions of Fetch and ListOffsets, and the broker id in later versions of ApiVersions.
     world = Restored({"t": 1}, highest={"ApiVersions": 4, "Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")
     if client == "consumer":

@@ -6,7 +6,7 @@ commits the offsets of its input together with its output (KIP-447).
 Members join and leave, and brokers and coordinators move. Some workers are killed. Others pause until the
 group has removed them, and then try to complete their transaction.
 
-KPROTO_SCHEDULES sets the number of schedules. They must detect each mutant below.
+KPROTO_SCHEDULES sets the number of schedules. The schedules must detect each mutant below.
 """
 
 from __future__ import annotations

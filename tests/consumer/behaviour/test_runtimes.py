@@ -94,7 +94,8 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
         assert consumer.group_metadata().generation == generation
 
 
-# max.poll.interval.ms exceeds the time between two polls on a slow computer, but not that of a blocking poll.
+# max.poll.interval.ms is longer than the time between two polls on a slow computer, and shorter than a
+# blocking poll of the tests.
 INTERVAL_MS = 3000
 
 

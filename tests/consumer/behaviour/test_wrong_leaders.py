@@ -122,7 +122,7 @@ def test_with_javas_policy_each_poll_raises_the_error_of_an_unreadable_assignmen
     protocol: str, data: bytes, error: type[Exception]
 ) -> None:
     """The member stays in the group and sends heartbeats, but does not rejoin until the coordinator removes
-    it. This mirrors an exception in ConsumerCoordinator.onJoinComplete.
+    it. Java's member does the same after an exception in ConsumerCoordinator.onJoinComplete.
     """
     world = World({"t": 1}, latency=(5, 5))
     a = follow(world, protocol, is_model=False)

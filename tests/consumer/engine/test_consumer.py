@@ -1159,8 +1159,8 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
     """A static leader that returns assigns partitions that were added in the meantime.
 
-    Regression (chaos seed 198): the coordinator kept the leader's earlier plan. The leader took its newer
-    metadata for the basis of this plan.
+    Regression (chaos seed 198): the coordinator kept the leader's earlier plan. The leader assumed that the
+    plan was based on its newer metadata.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}

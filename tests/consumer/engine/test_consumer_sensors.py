@@ -73,8 +73,8 @@ def test_the_lag_and_the_lead_of_a_partition_are_measured_when_its_records_are_r
     assert world.run(until=lambda: len(a.records) == 10)
     snapshot = metrics(world, a)
     of_t0: dict[str, Any] = {"topic": "t", "partition": 0}
-    # Polls return 4, 4 and 2 records within one millisecond. Their lags are 6, 2 and 0, of which the largest
-    # and the last are recorded. Their leads are 4, 8 and 10, of which the smallest and the last are recorded.
+    # Polls return 4, 4 and 2 records within one millisecond. Their lags are 6, 2 and 0, and their leads 4, 8
+    # and 10. The largest and the last lag are recorded, and the smallest and the last lead.
     assert snapshot.value("records-lag", **of_t0) == 0
     assert snapshot.value("records-lag-max", **of_t0) == snapshot.value("records-lag-max") == 6
     assert snapshot.value("records-lag-avg", **of_t0) == (6 + 0) / 2

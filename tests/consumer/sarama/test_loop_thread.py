@@ -86,8 +86,10 @@ def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
 
 
 def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call raises while the loop ends. asyncio would accept its coroutine after the loop has stopped and
-    before it is closed, but would never run it.
+    """A call raises while the loop ends.
+
+    asyncio would accept the call's coroutine after the loop has stopped and before it is closed, but would
+    never run it.
     """
     loop_thread: LoopThread[None] = LoopThread("ending", lambda: None)
     loop: Any = loop_thread._loop

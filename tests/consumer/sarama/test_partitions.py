@@ -69,8 +69,9 @@ def test_reading_starts_at_oldest_newest_or_an_offset(server: Server) -> None:
 def test_partitions_may_be_consumed_one_after_the_other(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A partition is consumed three times in turn. After each close the client has no assignment for a
-    moment, which must not be reported as an error.
+    """A partition is consumed three times in turn.
+
+    After each close the client has no assignment for a moment, which must not be reported as an error.
     """
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:

@@ -1,7 +1,7 @@
 r"""Java's patterns for topic names match the same names as in Java, or are rejected with a reason.
 
-A line of `java_regex_answers.txt` has a pattern, a tab, and the names in `NAMES` that Java 17's
-`Pattern.matcher(name).find()` matches. "refused" replaces the names if Java rejects the pattern.
+A line of `java_regex_answers.txt` has a pattern, a tab, and those of `NAMES` that Java 17's
+`Pattern.matcher(name).find()` matches. If Java rejects the pattern, "refused" replaces the names.
 
 tests/conformance/test_java_regex.py compares these and thousands of other patterns with Java.
 """

@@ -23,9 +23,9 @@ def names(numbers: str) -> list[str]:
 
 @pytest.mark.parametrize("count", PUT)
 def test_names_are_in_the_order_of_a_hash_map(count: int) -> None:
-    """The order depends on the number of buckets.
+    """The iteration order depends on the number of buckets.
 
-    A HashMap doubles this number when its elements exceed three quarters of it.
+    A HashMap doubles the number of buckets when its elements exceed three quarters of it.
 
     A copied HashSet has enough buckets for one more element, so its order may differ from the original's.
     """

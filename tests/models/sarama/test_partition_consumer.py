@@ -45,8 +45,8 @@ def stage_with_stalled_member() -> tuple[Stage, StageMember]:
 
 @rule("M188")
 def test_s3_12_a_slow_partition_is_left_out_after_twice_the_processing_time() -> None:
-    # The opposite of sarama's TestConsumerExpiryTicker. There a partition with timely delivery stays in the
-    # fetches, because each delivery restarts the timer.
+    # sarama's TestConsumerExpiryTicker covers the opposite case. A partition with timely delivery stays in
+    # the fetches, because each delivery restarts the timer.
     _, a = stage_with_stalled_member()
     times_without = [time for time, partitions in fetches(a) if [index for _, index, _ in partitions] == [1]]
     last_with = [time for time, partitions in fetches(a) if len(partitions) == 2][-1]

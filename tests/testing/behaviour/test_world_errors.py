@@ -126,7 +126,7 @@ def test_requests_of_a_client_can_be_queried_by_name() -> None:
 def test_an_illegal_call_of_an_application_ends_the_run(attribute: str) -> None:
     """An illegal call by the listener or worker of an application ends the run.
 
-    If its error counted as an error of poll, the run would continue without polls.
+    If the call's error counted as an error of poll, the run would continue without polls.
     """
     world = World({"t": 1}, seed=8)
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")

@@ -875,9 +875,7 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """Let the broker store the record "1", but return an error to its first `times` requests.
-
-    The error is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+    """Store the record "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND to its first `times` requests.
 
     If `too_large` is not 0, it is the error code for batches of several records.
 
