@@ -23,8 +23,8 @@ from tests.conformance.cluster_writers import Mover, Writer
 from tests.conformance.kafka_cluster import Fleet, until
 
 PARTITIONS = 6
-# The session timeout is Kafka's default of 45 s. No member's session may expire while a broker starts, which
-# takes up to 30 s on a busy computer.
+# The session timeout is Kafka's default of 45 s. A broker may take 30 s to start on a busy computer, and no
+# member's session may expire in this time.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 1_000}
 LOOPS = ("blocking", "asyncio")
 GROUPS: Final[dict[str, dict[str, Any]]] = {

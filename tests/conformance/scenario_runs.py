@@ -22,7 +22,7 @@ RUNS = count(1)
 # any order.
 TRIES = 3
 # A key is a client. A value has the APIs that are not compared. librdkafka looks up its coordinator on each
-# new connection, and the number of its connections varies.
+# new connection, and its number of connections varies.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
 # A key is (client, scenario). A value is the prefix of events that are not compared, because the original
 # reports them at random. In sarama-cluster a Go select delivers a notification or ends the consumer.

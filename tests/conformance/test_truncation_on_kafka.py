@@ -1,7 +1,7 @@
 """Consumers report that an unclean election on a real Kafka has truncated a log that they had read.
 
-The cluster has two brokers and a controller. A topic's follower stops. The leader appends ten more records
-and stops. The follower restarts alone and becomes the leader, so the ten records are lost.
+The cluster has two brokers and a controller. While a topic's follower is down, the leader appends ten more
+records and stops. The follower restarts alone and becomes the leader, so these records are lost.
 """
 
 from __future__ import annotations

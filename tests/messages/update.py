@@ -219,7 +219,7 @@ class _Module:
         """Return the source of a class, in which only the fields that differ are changed."""
         at = next(n for n in range(node.lineno, _end(node) + 1) if self.lines[n - 1].rstrip().endswith(":"))
         header = "".join(self.lines[node.lineno - 1 : at])
-        # The lines of the class that are no fields: its docstring before the first field, and others after
+        # The lines of the class that are not fields: its docstring before the first field, and others after
         # it.
         docstring, trailer = "", ""
         # A key is a field. A value is (the comments above the field, its statement).

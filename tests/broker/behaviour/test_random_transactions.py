@@ -109,8 +109,8 @@ class Transacting(RuleBasedStateMachine):
         if process.open is not None:
             process.open.committed = committed
             if committed and process.open.offset >= 0:
-                # Each offset commit has a larger offset than all earlier ones. Of two committed transactions,
-                # the later commit therefore determines the group's offset.
+                # Offsets grow with each commit, and the later of two commits wins. The group's offset is
+                # therefore the largest committed one.
                 self.offset = max(self.offset, process.open.offset)
             process.open = None
 

@@ -1,7 +1,7 @@
 """The methods of the public clients pass their arguments on, and return the results unchanged.
 
-The blocking admin client delegates to the asyncio client, and all other clients to their operations. In the
-tests a recorder replaces the asyncio client or the operations.
+The blocking admin client delegates to the asyncio client. All other clients delegate to their operations. In
+the tests a recorder replaces the asyncio client or the operations.
 """
 
 from __future__ import annotations

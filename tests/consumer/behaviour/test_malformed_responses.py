@@ -1,7 +1,7 @@
 """Malformed responses to a producer and an `Admin`: the reported results are true, and the clients recover.
 
-For a minute the brokers' responses are malformed. They cannot be decoded, reject the login, or have an entry
-that is missing, repeated, or of another topic or partition.
+For a minute the brokers' responses are malformed. A response cannot be decoded, rejects the login, or has an
+entry that is missing, repeated, or of another topic or partition.
 
 Every call ends, no broker is flooded with requests, and both clients work again afterwards.
 """
