@@ -185,21 +185,28 @@ def test_each_partition_keeps_its_order_over_three_connections(
     bootstrap: str, topic: str, in_transactions: bool
 ) -> None:
     options: ProducerConfig = {"transactional_id": topic} if in_transactions else {}
+    sent = 0
     with Producer(bootstrap, batch_size=1_000, linger_ms=0, **options) as producer:
-        for part in range(3):
-            with producer.transaction() if in_transactions else nullcontext():
-                for number in range(3000 * part, 3000 * (part + 1)):
-                    producer.send(topic, b"%d" % number, partition=number % 3)
-        producer.flush()
         network = producer._runtime.engine.core.network
-        assert sum(lane == MAIN or lane > MORE for *_, lane in network._lanes) >= 3
+
+        def connections() -> int:
+            return sum(lane == MAIN or lane > MORE for *_, lane in network._lanes)
+
+        # On a busy machine the producer may send too slowly at first to need three connections.
+        while sent < 9_000 or (connections() < 3 and sent < 90_000):
+            with producer.transaction() if in_transactions else nullcontext():
+                for number in range(sent, sent + 3_000):
+                    producer.send(topic, b"%d" % number, partition=number % 3)
+            sent += 3_000
+        producer.flush()
+        assert connections() >= 3
     with Consumer(bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign({TopicPartition(topic, index): 0 for index in range(3)})
         values: dict[int, list[int]] = {0: [], 1: [], 2: []}
-        while sum(map(len, values.values())) < 9000:
+        while sum(map(len, values.values())) < sent:
             for record in consumer.poll(10):
                 values[record.partition].append(int(record.value or b""))
-    assert values == {index: list(range(index, 9000, 3)) for index in range(3)}
+    assert values == {index: list(range(index, sent, 3)) for index in range(3)}
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
@@ -308,7 +315,7 @@ def test_errors_name_the_cause(bootstrap: str) -> None:
             consumer.partitions_for("no-such-topic")
         with pytest.raises(IllegalState, match="group_id"):
             consumer.subscribe(["x"])
-        with pytest.raises(ConfigError, match="did you mean group_id"):
+        with pytest.raises(ConfigError, match="use group_id"):
             Consumer(bootstrap, **{"group.id": "x"})  # type: ignore[arg-type]
     with Admin("127.0.0.1:1") as nowhere, pytest.raises(ConnectionFailed) as caught:
         nowhere.topics()

@@ -32,6 +32,7 @@ from tests.conformance.document_programs import (
     Place,
     Walk,
     at_once,
+    eventually,
     run_walk_place,
 )
 from tests.conformance.recording_proxy import RecordedRequest
@@ -321,4 +322,4 @@ def test_the_sync_producer_returns_as_in_the_story(place: Place, release: str) -
     assert {partition for _, partition, _ in results_by_acks} == {str(results["sarama's own hash of k1"])}
     known = [place_.partition("/")[2] for acks in ("all", 1) for place_ in results[f"acks {acks}"]]
     assert known == [offset for acks, _, offset in results_by_acks if acks != "0"]
-    assert walk.ends(3) == {0: 0, 1: 6, 2: 0}, "including those with acks=0"
+    assert eventually(lambda: walk.ends(3) == {0: 0, 1: 6, 2: 0}), "including those with acks=0"

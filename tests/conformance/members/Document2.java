@@ -68,10 +68,13 @@ public class Document2 {
     b.subscribe(List.of(topic));
     List<String> threw = new ArrayList<>();
     long end = System.currentTimeMillis() + 30_000;
-    while ((b.assignment().size() != 2 || a.assignment().size() != 2) && System.currentTimeMillis() < end) {
+    while ((b.assignment().size() != 2 || a.assignment().size() != 2
+        || a.groupMetadata().generationId() != b.groupMetadata().generationId()) && System.currentTimeMillis() < end) {
       try { a.poll(Duration.ofMillis(50)); } catch (Exception e) { threw.add(text(e)); }
       b.poll(Duration.ofMillis(50));
     }
+    // The first member may still wait for the response to its last SyncGroup.
+    try { a.poll(Duration.ofMillis(500)); } catch (Exception e) { threw.add(text(e)); }
     say(scene, String.join(" and ", threw));
     say(scene + " callbacks", listener.calls);
     say(scene + " in the end", a.assignment().size() + " " + b.assignment().size());
