@@ -67,8 +67,8 @@ def test_the_columns_are_those_of_kafkas_tool(shell: Shell, login: str) -> None:
     token_id = created.removeprefix("Created delegation token with tokenId : ")
     columns = "TOKENID HMAC OWNER REQUESTER RENEWERS ISSUEDATE EXPIRYDATE MAXDATE"
     assert " ".join(titles.split()) == columns
-    first, _, *rest = row.split()
-    assert (first, rest[:3]) == (token_id, ["User:alice", "User:alice", "[]"])
+    first, _, *columns = row.split()
+    assert (first, columns[:3]) == (token_id, ["User:alice", "User:alice", "[]"])
     assert shell(f"tokens describe {login}") == ["Total number of tokens : 1", titles, row]
 
 

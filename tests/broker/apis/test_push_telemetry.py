@@ -144,7 +144,7 @@ def test_an_empty_payload_is_accepted_and_not_kept(
 
 
 @pytest.mark.parametrize(
-    ("limit", "value", "kept"),
+    ("limit", "value", "kept_values"),
     [
         ("MAX_PUSHES", 2, [2.0, 3.0]),
         ("MAX_KEPT_BYTES", 2 * SIZE, [2.0, 3.0]),
@@ -159,7 +159,7 @@ def test_the_oldest_pushes_are_removed(
     monkeypatch: pytest.MonkeyPatch,
     limit: str,
     value: int,
-    kept: list[float],
+    kept_values: list[float],
 ) -> None:
     monkeypatch.setattr(f"kproto.broker.client_metrics.{limit}", value)
     for number in range(4):
@@ -167,4 +167,4 @@ def test_the_oldest_pushes_are_removed(
         push(client, subscription_id, metrics=encode([point], {"group_id": "g"}))
         stage.wait(1000)
     values = [pushed.metrics[0].value for pushed in stage.broker.client_metrics.pushes]
-    assert values == kept
+    assert values == kept_values

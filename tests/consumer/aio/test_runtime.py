@@ -288,7 +288,7 @@ def test_a_callback_continues_after_the_deadline_of_a_wait_and_the_next_wait_rai
 
 
 def test_the_result_of_a_cancelled_call_or_of_a_call_in_a_closed_loop_is_dropped() -> None:
-    left: list[tuple[Any, asyncio.Future[Any]]] = []
+    unfinished: list[tuple[Any, asyncio.Future[Any]]] = []
 
     async def story(reader: AsyncConsumer, runtime: Any) -> None:
         cancelled, waiting = runtime._new_future(), runtime._new_future()
@@ -296,11 +296,11 @@ def test_the_result_of_a_cancelled_call_or_of_a_call_in_a_closed_loop_is_dropped
         for error in (None, IllegalState("failed")):
             runtime._complete(cancelled, "result", error)
         assert cancelled.cancelled()
-        left.append((runtime, waiting))
+        unfinished.append((runtime, waiting))
         runtime._open.clear()  # Then the end of the client does not complete the future `waiting`.
 
     run(story)
-    ((runtime, future),) = left
+    ((runtime, future),) = unfinished
     future.add_done_callback(print)  # A closed event loop cannot call the callback.
     runtime._complete(future, "result", None)
     assert not future.done()

@@ -94,12 +94,12 @@ def test_a_consumer_pushes_at_the_interval_and_when_it_is_closed(server: Server)
 
 def register_metrics(client: Any) -> None:
     """Register two metrics of the application, and one that is unregistered again."""
-    orders, queue, other = (
+    orders, queue, unregistered = (
         ApplicationMetric(name, "shop", value=2) for name in ("orders-total", "queue", "other")
     )
-    for metric in (orders, queue, other):
+    for metric in (orders, queue, unregistered):
         client.register_metric_for_subscription(metric)
-    client.unregister_metric_from_subscription(other)
+    client.unregister_metric_from_subscription(unregistered)
     orders.value = 5
 
 

@@ -55,23 +55,25 @@ def test_a_claim_has_the_names_of_sarama(server: Server) -> None:
 
 @pytest.mark.parametrize("call", ["mark_message", "mark_offset", "reset_offset"])
 def test_a_session_commits_marks_with_their_metadata(server: Server, call: str) -> None:
-    seen: list[Any] = []
+    observations: list[Any] = []
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
         arguments = (record,) if call == "mark_message" else ("t", 0, record.offset + 1)
         getattr(session, call)(*arguments, "mine")
         session.commit()
-        seen.append(committed_metadata(server))
+        observations.append(committed_metadata(server))
         getattr(session, call)(*arguments)
         metadata = group._group.consumer.group_metadata()
-        seen.append((session.member_id, session.generation_id) == (metadata.member_id, metadata.generation))
-        seen.append(session.claims)
+        observations.append(
+            (session.member_id, session.generation_id) == (metadata.member_id, metadata.generation)
+        )
+        observations.append(session.claims)
 
     fill(server, 1)
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
         group.consume(["t"], FirstRecordHandler(each))
         assert not group._handler_threads
-    assert seen == [(1, "mine"), True, {"t": [0, 1, 2, 3]}]
+    assert observations == [(1, "mine"), True, {"t": [0, 1, 2, 3]}]
     # At the same offset, only reset_offset replaces the metadata of an earlier mark.
     assert committed_metadata(server) == (1, "" if call == "reset_offset" else "mine")
 

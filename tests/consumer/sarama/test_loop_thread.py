@@ -184,11 +184,11 @@ def test_a_closed_loop_rejects_calls_and_closes_their_coroutines() -> None:
     assert loop_thread.ended
     assert threads_named("tested") == []
     assert loop_thread not in lifecycle._open_clients
-    call, again = asyncio.sleep(0), asyncio.sleep(0)
+    call, second_call = asyncio.sleep(0), asyncio.sleep(0)
     with pytest.raises(IllegalState, match="this client is closed; make a new one"):
         loop_thread.run(call)
-    loop_thread.close(again)
-    assert {inspect.getcoroutinestate(work) for work in (last, call, again)} == {inspect.CORO_CLOSED}
+    loop_thread.close(second_call)
+    assert {inspect.getcoroutinestate(work) for work in (last, call, second_call)} == {inspect.CORO_CLOSED}
     with pytest.raises(IllegalState, match="my own text"):
         loop_thread.check_usable("my own text")
     # Pretend that another thread closes the loop after the check and before the start of the coroutine.

@@ -354,8 +354,8 @@ def test_partitions_that_are_out_of_range_together_report_one_error_each(server:
                 assert isinstance(error, OffsetOutOfRange)
                 assert f"{lost.topic_partition} has no offset 50" in str(error)
             assert (await anext(third)).offset == 0
-            again = await consumers.consume_partition("t", 0, OLDEST)
-            assert (await anext(again)).offset == 0
+            second = await consumers.consume_partition("t", 0, OLDEST)
+            assert (await anext(second)).offset == 0
 
     server.create_topic("u")
     fill(server, 1)

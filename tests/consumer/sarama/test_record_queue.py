@@ -99,8 +99,8 @@ def test_a_queue_of_a_revoked_partition_is_filled_and_drained_without_an_error()
 
 def test_an_ended_queue_drops_or_returns_its_records_and_accepts_no_more() -> None:
     async def work(client: AsyncConsumer, queue: RecordQueue) -> None:
-        other = RecordQueue(client, T0)
-        for ending, drop in ((queue, True), (other, False)):
+        second = RecordQueue(client, T0)
+        for ending, drop in ((queue, True), (second, False)):
             ending.put(records(2))
             assert ending.first_offset() == 0
             assert repr(ending) == "<RecordQueue t-0>"
@@ -110,11 +110,11 @@ def test_an_ended_queue_drops_or_returns_its_records_and_accepts_no_more() -> No
             ending.pause()
             assert client.paused() == set()
         client.pause(T0)
-        other.resume()
+        second.resume()
         assert client.paused() == {T0}
         assert [record async for record in queue] == []
-        assert [record.offset async for record in other.messages()] == [0, 1]
-        assert await other.take_all() == []
+        assert [record.offset async for record in second.messages()] == [0, 1]
+        assert await second.take_all() == []
 
     with_queue(work)
 

@@ -273,10 +273,10 @@ def test_a_heartbeat_loop_that_has_to_end_does_not_back_off() -> None:
     idle.hold("Find", 100)
     heartbeat = idle.state.group.session.heartbeat
     assert stage.run(1_000, until=lambda: heartbeat.state.value == "rediscovering")
-    found = stage.now + 100
+    found_at = stage.now + 100
     idle.run_command("close")
     assert stage.run(1_000, until=lambda: idle.closed)
-    assert found <= stage.now <= found + 20
+    assert found_at <= stage.now <= found_at + 20
 
 
 def test_the_checker_of_a_session_that_ended_during_its_refresh_stops() -> None:
