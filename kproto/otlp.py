@@ -119,7 +119,7 @@ def _varint(number: int) -> bytes:
 
 # Decoding.
 
-# The bits of the longest varint, which has ten bytes.
+# Number of payload bits of the longest varint, which has ten bytes.
 _MAX_VARINT_BITS: Final = 70
 _NAME: Final = "MetricsData"
 

@@ -171,7 +171,7 @@ def scan_source(source: str) -> Scan:
     for before, part in zip(parts[::2], parts[1::2], strict=False):
         if part.startswith("#"):
             texts.append(part.lstrip("#: "))
-        elif before[-1:] in ("f", "F"):  # The expressions of a formatted string may assign names.
+        elif before[-1:] in ("f", "F"):  # The expressions of an f-string may bind names.
             code.append(part)
         elif part.startswith('"""') and before.rpartition("\n")[2].strip() in ("", "r"):
             texts.append(" ".join(part[3:-3].split()))

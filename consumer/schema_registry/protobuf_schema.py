@@ -3,7 +3,7 @@
 The registry sends a schema as a FileDescriptorProto in base64, if the request contains format=serialized.
 
 Message indexes are the positions of a message in its file, and in each enclosing message. As in Confluent's
-Java clients, the entries of maps do not count.
+Java clients, the nested messages that protoc generates for map fields do not count.
 """
 
 from __future__ import annotations

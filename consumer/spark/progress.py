@@ -57,9 +57,9 @@ class Behind:
 
     @property
     def seconds(self) -> float | None:
-        """Return the seconds until the query has caught up, or None if the speed is unknown.
+        """Return the seconds until the query has caught up, or None if its rate is unknown.
 
-        The speed is that of this batch.
+        The rate (rows per second) is that of this batch.
         """
         waiting = sum(self.offsets.values())
         if not waiting:

@@ -113,8 +113,7 @@ def numbers() -> list[str]:
 
 
 def numbers_in(state: str | None, event: str | None) -> list[str]:
-    """Return the numbers of the rules of the cells for a state and an event. None selects all states or
-    events.
+    """Return the rule numbers in the cells for a state and an event. None selects all states or events.
 
     A word such as "JoinGroup" selects the kinds of events whose name or meaning contains it. Case and
     underscores are ignored.

@@ -142,7 +142,7 @@ def make_config(options: Mapping[str, Any]) -> ModelConfig:
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
-    """One connection: a broker's host and port, and the name of the client's connection to it."""
+    """A connection of a client: the host and port of the broker, and the name that the client gives to it."""
 
     host: str
     port: int

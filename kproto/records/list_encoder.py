@@ -192,8 +192,8 @@ _FAR = 1 << 41
 def _pieces() -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
     """Return four tables that map 14 bits to two bytes of a varint.
 
-    The first table has the two bytes of a complete varint. The others have the first, the middle and the last
-    two bytes of a longer varint.
+    The first table has varints of two bytes. The others have pairs of bytes of longer varints: the first two,
+    the middle two, and the last two bytes.
 
     The entries of the first two tables begin with the record's attributes byte.
     """

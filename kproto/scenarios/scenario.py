@@ -85,7 +85,7 @@ class Act:
 class ScenarioRun:
     """One run of a scenario: the scenario's function fills it, and `report` renders it.
 
-    With `drawn`, the worlds keep the traces from which their requests are drawn.
+    With `drawn`, the worlds keep traces, so that a diagram of their requests can be drawn.
 
     `moments` has the moments before the first world. Each `Act` has the moments of its world. `worlds` has
     all worlds of the run, including those that the report does not show.

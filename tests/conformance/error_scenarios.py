@@ -176,7 +176,7 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
 
 
 def unexpected_errors_of_a_rebalance_are_raised(stage: Stage) -> None:
-    """One poll raises an error that Java does not expect in a response.
+    """An error code that Java does not expect in a response is raised by exactly one poll.
 
     Java expects neither COORDINATOR_LOAD_IN_PROGRESS for SyncGroup nor ILLEGAL_GENERATION for JoinGroup.
     """

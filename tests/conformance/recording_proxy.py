@@ -1,4 +1,4 @@
-"""A proxy before a real broker that records the requests of consumers and can change responses.
+"""A proxy in front of a real broker. It records the requests of consumers, and can change responses.
 
     with RecordingProxy(port, 9092) as proxy:       # the broker's advertised.listeners contain proxy.port
         proxy.inject("A", "Heartbeat", 27)

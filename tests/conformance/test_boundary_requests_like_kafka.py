@@ -2,7 +2,7 @@
 
 A case is a set of APIs, and runs several scenes. A scene is a sequence of random requests of these APIs.
 
-`KPROTO_SEED` draws the scenes. `KPROTO_ALL_PLAYS=1` runs many more (tox -e soak).
+`KPROTO_SEED` is the seed of the random scenes. `KPROTO_ALL_PLAYS=1` runs many more scenes (tox -e soak).
 """
 
 from __future__ import annotations

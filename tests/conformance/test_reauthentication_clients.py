@@ -49,7 +49,7 @@ class Outcome:
 def collect_mechanisms(
     kafka: SecuredKafka, renewed: set[str], first: dict[int, str], returned: set[str]
 ) -> None:
-    """Add mechanisms that re-authenticated to `renewed`, and those with a new connection to `returned`."""
+    """Add mechanisms with a re-authentication to `renewed`, and those with a new connection to `returned`."""
     for number, connection in list(kafka.server.broker.connections.items()):
         sasl = connection.authenticator
         if sasl is None or sasl.expires_at is None:

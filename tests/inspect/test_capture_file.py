@@ -1,4 +1,4 @@
-"""Packets are read from pcap and pcapng files with the link type and the clock of their interface."""
+"""Packets of pcap and pcapng files are read with the link type and time resolution of their interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scenarios of the rebalance itself follow their parameters and the chosen client."""
+"""The scenarios about rebalances show what their parameters and the chosen client imply."""
 
 from __future__ import annotations
 

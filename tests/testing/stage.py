@@ -47,7 +47,7 @@ def plugin_options() -> list[str]:
 def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """Run the tests of `pytester` with the plugin, in another process.
 
-    Other plugins are not loaded, because they take half of the CPU of a start.
+    Other plugins are not loaded, because they would take half of the CPU time of pytest's start.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

@@ -190,7 +190,7 @@ class ProducerEngine:
         return snapshot.build()
 
     def _telemetry_labels(self) -> dict[str, str]:
-        """Return the attributes of this client in its telemetry, with the names of KIP-714."""
+        """Return the labels of this client in its pushed metrics, with the names of KIP-714."""
         transactional_id = self.options.transactional_id
         return {"transactional_id": transactional_id} if transactional_id else {}
 
@@ -543,7 +543,7 @@ class ProducerEngine:
     def _fail_topic(self, topic: str, code: int, is_final: bool) -> None:
         """Fail the sends to a topic that cannot be written to.
 
-        Records that are already buffered wait until the topic can be written to, unless the error is final.
+        Records that are already buffered fail too if `is_final`. Otherwise they wait for the topic.
         """
         error = broker_error(code, "Metadata", f"topic {topic!r}")
         self.records.fail_waiting_sends(topic, error)

@@ -287,7 +287,7 @@ class ProduceResponses:
             self._split(batch, [range(half), range(half, len(batch))])
 
     def _split(self, batch: ProducerBatch, groups: Sequence[Sequence[int]]) -> list[ProducerBatch]:
-        """Split a batch into one batch per group of records, at its place in the queue.
+        """Replace a batch in its queue by one batch for each of `groups`, which are record indexes.
 
         None of the parts is in the log, so the parts and the partition's later batches get new sequence
         numbers. Earlier batches keep theirs.

@@ -306,7 +306,7 @@ def test_a_rejected_automatic_commit_is_raised_once_and_retried_at_the_interval(
 
 @pytest.mark.parametrize("group", [False, True])
 def test_no_interval_commit_runs_beside_the_commit_of_close(group: bool) -> None:
-    """No interval commit is sent at the same time as the commit of close().
+    """No periodic auto-commit is sent while the commit of close() is in flight.
 
     Regression: `close` reported offsets as not committed, although its own commit had stored them.
     """

@@ -208,7 +208,7 @@ def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool,
 def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(client: str) -> None:
     """Clients continue within seconds after a cluster is restored with other broker ids.
 
-    The topic keeps its id, but has another leader with a lower leader epoch.
+    The topic keeps its id. Its partition has another leader, with a lower leader epoch.
     """
     # Only Metadata responses are changed. The brokers would reject the leader epochs in later
     # versions of Fetch and ListOffsets, and the broker id in later versions of ApiVersions.

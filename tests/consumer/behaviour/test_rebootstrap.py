@@ -149,7 +149,7 @@ def test_a_producer_rebootstraps_as_well() -> None:
 
 
 def test_after_a_freeze_received_data_is_handled_before_brokers_are_forgotten() -> None:
-    """After a stop of the process, received data is handled before brokers are forgotten.
+    """After the process was stopped, received data is handled before the client rebootstraps.
 
     The received data may contain the metadata response for which the client waits.
     """

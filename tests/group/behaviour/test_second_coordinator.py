@@ -293,8 +293,8 @@ def test_the_classic_coordinator_reports_committed_offsets() -> None:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """A broker with leases as a second group type. The type is registered first, so it receives JoinGroup
-    requests.
+    """A broker that has another type of group, leases. This type is the first in the table of coordinators,
+    so it receives the JoinGroup requests.
     """
 
     def create(settings: GroupSettings, topics: TopicCatalog) -> LeaseCoordinator:

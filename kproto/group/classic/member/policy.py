@@ -8,9 +8,9 @@ import msgspec
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The choices of a classic member. The defaults are Java's, except for `fenced_join_again`."""
 
-    # Whether to lose all partitions, but not the member id, after session.timeout.ms without a response, as
-    # librdkafka does. The timeout then also runs during a join, as max.poll.interval.ms does. Java keeps the
-    # partitions, so two members may deliver the same records.
+    # Whether to lose all partitions after session.timeout.ms without a successful response. librdkafka loses
+    # them too, but also its member id, and not during a join. Java keeps the partitions, so two members may
+    # deliver the same records. With this choice, max.poll.interval.ms also applies during a join.
     lose_on_session_timeout: bool = False
     # Whether every member rejoins if the number of partitions of one of its topics changes (librdkafka). By
     # default only the leader rejoins (Java, sarama, franz-go).

@@ -1,4 +1,4 @@
-"""The table of the coordinator has the edges of Kafka's ClassicGroupState, and `step` rejects other input."""
+"""The table has the transitions of Kafka's ClassicGroupState, and `step` rejects unknown input."""
 
 from __future__ import annotations
 
