@@ -115,8 +115,8 @@ METADATA: Row = {
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
 }
 
-# Requests to the controller, such as CreateTopics. UNKNOWN_TOPIC_OR_PARTITION is raised, because the topic
-# name of a CreatePartitions request is probably mistyped.
+# Requests to the controller, such as CreateTopics. UNKNOWN_TOPIC_OR_PARTITION is raised and not retried: the
+# topic name of a CreatePartitions request is probably mistyped.
 CONTROLLER: Row = {
     E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,

@@ -6,8 +6,8 @@
 `option_names` lists the options, `options` checks them, and `properties` reads them from a client.properties
 file. `tls` encrypts the bytes between a socket and an engine. `tokens` requests the tokens of OAUTHBEARER.
 
-`kproto.security` has the messages of SASL, and `consumer.engine.network.login` determines when they are sent.
-Clients without TLS and SASL do not import these modules.
+`kproto.security` builds and reads the messages of SASL, and `consumer.engine.network.login` determines when
+they are sent. A client that uses neither TLS nor SASL does not import these modules.
 """
 
 from __future__ import annotations

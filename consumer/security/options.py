@@ -73,8 +73,8 @@ class Security:
     tls: Tls | None = None
     tokens: TokenSource | None = None
     kerberos: Kerberos | None = None
-    # (Salt, number of iterations) -> last salted password of SCRAM. It is kept because computing it takes
-    # most of the time of a SCRAM login.
+    # (Salt, number of iterations) -> salted password, for the last SCRAM login only. Computing the salted
+    # password takes most of the time of a login.
     _salted: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
     )

@@ -11,8 +11,9 @@ A source can store nothing else in the checkpoint. So all other data that must s
 additional keys, which cannot be topic names. Their values are empty objects. Other readers see these keys as
 topics without partitions.
 
-The keys contain the topic's id, the first offsets of new partitions (``began=``), and the leader epoch of
-each log. The keys "@ids" and "@began" of checkpoints from before the first release are still read.
+An additional key has the name of a topic and its id, the first offsets of its new partitions (``began=``), or
+the leader epochs of its logs (``epochs=``). The keys "@ids" and "@began" of checkpoints from before the first
+release are still read.
 
 Rules:
 

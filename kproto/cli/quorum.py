@@ -126,7 +126,7 @@ def _print_status(cluster_id: str | None, quorum: QuorumInfo, *, as_json: bool) 
     if as_json:
         print_json([{**values, **nodes}])
         return
-    # As in kafka-metadata-quorum, an unknown time is -1, and the nodes are JSON that contains spaces.
+    # As in kafka-metadata-quorum, an unknown time is -1, and lists of nodes are printed as JSON with spaces.
     shown = {key: -1 if value is None else value for key, value in values.items()}
     for key, value in {**shown, **{key: dumps(entries) for key, entries in nodes.items()}}.items():
         title = f"{key[0].upper()}{key[1:]}:"

@@ -211,7 +211,7 @@ class DiagramBuilder:
         return is_new
 
     def _rebalances(self) -> list[_Rebalance]:
-        """Return the rebalances of all groups, each with the cause of the generation that it led to."""
+        """Return the rebalances of all groups. Each has the cause of the generation in which it ended."""
         groups = dict.fromkeys(turn.group for turn in self._turns if turn.group)
         rebalances = [
             rebalance._replace(cause=self._causes.get((group, rebalance.generation), ""))

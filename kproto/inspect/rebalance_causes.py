@@ -52,7 +52,8 @@ class SeenMember:
 class RemovedMember:
     """A member that the coordinator removed at time `at`.
 
-    `silent_since` is the time of the member's last exchange if its session expired, otherwise None.
+    `silent_since` is the time of the member's last request or response if its session expired, otherwise
+    None.
     """
 
     name: str

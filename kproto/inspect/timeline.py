@@ -140,10 +140,10 @@ def ownership_verdict(events: Sequence[GroupEvent]) -> str:
 
 
 def _ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> list[Ownership]:
-    """Return all ownerships, ordered by start, as the coordinator knows them or as the members do.
+    """Return the periods in which members owned partitions, ordered by start.
 
-    A removed member learns only later that it was removed. With `as_members_know` its ownerships last until
-    then.
+    An ownership of a removed member ends with its removal. With `as_members_know` it ends when the member
+    learns of the removal.
     """
     ordered = sorted(events, key=lambda event: event.at)
     open_ownerships: dict[tuple[str, TopicPartition], GroupEvent] = {}

@@ -1,6 +1,6 @@
 """Document 000: an offset of -1000 in confluent-kafka-go, and the race behind it.
 
-A handler of HTTP requests assigns partition 0 at an offset, seeks to this offset, and polls.
+For each HTTP request, the program assigns partition 0 at an offset, seeks to the same offset, and polls.
 
 If the program subscribes in each request, and not once at its start, the result may differ: messages start at
 the committed offset, and the assignment has the offset -1000.

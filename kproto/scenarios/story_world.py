@@ -79,7 +79,7 @@ class StoryWorld(World):
                 raise ConfigError(
                     "members",
                     parameters.members,
-                    f"at least {members}: the scenario starts that many members by name",
+                    f"at least {members}, the number of members that the scenario itself starts",
                 )
             self.replaced["members"] = [members]
             self._missing = parameters.members - members

@@ -291,7 +291,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
         ("S1-23 --polls 3", "--polls='3' is not allowed; S1-23 takes --client, --session-timeout"),
         (
             "S2-36 --members 1",
-            "--members=1 is not allowed; at least 2: the scenario starts that many members by name",
+            "--members=1 is not allowed; at least 2, the number of members that the scenario itself starts",
         ),
         ("S1-1 --assignor sticky", "--assignor='sticky' is not allowed; allowed: range, roundrobin"),
         ("S1-2 --client kafka-go --static", "kafka-go does not support static members"),
