@@ -12,8 +12,7 @@ additional keys, which cannot be topic names. Their values are empty objects. Ot
 topics without partitions.
 
 An additional key has the name of a topic and its id, the first offsets of its new partitions (``began=``), or
-the leader epochs of its logs (``epochs=``). The keys "@ids" and "@began" of checkpoints from before the first
-release are still read.
+the leader epochs of its logs. The keys "@ids" and "@began" of the oldest checkpoints are still read.
 
 Rules:
 
