@@ -16,6 +16,7 @@ from math import isfinite
 from typing import Any, Final
 
 from kproto.errors import ConfigError
+from kproto.validation import encodable_text
 
 from ..metrics import Metric
 
@@ -26,9 +27,9 @@ _CLIENTS: Final = ("consumer", "producer", "admin-client")
 class ApplicationMetric:
     """A metric of the application, which clients push with their own metrics (KIP-1076).
 
-    orders = ApplicationMetric("orders-total", "shop-metrics", {"region": "eu"}, value=0)
-    producer.register_metric_for_subscription(orders)
-    orders.value += 1
+        orders = ApplicationMetric("orders-total", "shop-metrics", {"region": "eu"}, value=0)
+        producer.register_metric_for_subscription(orders)
+        orders.value += 1
 
     Brokers receive this metric as `org.apache.kafka.shop.orders.total`, with the tags as attributes.
 
@@ -46,19 +47,21 @@ class ApplicationMetric:
     def __init__(
         self, name: str, group: str, tags: Mapping[str, str] | None = None, value: float | None = None
     ) -> None:
-        """Create a metric. Raises ConfigError for an empty name, and for a group of clients."""
-        for option, text in (("name", name), ("group", group)):
-            _check_text(option, text)
+        """Create a metric.
+
+        Raises ConfigError for a text that is empty or cannot be encoded as UTF-8, for a group of clients, and
+        for a value that is not a finite number.
+        """
+        self.name: Final = _text("name", name)
+        self.group: Final = _text("group", group)
         if _words(group)[0] in ("consumer", "producer") or _words(group)[:2] == ["admin", "client"]:
             allowed = f'a group of the application, such as "shop-metrics"; {", ".join(_CLIENTS)} are clients'
             raise ConfigError("group", group, allowed)
         if tags is not None and not isinstance(tags, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("tags", tags, 'a dict of strings, such as {"region": "eu"}')
-        self.name: Final = name
-        self.group: Final = group
-        self.tags: Final[Mapping[str, str]] = dict(tags or {})
-        for text in (*self.tags, *self.tags.values()):
-            _check_text("tags", text)
+        self.tags: Final[Mapping[str, str]] = {
+            _text("tags", tag): _text("tags", text) for tag, text in (tags or {}).items()
+        }
         self.value = value
 
     @property
@@ -68,9 +71,7 @@ class ApplicationMetric:
 
     @value.setter
     def value(self, value: float | None) -> None:
-        number: Any = value
-        is_number = isinstance(number, int | float) and not isinstance(number, bool) and isfinite(number)
-        if number is not None and not is_number:
+        if value is not None and not _is_finite(value):
             raise ConfigError("value", value, "a finite number, or None")
         self._value = value
 
@@ -82,9 +83,17 @@ class ApplicationMetric:
         return Metric(self.name, self.group, self.tags, self._value, "", "")
 
 
-def _check_text(option: str, text: Any) -> None:
+def _text(option: str, text: Any) -> str:
     if not isinstance(text, str) or not text:
         raise ConfigError(option, text, "a string that is not empty")
+    return encodable_text(option, text)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    except OverflowError:  # A push contains floats, and the integer is too large for a float.
+        return False
 
 
 def _words(group: str) -> list[str]:
