@@ -16,11 +16,18 @@ from tests.cli.stage import Shell
 DAY_MS = 24 * 3600 * 1000
 
 
+MAX_LIFETIME_MS = 2**60  # A token may be renewed until a year after 9999.
+
+
 @pytest.fixture
 def broker() -> Iterator[Server]:
     """A broker with delegation tokens. Its clients log in."""
     listen = ["SASL_PLAINTEXT://127.0.0.1:0"]
-    settings = {"delegation.token.secret.key": "secret", "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
+    settings = {
+        "delegation.token.secret.key": "secret",
+        "delegation.token.max.lifetime.ms": str(MAX_LIFETIME_MS),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    }
     with running(settings=settings, listen=listen, users={"alice": "pw"}) as server:
         yield server
 
@@ -69,6 +76,8 @@ def test_the_columns_are_those_of_kafkas_tool(shell: Shell, login: str) -> None:
     assert " ".join(titles.split()) == columns
     first, _, *columns = row.split()
     assert (first, columns[:3]) == (token_id, ["User:alice", "User:alice", "[]"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d", columns[4])
+    assert int(columns[5]) > MAX_LIFETIME_MS
     assert shell(f"tokens describe {login}") == ["Total number of tokens : 1", titles, row]
 
 
