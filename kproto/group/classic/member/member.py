@@ -59,7 +59,7 @@ class ClassicMember(Member):
     def assignment_deadline(self) -> int | None:
         loses = self.policy.lose_on_session_timeout
         session_at = timers.session_end(self, sends_heartbeats(self)) if loses else None
-        return earliest(session_at, self.poll_ends_at)
+        return earliest(session_at, timers.poll_end(self))
 
     def is_pending(self, request: Message) -> bool:
         return self.rebalance_request is request

@@ -33,11 +33,9 @@ def next_deadline(member: Member) -> int | None:
     """Return the time at which a `Tick` is due, or None if only another event can change the member."""
     has_coordinator = member.coordinator is not None
     heartbeats = sends_heartbeats(member)
-    deadlines = [member.close_ends_at, session_end(member, heartbeats)]
+    deadlines = [member.close_ends_at, session_end(member, heartbeats), poll_end(member)]
     if heartbeats and has_coordinator and member.heartbeat_request is None:
         deadlines.append(member.heartbeat_at)
-    if _is_poll_timed(member):
-        deadlines.append(member.poll_ends_at)
     if has_coordinator and (member.state is UNJOINED or (member.state is STABLE and member.rejoin_needed)):
         deadlines.append(member.join_at)
     if not has_coordinator and not member.is_finding_coordinator and member.state in NEEDS_COORDINATOR:
@@ -57,16 +55,23 @@ def session_end(member: Member, heartbeats: bool) -> int | None:
     return member.session_ends_at if member.state is UNJOINED and keeps_partitions(member) else None
 
 
-def _is_poll_timed(member: Member) -> bool:
-    """Return whether max.poll.interval.ms applies in the member's state."""
-    while_joining = member.policy.lose_on_session_timeout and member.state in TIMED_WHILE_JOINING
-    return while_joining or member.state in POLL_TIMED
+def poll_end(member: Member) -> int | None:
+    """Return the time at which max.poll.interval.ms ends, or None while it does not apply.
+
+    Java does not check the interval while the coordinator is unknown (M107). With
+    `Policy.lose_on_session_timeout` the interval always applies to a member with partitions (M111).
+    """
+    if member.policy.lose_on_session_timeout:
+        applies = member.state in POLL_TIMED or member.state in TIMED_WHILE_JOINING
+    else:
+        applies = member.state in POLL_TIMED and member.coordinator is not None
+    return member.poll_ends_at if applies else None
 
 
 def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
-    """Handle the first passed deadline in the order close, poll interval, session, heartbeat (M107).
+    """Handle the first passed deadline in the order close, session, poll interval, heartbeat (M107).
 
-    Java checks the session before the poll interval.
+    Java's AbstractCoordinator.HeartbeatThread has the same order.
     """
     if member.close_ends_at is not None and now >= member.close_ends_at:
         if member.state is S.CLOSING and member.leaves_on_close:
@@ -75,13 +80,14 @@ def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
             send_leave(member, BEING_CLOSED, out)
         close_now(member, out)
         return
-    if _is_poll_timed(member) and member.poll_ends_at is not None and now >= member.poll_ends_at:
-        _expire(member, out)
-        return
     heartbeats = sends_heartbeats(member)
     ends_at = session_end(member, heartbeats)
     if ends_at is not None and now >= ends_at:
         on_session_timeout(member, now, out)
+        return
+    ends_at = poll_end(member)
+    if ends_at is not None and now >= ends_at:
+        _expire(member, out)
         return
     is_due = member.heartbeat_at is not None and now >= member.heartbeat_at
     can_send = member.heartbeat_request is None and member.coordinator is not None

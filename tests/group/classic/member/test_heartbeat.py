@@ -224,12 +224,44 @@ def test_the_session_timeout_is_checked_before_the_heartbeat_interval() -> None:
 
 
 @rule("M107")
-def test_the_poll_interval_is_checked_before_the_session_timeout() -> None:
+def test_the_session_timeout_is_checked_before_the_poll_interval() -> None:
+    """A computer that was suspended looks the coordinator up first; a poll meanwhile keeps the member."""
     solo = Solo().stable()
     solo.now += POLL
     solo.apply(Tick())
+    solo.pop_action(FindCoordinator)
+    assert solo.state is MemberState.STABLE
+    solo.poll()
+    solo.find_coordinator()
+    solo.apply(Tick())
+    assert solo.state is MemberState.STABLE
+    assert not solo.has_request(LeaveGroupRequest)
+
+
+@rule("M107")
+def test_javas_poll_interval_is_not_checked_while_the_coordinator_is_unknown() -> None:
+    solo = Solo().stable()
+    solo.apply(CoordinatorLost())
+    solo.wait(2 * POLL)
+    assert solo.state is MemberState.STABLE
+    assert next_deadline(solo.member) is None
+    solo.find_coordinator()
+    solo.wait(0)
     assert solo.state is MemberState.EXPIRED
-    assert not solo.has_action(FindCoordinator)
+    assert solo.pop_request(LeaveGroupRequest).members[0].member_id == "me"
+
+
+@rule("M107", "M111")
+def test_a_session_that_times_out_with_the_poll_interval_keeps_the_member_id() -> None:
+    """With `lose_on_session_timeout`, the member rejoins with its id, and does not leave."""
+    solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
+    solo.now += POLL
+    solo.apply(Tick())
+    solo.pop_action(Lose)
+    solo.find_coordinator()
+    solo.release()
+    assert solo.pop_request(JoinGroupRequest).member_id == "me"
+    assert not solo.has_request(LeaveGroupRequest)
 
 
 # Errors
