@@ -152,30 +152,28 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes
     The result also contains the size (bytes) of the largest record.
 
     The bytes before each value are constant, except for the offset delta. Each byte of the offset deltas is
-    written into all records by one slice assignment.
+    written into all records of one timestamp by one slice assignment.
     """
     varints, deltas = small_varints()
     count, base, length = len(timestamps), timestamps[0], len(values[0])
     places, null = _places(), NULL + zigzag(length)
-    pieces: list[bytes] = []
-    spans: list[tuple[int, int, int, int, int]] = []
-    first = size = 0
+    pieces: list[bytes | bytearray] = []
+    first = largest = 0
     while first < count:
         end = bisect_right(timestamps, timestamps[first], first)
         end = min(end, next((limit for limit in _WIDER if limit > first), end))
         moment, width = deltas[timestamps[first] - base], len(varints[first])
-        behind = moment + bytes(width) + null
-        before = varints[len(behind) + length + 1] + behind
-        pieces += (before, (ZERO_BYTE + before).join(values[first:end]), ZERO_BYTE)
-        step = len(before) + length + 1
-        spans.append((size + len(before) - len(null) - width, step, width, first, end))
-        size += step * (end - first)
-        first = end
-    whole = bytearray().join(pieces)
-    for at, step, width, first, end in spans:
+        size = len(moment) + width + len(null) + length + 1
+        before = varints[size] + moment
+        alike = bytearray(ZERO_BYTE + before + bytes(width) + null).join(values[first:end])
+        # The offset delta of the record after `first`, and the distance to that of the next record.
+        at, step = length + 1 + len(before), len(varints[size]) + size
         for byte in range(width):
-            whole[at + byte : at + step * (end - first) : step] = places[byte][first:end]
-    return [whole], max(step for _, step, *_ in spans)
+            alike[at + byte :: step] = places[byte][first + 1 : end]
+        pieces += (before + varints[first] + null, alike, ZERO_BYTE)
+        largest = max(largest, step)
+        first = end
+    return pieces, largest
 
 
 # The offset deltas from which on a varint takes one more byte.
