@@ -112,20 +112,20 @@ class _Sample:
         self.minimum = inf
 
 
-class Sensor:
+class Sensor(msgspec.Struct, eq=False, gc=False):
     """Records values, and measures them for the metrics in `definitions`.
 
     `count` and `total` are the number and the sum of all values since the sensor was created.
+
+    A client has about 30 sensors. They refer only to constants and numbers, so the garbage collector need
+    not track them.
     """
 
-    __slots__ = ("_current", "_samples", "count", "definitions", "total")
-
-    def __init__(self, definitions: tuple[MetricDefinition, ...] = ()) -> None:
-        self.definitions = definitions
-        self.count = 0
-        self.total = 0.0
-        self._samples: list[_Sample] = []
-        self._current: _Sample | None = None
+    definitions: tuple[MetricDefinition, ...] = ()
+    count: int = 0
+    total: float = 0.0
+    _samples: tuple[_Sample, ...] = ()
+    _current: _Sample | None = None
 
     def record(self, value: float, now: int, times: int = 1) -> None:
         """Record a value at the time `now` (ms), or the same value several times."""
@@ -148,7 +148,7 @@ class Sensor:
         samples, current = self._samples, self._current
         if current is None or len(samples) <= SAMPLES:
             sample = _Sample(now)
-            samples.append(sample)
+            self._samples = (*samples, sample)
         else:
             sample = samples[(samples.index(current) + 1) % len(samples)]
             sample.reset(now)
