@@ -277,7 +277,8 @@ class ConsumerEngine:
     def take(self, event: ev.Take) -> None:
         self.group_status.require_source()
         core = self.core
-        self._visit_dirty()
+        if core.partitions.dirty:
+            self.settle()
         if self._run_next_callback() or not self.group_status.callbacks.is_empty:
             return
         # After a poll that raised an error, this poll first tries to return records, so that a lasting error
@@ -296,7 +297,8 @@ class ConsumerEngine:
             if self.partition_ends.enabled:
                 self.partition_ends.report()
             core.partitions.mark_processed()
-            self._visit_dirty()
+            if core.partitions.dirty:
+                self.settle()
             error = self._next_error(include_raised=True)
         if error is not None:
             self._raised = True
@@ -744,7 +746,7 @@ AFTER_THE_END = (
     ev.ListenerReturned,
 )
 
-QUIET = (Data, ev.PollBegan, ev.PollEnded)
+QUIET = (Data, ev.PollBegan, ev.Take, ev.PollEnded)
 
 
 def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
@@ -761,20 +763,27 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
         return engine.take_actions()
     core.now, other_deadline, action_count = now, engine.no_other_deadline_before, engine.group.action_count
     if now >= engine.no_deadline_before:
-        other_deadline = 0
+        if now >= other_deadline:
+            other_deadline = 0
         engine.handle_deadlines()
     engine.forget_deadlines()
     if now >= engine.record_metrics_at:
         engine.record_metrics(now)
     TABLE[type(event)](engine, event)
-    # After an event in `QUIET`, the other parts of the engine have nothing to do unless a call has finished.
-    # After `PollBegan`, they are updated by the `Take`.
-    quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
-    if not quiet or core.partitions.dirty:
+    # After an event in `QUIET`, the other parts of the engine have nothing to do unless a call has finished,
+    # a partition has changed, or the event has caused an action.
+    if (
+        not isinstance(event, QUIET)
+        or core.network.finished
+        or core.partitions.dirty
+        or core.actions
+        or engine.group.action_count != action_count
+        or not core.network.connected()
+    ):
         engine.settle()
         return engine.take_actions()
     actions = engine.take_actions()
-    if not actions and engine.group.action_count == action_count and not isinstance(event, Data):
+    if not actions and not isinstance(event, Data):
         # The poll has changed only deadlines of the group, so the earliest deadline of the other parts is
         # still valid.
         engine.no_other_deadline_before = other_deadline

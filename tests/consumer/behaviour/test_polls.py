@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from consumer.engine import events as ev
 from consumer.engine.consumer import next_deadline
 from kproto.errors import Retriable
 from kproto.group.subscription import TopicPartition
+from kproto.messages.fetch import FetchRequest
 from kproto.messages.offset_commit import OffsetCommitRequest
 from tests.consumer.stage import Consumer, World, tp
 
@@ -174,3 +176,49 @@ def test_partitions_take_turns() -> None:
     for _ in range(6):
         poll_event(a, 2)
     assert [record.partition for record in a.records[2:]] == [0, 0, 1, 1] * 3
+
+
+def reader_at_the_end() -> tuple[World, Consumer]:
+    """Return a member that has read all records and waits for the response to its next fetch."""
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    a = world.consumer(**GROUP, fetch_max_wait_ms=60_000, request_timeout_ms=70_000)
+    a.subscribe("t")
+    assert world.run(until=lambda: a.values() == ["x"])
+    world.run(5_000)
+    a.limit = 0
+    return world, a
+
+
+def test_a_poll_without_records_runs_only_the_parts_that_polls_change() -> None:
+    _, a = reader_at_the_end()
+    next_deadline(a.engine)
+    functions: list[str] = []
+
+    def record(frame: Any, event: str, arg: Any) -> None:
+        if event == "call" and "/consumer/engine/" in frame.f_code.co_filename:
+            functions.append(frame.f_code.co_name)
+
+    sys.setprofile(record)
+    try:
+        three_events(a, 1)
+        next_deadline(a.engine)
+    finally:
+        sys.setprofile(None)
+    assert "take" in functions
+    assert not {"settle", "pump", "_earliest_other_deadline"}.intersection(functions)
+
+
+def test_a_backoff_that_ends_during_a_poll_is_followed_by_a_fetch() -> None:
+    world, a = reader_at_the_end()
+    # A paused partition sends no fetch between the seek and the start of the backoff.
+    a.do(ev.Pause(frozenset({tp("t", 0)})))
+    a.do(ev.Seek(tp("t", 0), 0))
+    a.engine.partitions[TopicPartition("t", 0)].back_off_until(world.now + 100)
+    a.do(ev.Resume(frozenset({tp("t", 0)})))
+    a.do(ev.PollBegan())
+    sent = len(world.requests_of(a, FetchRequest))
+    world.now += 100
+    a.do(ev.Take(1))
+    world.run(10)
+    assert len(world.requests_of(a, FetchRequest)) > sent
