@@ -324,6 +324,7 @@ class ConsumerEngine:
             or callbacks.running is not None
             or callbacks.waiting
             or not self.collector.ready
+            or self.collector.unraised
             or self.partition_ends.enabled
             or (member is not None and not member.is_stable)
         ):

@@ -311,12 +311,14 @@ class PollOperations:
     # ---- polls and iterations
 
     async def poll(self, timeout: float, max_records: int | None) -> list[ConsumerRecord[Any, Any]]:
-        # Most calls pass a valid float, which needs no further check.
+        # Most calls pass valid numbers, which need no further check.
         if type(timeout) is not float or not 0 <= timeout <= check.MAX_TIMEOUT_S:
             timeout = check.seconds("timeout", timeout)
         limit = self.options.max_poll_records
         if max_records is not None:
-            limit = check.whole_number("max_records", max_records, 1)
+            limit = max_records
+            if type(limit) is not int or not 1 <= limit < 2**31:
+                limit = check.whole_number("max_records", limit, 1)
         with self.runtime.call("poll", serves=True):
             delivered = await self._poll(ev.Take(limit), timeout)
         return delivered.rows if delivered is not None else []
@@ -387,7 +389,8 @@ class PollOperations:
 
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
         runtime = self.runtime
-        if not take.columns and not runtime.woken:
+        # Without buffered records, the engine would refuse this event.
+        if self.engine.collector.ready and not take.columns and not runtime.woken:
             for action in runtime.apply(ev.Poll(take.limit)):
                 if isinstance(action, ev.Deliver):
                     if self.driver.pending_callbacks or self._commits:

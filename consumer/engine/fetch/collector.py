@@ -41,9 +41,11 @@ class FetchCollector:
     """The partitions with buffered records, in the order in which poll returns their records."""
 
     def __init__(self) -> None:
-        self._ready: dict[TopicPartition, PartitionState] = {}
+        # The partitions with buffered records, in the order in which polls return their records.
+        self.ready: dict[TopicPartition, PartitionState] = {}
+        # The errors of partitions, and those of them that no poll has raised yet.
         self._errors: dict[TopicPartition, KprotoError] = {}
-        self._unraised: dict[TopicPartition, KprotoError] = {}
+        self.unraised: dict[TopicPartition, KprotoError] = {}
         # The partitions whose first buffered fetch is decoded; the most recently used partition is last.
         self._decoding: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
         # The partition from which a poll is taking records; None between polls.
@@ -56,28 +58,28 @@ class FetchCollector:
         if decoding is not None and (not state.fetches or state.fetches[0] is not decoding[1]):
             del self._decoding[partition]
         if state.fetches and state.is_deliverable:
-            self._ready.setdefault(partition, state)
+            self.ready.setdefault(partition, state)
         else:
-            self._ready.pop(partition, None)
+            self.ready.pop(partition, None)
         if state.error is None or state.released:
             self._errors.pop(partition, None)
-            self._unraised.pop(partition, None)
+            self.unraised.pop(partition, None)
         elif self._errors.get(partition) is not state.error:
-            self._errors[partition] = self._unraised[partition] = state.error
+            self._errors[partition] = self.unraised[partition] = state.error
 
     def error(self, *, include_raised: bool) -> KprotoError | None:
         """Return a partition's error that poll has not raised yet, or None.
 
         With `include_raised` the result may also be an error that poll has raised before.
         """
-        if self._unraised:
-            return self._unraised.pop(next(iter(self._unraised)))
+        if self.unraised:
+            return self.unraised.pop(next(iter(self.unraised)))
         return next(iter(self._errors.values()), None) if include_raised else None
 
     def rows(self, limit: int) -> list[ConsumerRecord]:
         """Return at most `limit` records from the partitions that have some, in turn."""
         records: list[ConsumerRecord] = []
-        while self._ready and len(records) < limit:
+        while self.ready and len(records) < limit:
             state = self._next()
             topic, partition = state.partition
             while state.fetches and len(records) < limit:
@@ -89,30 +91,25 @@ class FetchCollector:
                     records += fetch.rows(topic, partition, limit - before)
                 except KprotoError as error:
                     state.fail(locate_error(error, state.partition, fetch.error_offset, fetch.fetched))
-                state.on_records_taken(fetch, len(records) - before)
+                exhausted = state.on_records_taken(fetch, len(records) - before)
                 if state.error is not None:
                     self._decoding.pop(state.partition, None)
                     break
-                if fetch.exhausted:
+                if exhausted:
                     self._decoding.pop(state.partition, None)
             if state.error is not None or not state.fetches:
-                self._ready.pop(state.partition, None)
+                self.ready.pop(state.partition, None)
         self.begun = None
         return records
 
-    @property
-    def ready(self) -> bool:
-        """Whether records are buffered, and no partition has an error that poll has not raised yet."""
-        return bool(self._ready) and not self._unraised
-
     def _next(self) -> PartitionState:
         """Return the partition to take records from, and move it to the end of the order."""
-        state = next(iter(self._ready.values()))
+        state = next(iter(self.ready.values()))
         if len(self._decoding) >= MAX_OPEN_FETCHES and state.partition not in self._decoding:
             state = self._make_room_for(state)
         self.begun = state
-        del self._ready[state.partition]
-        self._ready[state.partition] = state
+        del self.ready[state.partition]
+        self.ready[state.partition] = state
         return state
 
     def _make_room_for(self, first: PartitionState) -> PartitionState:
@@ -122,7 +119,7 @@ class FetchCollector:
         with a decoded fetch.
         """
         for partition, (_, fetch) in self._decoding.items():
-            if partition not in self._ready:
+            if partition not in self.ready:
                 fetch.discard_decoded()
                 del self._decoding[partition]
                 return first
@@ -136,7 +133,7 @@ class FetchCollector:
         """
         batches: list[ColumnBatch] = []
         room = MAX_DECODED_BYTES
-        while self._ready and room > 0:
+        while self.ready and room > 0:
             state = self._next()
             topic, partition = state.partition
             while state.fetches and state.error is None and room > 0:
@@ -153,6 +150,6 @@ class FetchCollector:
                     room = 0  # Millions of records may remain in the fetch; later calls return them.
                 state.on_records_taken(fetch, 0 if columns is None else len(columns))
             if state.error is not None or not state.fetches:
-                self._ready.pop(state.partition, None)
+                self.ready.pop(state.partition, None)
         self.begun = None
         return batches

@@ -327,8 +327,11 @@ class PartitionState:
         self.failures = 0
         self.mark_dirty()
 
-    def on_records_taken(self, chunk: CompletedFetch, number: int) -> None:
-        """Update the position after `number` records of `chunk`, the first buffered fetch, were returned."""
+    def on_records_taken(self, chunk: CompletedFetch, number: int) -> bool:
+        """Update the position after `number` records of `chunk`, the first buffered fetch, were returned.
+
+        Return whether all records of `chunk` were returned.
+        """
         self._home.returned[self.partition] = self
         self._home.unrecorded[self] = None
         self._unrecorded_records += number
@@ -347,10 +350,12 @@ class PartitionState:
             self._last_lead = lead = self.position - self.log_start_offset
             if lead < self._smallest_lead:
                 self._smallest_lead = lead
-        if chunk.exhausted and self.fetches:
+        exhausted = chunk.exhausted
+        if exhausted and self.fetches:
             self.fetches.popleft()
             self._unrecorded_bytes += len(chunk.data)
             self.mark_dirty()
+        return exhausted
 
     def discard_buffer(self) -> None:
         """Drop the buffer to free memory. The records are fetched again later."""
