@@ -84,7 +84,7 @@ class Settings:
     # open.
     connections_max_idle_ms: int = _setting(600_000, Integer(64))
     # The lifetime of a SASL session in ms. With 0, a session expires only if its token does.
-    connections_max_reauth_ms: int = _setting(0, Integer(32, 0))
+    connections_max_reauth_ms: int = _setting(0, Integer(64, 0))
     # The interval in ms at which expired delegation tokens are removed.
     delegation_token_expiry_check_interval_ms: int = _setting(3_600_000, Integer(64, 1))
     # The time in ms from the creation or last renewal of a delegation token to its expiration.
@@ -98,10 +98,10 @@ class Settings:
     # 55 MiB, Kafka's default.
     fetch_max_bytes: int = _setting(57_671_680, Integer(32, 0))
     # The interval of compaction in ms, see `log_manager`.
-    log_cleaner_backoff_ms: int = _setting(15_000, Integer(32, 0), dynamic=True)
+    log_cleaner_backoff_ms: int = _setting(15_000, Integer(64, 0), dynamic=True)
     log_cleanup_policy: str = _setting("delete", CleanupPolicy(), dynamic=True, topic_config="cleanup.policy")
     # The time in ms from the start of the broker to its first retention check.
-    log_initial_task_delay_ms: int = _setting(30_000, Integer(32, 0))
+    log_initial_task_delay_ms: int = _setting(30_000, Integer(64, 0))
     # The maximum time in ms by which the timestamp of a record may be after the broker's clock (KIP-937).
     log_message_timestamp_after_max_ms: int = _setting(
         3_600_000, Integer(64, 0), dynamic=True, topic_config="message.timestamp.after.max.ms"
@@ -114,7 +114,7 @@ class Settings:
         "CreateTime", TIMESTAMP_TYPE, dynamic=True, topic_config="message.timestamp.type"
     )
     log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
-    log_retention_check_interval_ms: int = _setting(300_000, Integer(32, 1))
+    log_retention_check_interval_ms: int = _setting(300_000, Integer(64, 1))
     # The retention time is the first of these three configs that is set. Without any of them, records are
     # kept for ever: tests often write old timestamps. Kafka's default is a week.
     log_retention_ms: int | None = _setting(
@@ -140,11 +140,13 @@ class Settings:
     # The time in ms from an idempotent producer's last batch to its expiration.
     producer_id_expiration_ms: int = _setting(86_400_000, Integer(32, 1), dynamic=True)
     # The enabled SASL mechanisms. Kafka's default is GSSAPI, which this broker does not support.
-    sasl_enabled_mechanisms: str = _setting("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", Text())
+    sasl_enabled_mechanisms: str = _setting(
+        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", Text(config_type=ConfigType.LIST)
+    )
     # The configs for checking signed OAUTHBEARER tokens (`security.jwks`). The URL of the JWKS endpoint
     # begins with file:, http: or https:. The broker reads the keys only once.
     sasl_oauthbearer_clock_skew_seconds: int = _setting(SKEW_S, Integer(32, 0))
-    sasl_oauthbearer_expected_audience: str = _setting("", Text())
+    sasl_oauthbearer_expected_audience: str = _setting("", Text(config_type=ConfigType.LIST))
     sasl_oauthbearer_expected_issuer: str = _setting("", Text())
     sasl_oauthbearer_jwks_endpoint_url: str = _setting("", Text())
     sasl_oauthbearer_scope_claim_name: str = _setting("scope", Text())
@@ -251,11 +253,23 @@ SETTINGS: Final[Mapping[str, Setting]] = {
 }
 """Kafka's name -> row, without the configs of the coordinators."""
 
+_COORDINATOR_BITS: Final[Mapping[str, int]] = {
+    kafka_name(row.name): row.metadata.get("bits", 32) for table in _PARTS.values() for row in fields(table)
+}
+"""Kafka's name -> the size of the number, for the configs of the coordinators."""
+
 _MS_PER_UNIT: Final[Mapping[str, int]] = {
     "log.retention.ms": 1,
     "log.retention.minutes": 60_000,
     "log.retention.hours": 3_600_000,
 }
+
+
+def broker_config_type(name: str) -> ConfigType:
+    """Return the type of a broker config, as DescribeConfigs reports it. Raises KeyError for other names."""
+    if name in SETTINGS:
+        return SETTINGS[name].type.config_type
+    return Integer(_COORDINATOR_BITS[name]).config_type
 
 
 def parse(name: str, value: str) -> bool | int | float | str:

@@ -26,9 +26,9 @@ MAX_GROUP_METADATA_BYTES = 10 << 20
 _MAX_INT32 = 2**31 - 1
 
 
-def _setting(default: int, *, minimum: int = 0) -> int:
-    """Declare one setting with its default and lower bound. The upper bound is the largest int32."""
-    setting: int = field(default=default, metadata={"minimum": minimum})
+def _setting(default: int, *, minimum: int = 0, bits: int = 32) -> int:
+    """Declare one setting with its default and lower bound. The upper bound is the largest int of `bits`."""
+    setting: int = field(default=default, metadata={"minimum": minimum, "bits": bits})
     return setting
 
 
@@ -44,14 +44,15 @@ class GroupSettings:
     # option's name.
     offset_metadata_max_bytes: int = _setting(4_096)
     offsets_retention_minutes: int = _setting(7 * 24 * 60, minimum=1)
-    offsets_retention_check_interval_ms: int = _setting(600_000, minimum=1)
+    offsets_retention_check_interval_ms: int = _setting(600_000, minimum=1, bits=64)
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that is out of range."""
         for row in fields(self):
             value, minimum = getattr(self, row.name), row.metadata["minimum"]
-            if not minimum <= value <= _MAX_INT32:
-                raise ConfigError(row.name.replace("_", "."), value, f"allowed: {minimum} to {_MAX_INT32}")
+            maximum = (1 << row.metadata["bits"] - 1) - 1
+            if not minimum <= value <= maximum:
+                raise ConfigError(row.name.replace("_", "."), value, f"allowed: {minimum} to {maximum}")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> GroupSettings:
@@ -61,13 +62,14 @@ class GroupSettings:
         number, and for a number that is out of range.
         """
         known = property_names()
+        bits = {row.name: row.metadata["bits"] for row in fields(cls)}
         values: dict[str, int] = {}
         for name, value in properties.items():
             if name not in known:
                 raise ConfigError(name, value, f"the group settings are: {', '.join(known)}")
-            number = whole_number(trimmed(str(value)))
+            number = whole_number(trimmed(str(value)), bits[known[name]])
             if number is None:
-                raise ConfigError(name, value, "allowed: a whole number of 32 bits")
+                raise ConfigError(name, value, f"allowed: a whole number of {bits[known[name]]} bits")
             values[known[name]] = number
         return cls(**values)
 

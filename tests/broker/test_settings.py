@@ -61,6 +61,8 @@ def test_the_finest_retention_unit_has_precedence(properties: dict[str, str], ms
         ("log.retention.hours", "0"),
         ("log.retention.ms", "0"),
         ("group.max.size", "0"),
+        ("group.max.size", "2147483648"),
+        ("offsets.retention.check.interval.ms", "9223372036854775808"),
         ("ssl.client.auth", "always"),
         ("super.users", "alice"),
         ("super.users", "User:alice;bob"),
@@ -71,6 +73,21 @@ def test_the_finest_retention_unit_has_precedence(properties: dict[str, str], ms
 def test_an_invalid_value_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Settings.from_properties({name: value})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "connections.max.reauth.ms",
+        "log.cleaner.backoff.ms",
+        "log.initial.task.delay.ms",
+        "log.retention.check.interval.ms",
+        "offsets.retention.check.interval.ms",
+    ],
+)
+def test_times_that_are_longs_in_kafka_may_exceed_32_bits(name: str) -> None:
+    settings = Settings.from_properties({name: "9223372036854775807"})
+    assert settings.properties()[name] == "9223372036854775807"
 
 
 def test_super_users_are_parsed_as_in_kafka() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from kproto.broker.config_values import ConfigType
 from kproto.broker.dynamic_config import DYNAMIC
 from kproto.broker.server import running
 from kproto.broker.settings import Settings
@@ -28,6 +29,12 @@ ACCEPTED_BY_KAFKA: Final = {
     "allow.everyone.if.no.acl.found", "sasl.enabled.mechanisms", "ssl.client.auth", "super.users",
 }  # fmt: skip
 
+# Kafka reports no type for the configs of its authorizer, and does not describe internal configs.
+WITHOUT_TYPE_IN_KAFKA: Final = {
+    "allow.everyone.if.no.acl.found", "super.users",
+    "log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms",
+}  # fmt: skip
+
 
 @pytest.fixture
 def pair(real_kafka: judges.RealKafka) -> Iterator[tuple[Socket, Socket]]:
@@ -40,6 +47,17 @@ def alter(client: Socket, broker: str, name: str, value: str | None, how: int, o
     resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
     answer = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=only), 1)
     return ErrorCode(answer.responses[0].error_code).name
+
+
+def types(client: Socket) -> dict[str, ConfigType]:
+    resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+    answer = client.ask(DescribeConfigsRequest(resources=[resource]), 4)
+    known = {*ConfigType}
+    return {
+        config.name: ConfigType(config.config_type)
+        for config in answer.results[0].configs
+        if config.config_type in known
+    }
 
 
 def describe(client: Socket, broker: str, name: str) -> list[Any]:
@@ -94,6 +112,12 @@ def test_both_brokers_accept_and_reject_the_same_changes(
 ) -> None:
     kafka, ours = (alter(client, broker, name, value, how) for client in pair)
     assert kafka == ours
+
+
+@pytest.mark.kafka
+def test_both_brokers_report_the_same_types(pair: tuple[Socket, Socket]) -> None:
+    kafka, ours = (types(client) for client in pair)
+    assert kafka.items() >= {name: ours[name] for name in ours.keys() - WITHOUT_TYPE_IN_KAFKA}.items()
 
 
 @pytest.mark.kafka

@@ -13,7 +13,7 @@ from ..client_metrics_configs import CLIENT_METRICS_CONFIGS, shown
 from ..config_values import ConfigType
 from ..dynamic_config import ALL, DYNAMIC
 from ..security.acls import CLUSTER_NAME, Operation, Resource
-from ..settings import Settings
+from ..settings import Settings, broker_config_type
 from ..topic_configs import TOPIC_CONFIGS
 from ..topics import INHERITED, Topic, broker_default
 from .authorization import CLUSTER_FAILED, GROUP_FAILED, TOPIC_FAILED, Access, Requirement
@@ -38,19 +38,6 @@ class ConfigSource(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     CLIENT_METRICS = 7
-
-
-def _broker_config_type(name: str, value: str) -> ConfigType:
-    """Return the type of a broker config, derived from its value: a boolean, a number or a string."""
-    if name == "log.cleanup.policy":
-        return ConfigType.LIST
-    if name == "delegation.token.secret.key":
-        return ConfigType.PASSWORD
-    if value in ("true", "false"):
-        return ConfigType.BOOLEAN
-    if value.lstrip("-").isdigit():
-        return ConfigType.LONG
-    return ConfigType.DOUBLE if value.replace(".", "", 1).isdigit() else ConfigType.STRING
 
 
 def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigsResourceResult]:
@@ -98,7 +85,7 @@ def _describe_broker_config(
     synonyms = broker_synonyms(broker, config)
     if broker_name == ALL:
         synonyms = [synonym for synonym in synonyms if synonym.source == ConfigSource.DYNAMIC_DEFAULT_BROKER]
-    config_type = _broker_config_type(config, value)
+    config_type = broker_config_type(config)
     source = synonyms[0].source
     if is_sensitive := config_type is ConfigType.PASSWORD:
         synonyms = [

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproto.broker.config_values import ConfigType, Text
+from kproto.broker.settings import SETTINGS
 from kproto.broker.topic_configs import TOPIC_CONFIGS
 from kproto.error_codes import ErrorCode
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -94,3 +96,30 @@ def test_the_value_of_a_secret_is_not_described(key: str, sources: list[int]) ->
         (source, None) for source in sources
     ]
     assert "s3cr3t" not in repr(stage.broker.settings)
+
+
+def test_broker_configs_have_the_types_of_their_rows(client: Client) -> None:
+    """The types of all rows. A conformance test compares them with those of a real Kafka."""
+    described = {config.name: ConfigType(config.config_type) for config in configs_of(client, 4, "1").configs}
+    rows = {name: SETTINGS[name].type.config_type for name in described.keys() & SETTINGS.keys()}
+    coordinators = dict.fromkeys(described.keys() - SETTINGS.keys(), ConfigType.INT)
+    coordinators["offsets.retention.check.interval.ms"] = ConfigType.LONG
+    assert described == rows | coordinators
+    assert described["num.partitions"] is described["log.segment.bytes"] is ConfigType.INT
+    assert described["sasl.enabled.mechanisms"] is ConfigType.LIST
+
+
+@pytest.mark.parametrize("broker", ["1", ""])
+@pytest.mark.parametrize("name", ["broker.rack", "log.retention.bytes", "log.cleanup.policy"])
+def test_a_config_whose_row_has_the_type_password_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, broker: str
+) -> None:
+    stage = Stage(broker_rack="s3cr3t")
+    stage.broker.cluster.dynamic.set("", {name: "s3cr3t"})
+    monkeypatch.setitem(SETTINGS, name, SETTINGS[name]._replace(type=Text(config_type=ConfigType.PASSWORD)))
+    resource = DescribeConfigsResource(resource_type=4, resource_name=broker, configuration_keys=[name])
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    [config] = stage.client().ask(request).results[0].configs
+    assert (config.value, config.is_sensitive, config.config_type) == (None, True, ConfigType.PASSWORD)
+    assert config.synonyms
+    assert {synonym.value for synonym in config.synonyms} == {None}
