@@ -60,8 +60,8 @@ _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
 }
 
 _CONFIGS = "resources.configs"
-# The suffixes of the names of all settings that Kafka's ConfigDef declares as PASSWORD.
-_PASSWORDS = ("password", "jaas.config", "keystore.key", "secret")
+# The suffixes of the names of all settings that Kafka's ConfigDef declares as PASSWORD, except certificates.
+_PASSWORDS = ("password", "passphrase", "jaas.config", "keystore.key", "secret", "secret.key")
 # Maps an API to the fields of its request and response that hold credentials. A field is (path of the lists
 # that contain it, name).
 _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {

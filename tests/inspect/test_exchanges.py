@@ -311,6 +311,8 @@ def test_the_values_of_secret_configs_are_hidden_and_others_stay() -> None:
             ("ssl.keystore.PASSWORD", "s3cr3t"),
             ("listener.name.x.sasl.jaas.config", "s3cr3t"),
             ("sasl.oauthbearer.client.credentials.client.secret", "s3cr3t"),
+            ("sasl.oauthbearer.assertion.private.key.passphrase", "s3cr3t"),
+            ("delegation.token.secret.key", "s3cr3t"),
             ("retention.ms", "5"),
             ("ssl.key.password", None),
         )
@@ -321,7 +323,7 @@ def test_the_values_of_secret_configs_are_hidden_and_others_stay() -> None:
     conversation = Conversation("127.0.0.1:5", 1)
     exchange, _ = conversation.add_request(frame, 0)
     shown = cast("IncrementalAlterConfigsRequest", exchange.request).resources[0].configs
-    assert [config.value for config in shown] == ["[hidden]", "[hidden]", "[hidden]", "5", None]
+    assert [config.value for config in shown] == [*["[hidden]"] * 5, "5", None]
     written = conversation.without_credentials(frame, exchange, asking=True)
     assert b"s3cr3t" not in written
     assert decode_request(written).request == exchange.request
