@@ -67,7 +67,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Add to each cell the title of its column, which extra.css shows on telephones. MkDocs calls this."""
+    """Label each table cell with its column title, which extra.css shows on phones. A hook of MkDocs."""
     return re.sub(r"(?s)<table>.*?</table>", _with_labels, html)
 
 
@@ -82,7 +82,7 @@ def _with_labels(table: re.Match[str]) -> str:
 
 
 def with_option_tables(markdown: str) -> str:
-    """Replace `<!-- options: CHAPTER / SECTION -->` by the table of the client options in this section."""
+    """Replace `<!-- options: CHAPTER / SECTION -->` with the table of this section's client options."""
     from consumer.option_docs import option_tables
 
     def table(match: re.Match[str]) -> str:
@@ -96,7 +96,7 @@ def with_option_tables(markdown: str) -> str:
 
 
 def generated() -> Iterator[tuple[str, str]]:
-    """Yield the path below docs/ and the Markdown of every generated page."""
+    """For every generated page, yield its path below docs/ and its Markdown."""
     yield from clients()
     yield "reference/other-names.md", other_names()
     yield "reference/admin.md", admin_methods()
@@ -482,7 +482,7 @@ def _compared(recorded: dict[str, Any], client: str, name: str, is_measured: boo
 
 
 def other_names() -> str:
-    """Return the page with the options and methods of other libraries, and what kproto has instead."""
+    """Return the page that lists options and methods of other libraries, with their equivalents in kproto."""
     from consumer.other_clients import METHODS
     from consumer.other_options import OPTIONS
     from consumer.security.option_names import SPELLINGS
@@ -650,7 +650,7 @@ def state_machines() -> str:
 
 
 class Feature(NamedTuple):
-    """A feature that needs `version` of `api`; `without` says what happens with brokers that lack it."""
+    """A feature that needs `version` of `api`; `without` describes what happens with older brokers."""
 
     name: str
     api: str
