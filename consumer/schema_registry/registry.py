@@ -62,6 +62,26 @@ class NoSuchSchema(RegistryFailed):
         return f"{self.schema}: {self.reason}; check {self.names.url}, and {self.names.subject}"
 
 
+class NoSuchReference(NoSuchSchema):
+    """Raised if the registry does not have a schema to which another schema refers.
+
+    `schema` is the path to the missing schema: the schema, and each reference after it.
+    """
+
+    def text(self) -> str:
+        return f"{self.schema}: {self.reason}; register the last schema, or correct the reference to it"
+
+
+class InvalidReferences(RegistryFailed):
+    """Raised if the references of a schema cannot be resolved, for example because they form a circle.
+
+    `schema` is the path to the schema with the invalid reference.
+    """
+
+    def text(self) -> str:
+        return f"{self.schema}: {self.reason}; correct the references in the registry"
+
+
 class Reference(NamedTuple):
     """A reference to a registered schema: the version `version` of `subject`.
 
@@ -75,14 +95,21 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A registered schema. `names` maps the names of its references to the referenced schemas."""
+    """A registered schema. `names` maps the names of its references to the referenced schemas.
+
+    If references have the same name, the name is that of the first, as in Java's AbstractSchemaProvider.
+    """
 
     text: str
     kind: str
     names: Mapping[str, Schema]
 
     def references(self) -> Iterator[tuple[str, Schema]]:
-        """Yield the schemas to which this schema refers, each once and after its own references."""
+        """Yield the schemas to which this schema refers, each once and after its own references.
+
+        If schemas of several levels refer to different schemas by one name, the first of them is yielded: a
+        reference comes before the references of its schema, and these before the next reference.
+        """
         requested: set[str] = set()
 
         def visit(schema: Schema) -> Iterator[tuple[str, Schema]]:
@@ -147,7 +174,8 @@ class Registry:
         if key not in _known:
             kind = "ids" if isinstance(schema_id, int) else "guids"
             path = f"schemas/{kind}/{schema_id}{_format(form)}"
-            _known[key] = _References(self, form).read(self.get(path, f"schema {schema_id}"))
+            shown = f"schema {schema_id}"
+            _known[key] = _References(self, form).read(self.get(path, shown), shown)
         return _known[key]
 
     def latest(self, subject: str, form: str = "") -> Schema:
@@ -157,14 +185,15 @@ class Registry:
         or rejects the request.
         """
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
-        return _References(self, form).read(self.get(path, f"the latest schema of {subject}"))
+        shown = f"the latest schema of {subject}"
+        return _References(self, form).read(self.get(path, shown), shown)
 
     def parse(self, text: str, references: Sequence[Reference] = (), kind: str = "AVRO") -> Schema:
         """Return the schema that `text` defines, with the registered schemas to which it refers.
 
         The schema itself need not be registered. Raises NoSuchSchema, RegistryFailed.
         """
-        return _References(self, "").read(_definition(text, references, kind))
+        return _References(self, "").read(_definition(text, references, kind), "the schema")
 
     def id_of(
         self,
@@ -213,8 +242,9 @@ class Registry:
     def latest_id(self, subject: str, form: str = "") -> tuple[int, Schema]:
         """Return the id and the newest schema of a subject. Raises the errors of `latest`."""
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
-        answer = self._ask("GET", path, f"the latest schema of {subject}", "id")
-        return int(answer["id"]), _References(self, form).read(answer)
+        shown = f"the latest schema of {subject}"
+        answer = self._ask("GET", path, shown, "id")
+        return int(answer["id"]), _References(self, form).read(answer, shown)
 
     def get(self, path: str, schema: str) -> dict[str, Any]:
         """Return the registry's response to a request for `schema`: a JSON object that contains the schema.
@@ -288,37 +318,48 @@ class _References:
     form: str
     known: dict[tuple[str, str], Schema] = field(default_factory=dict[tuple[str, str], "Schema"])
 
-    def read(self, answer: dict[str, Any], path: tuple[tuple[str, str], ...] = ()) -> Schema:
-        """Return the schema in a response. `path` has each reference that led to it: (subject, version)."""
+    def read(self, answer: dict[str, Any], shown: str, path: tuple[tuple[str, str], ...] = ()) -> Schema:
+        """Return the schema in a response.
+
+        `path` has each reference that led to it: (subject, version). `shown` is the text of this path in
+        errors, after the first schema.
+        """
         names: dict[str, Schema] = {}
         references: object = answer.get("references") or []
         if not isinstance(references, list):
-            reason = "the references in the response are not a list"
-            raise RegistryFailed("a schema with references", reason, self.registry.names)
-        for reference in cast("list[dict[str, Any]]", references):
-            try:
-                name, subject = str(reference["name"]), str(reference["subject"])
-                version = str(reference["version"])
-            except (LookupError, TypeError):
-                reason = "a reference has no name, subject or version"
-                raise RegistryFailed("a schema with references", reason, self.registry.names) from None
-            key = (subject, version)
-            shown = " -> ".join(f"{subject} {version}" for subject, version in (*path, key))
+            reason = f"the references must be a list, not {references!r:.{MAX_MESSAGE}}"
+            raise InvalidReferences(shown, reason, self.registry.names)
+        for reference in cast("list[object]", references):
+            is_object = isinstance(reference, dict)
+            parts = [cast("Any", reference).get(part) if is_object else None for part in Reference._fields]
+            if None in parts:
+                shown_reference = f"{reference!r:.{MAX_MESSAGE}}"
+                reason = f"a reference must have a name, subject and version, not {shown_reference}"
+                raise InvalidReferences(shown, reason, self.registry.names)
+            name, subject, version = map(str, parts)
+            key, whole = (subject, version), f"{shown} -> {subject} version {version}"
             if key in path:
                 circle = "the schemas refer to each other in a circle"
-                raise RegistryFailed(shown, circle, self.registry.names)
+                raise InvalidReferences(whole, circle, self.registry.names)
             if len(path) >= MAX_DEPTH:
-                raise RegistryFailed(
-                    f"{subject} {version}",
-                    f"the schema is more than {MAX_DEPTH} references away from the first one",
+                first, last = shown.split(" -> ")[0], f"{subject} version {version}"
+                raise InvalidReferences(
+                    f"{first} -> ... -> {last}",
+                    f"the last schema is more than {MAX_DEPTH} references away from the first one",
                     self.registry.names,
                 )
             if key not in self.known:
-                place = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
-                referenced = self.registry.get(f"{place}{_format(self.form)}", f"{subject} {version}")
-                self.known[key] = self.read(referenced, (*path, key))
-            names[name] = self.known[key]
+                self.known[key] = self.read(self._get(subject, version, whole), whole, (*path, key))
+            names.setdefault(name, self.known[key])
         return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
+
+    def _get(self, subject: str, version: str, shown: str) -> dict[str, Any]:
+        """Return the registry's response to a request for a version of a subject."""
+        place = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
+        try:
+            return self.registry.get(f"{place}{_format(self.form)}", shown)
+        except NoSuchSchema as error:
+            raise NoSuchReference(error.schema, error.reason, error.names) from None
 
 
 _known: dict[tuple[tuple[str, ...], SchemaId, str], Schema] = {}

@@ -13,7 +13,15 @@ import pytest
 pytest.importorskip("urllib3")
 
 from consumer.schema_registry import registry as registries
-from consumer.schema_registry.registry import NoSuchSchema, Registry, RegistryFailed
+from consumer.schema_registry.registry import (
+    InvalidReferences,
+    NoSuchReference,
+    NoSuchSchema,
+    Reference,
+    Registry,
+    RegistryFailed,
+)
+from tests.consumer.schema_registry.stage import registry_server
 
 USER, LOGIN = "alice:hunter2-hunter2", "YWxpY2U6aHVudGVyMi1odW50ZXIy"
 
@@ -100,3 +108,96 @@ def test_only_answers_that_may_be_temporary_are_repeated(status: int, requests: 
         error = error_of(url, 8806)
     assert len(logins) == requests
     assert isinstance(error, NoSuchSchema) == (status == 404)
+
+
+# ---- references
+
+
+def reference(name: str, subject: str | None = None, version: int = 1) -> dict[str, Any]:
+    return {"name": name, "subject": subject or name, "version": version}
+
+
+@contextmanager
+def subjects(**references: Any) -> Iterator[Registry]:
+    """Run a registry whose subjects have one version each, with these references.
+
+    The text of a schema is the name of its subject.
+    """
+    with registry_server() as server:
+        for number, (subject, of_subject) in enumerate(references.items(), start=1):
+            server.schemas.append({"schema": subject, "references": of_subject})
+            server.subjects[subject] = [number]
+        yield Registry((server.url,))
+
+
+def texts(registry: Registry, subject: str) -> list[tuple[str, str]]:
+    return [(name, schema.text) for name, schema in registry.latest(subject).references()]
+
+
+NO_CIRCLE: dict[str, Any] = {f"s{number}": [reference(f"s{number + 1}")] for number in range(200)}
+
+
+@pytest.mark.parametrize(
+    ("references", "text"),
+    [
+        (
+            {"top": [reference("a")], "a": [reference("b")], "b": [reference("a")]},
+            "the latest schema of top -> a version 1 -> b version 1 -> a version 1: "
+            "the schemas refer to each other in a circle",
+        ),
+        (
+            {"top": [reference("s0")], **NO_CIRCLE},
+            "the latest schema of top -> ... -> s100 version 1: "
+            "the last schema is more than 100 references away from the first one",
+        ),
+        (
+            {"top": [reference("a")], "a": {"b": 1}},
+            "the latest schema of top -> a version 1: the references must be a list, not {'b': 1}",
+        ),
+        (
+            {"top": [{"name": "a", "subject": None, "version": 1}]},
+            "the latest schema of top: a reference must have a name, subject and version, "
+            "not {'name': 'a', 'subject': None, 'version': 1}",
+        ),
+        (
+            {"top": ["a"]},
+            "the latest schema of top: a reference must have a name, subject and version, not 'a'",
+        ),
+    ],
+    ids=["circle", "depth", "not a list", "no subject", "text"],
+)
+def test_references_that_cannot_be_resolved_must_be_corrected(references: dict[str, Any], text: str) -> None:
+    with subjects(**references) as registry, pytest.raises(InvalidReferences) as raised:
+        registry.latest("top")
+    assert str(raised.value) == f"{text}; correct the references in the registry"
+
+
+def test_the_error_for_a_missing_reference_names_the_schemas_that_refer_to_it() -> None:
+    with subjects(top=[reference("a")], a=[reference("b", version=7)]) as registry:
+        with pytest.raises(NoSuchReference) as raised:
+            registry.schema(1)
+        assert str(raised.value) == (
+            f"schema 1 -> a version 1 -> b version 7: {registry.urls[0]} answers 404 Not Found: "
+            "Schema not found.; register the last schema, or correct the reference to it"
+        )
+        with pytest.raises(NoSuchReference, match=r"^the schema -> c version 2: "):
+            registry.parse('"string"', [Reference("c", "c", 2)])
+
+
+def test_of_two_references_with_one_name_the_first_counts() -> None:
+    """Java's AbstractSchemaProvider also skips a name that an earlier reference has."""
+    with subjects(top=[reference("n", "a"), reference("n", "b")], a=[], b=[]) as registry:
+        assert texts(registry, "top") == [("n", "a")]
+
+
+def test_of_two_levels_with_one_name_the_level_that_is_read_first_counts() -> None:
+    """Java's AbstractSchemaProvider reads the references of a reference before the next reference."""
+    with subjects(
+        first_direct=[reference("n", "b"), reference("x", "deep")],
+        first_deep=[reference("x", "deep"), reference("n", "b")],
+        deep=[reference("n", "a")],
+        a=[],
+        b=[],
+    ) as registry:
+        assert texts(registry, "first_direct") == [("n", "b"), ("x", "deep")]
+        assert texts(registry, "first_deep") == [("n", "a"), ("x", "deep")]
