@@ -131,7 +131,7 @@ class ConsumerEngine:
         self.shutdown = ConsumerShutdown(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
-        # Whether the last poll with a result raised an error. Otherwise it returned records.
+        # Whether the last poll with a result raised an error instead of returning records.
         self._raised = False
         # The earliest deadline (ms) of all parts, and of all parts except the group. 0: compute it again.
         # Infinity: there is no deadline.
@@ -140,7 +140,8 @@ class ConsumerEngine:
         self.polls = 0  # Number of polls that have begun.
         self.calls = CallSensors()
         self.core.partitions.stores_manually = not options.enable_auto_offset_store
-        self.record_metrics_at = 0  # When to record polls and returned records for the metrics (ms).
+        # Time (ms) at which the metrics of polls and returned records are recorded next.
+        self.record_metrics_at = 0
         self.delivery_watch = DeliveryWatch(self.core, self.coordinator, self.fetcher)
         self.telemetry: ClientTelemetry | None = None
         if options.enable_metrics_push:
@@ -309,8 +310,8 @@ class ConsumerEngine:
 
         Most polls take this path instead of PollBegan, Take and PollEnded.
 
-        Usually a poll only frees room in buffers. Then only the fetcher is updated, because no deadline moves
-        to an earlier time.
+        Usually a poll only frees space in buffers. Then only the fetcher is updated, because no deadline
+        becomes earlier.
         """
         core, partitions, status = self.core, self.core.partitions, self.group_status
         member, callbacks = status.member, status.callbacks
@@ -333,8 +334,8 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        # The buffer had only batches that poll never returns, such as transaction markers, or an invalid
-        # batch. The caller then sends PollBegan, Take and PollEnded.
+        # The buffer contained only batches that poll never returns, such as transaction markers, or an
+        # invalid batch. The caller then sends PollBegan, Take and PollEnded.
         if not records:
             self.forget_deadlines()
             return
@@ -508,7 +509,7 @@ class ConsumerEngine:
         self._require_assigned(event.offsets)
         if late := late.intersection(event.offsets):
             revoked = ", ".join(sorted(map(str, late)))
-            raise IllegalState(f"{revoked}: revoked from this consumer, after the commit of stored offsets")
+            raise IllegalState(f"{revoked}: being revoked, and the final commit of stored offsets was sent")
 
     def commit(self, event: ev.Commit) -> None:
         if self.options.group_id is None:
@@ -641,7 +642,7 @@ class ConsumerEngine:
         return None if self.no_deadline_before == inf else int(self.no_deadline_before)
 
     def forget_deadlines(self) -> None:
-        """Compute the deadlines of all parts again when `due` is called next."""
+        """Make the next call of `due` compute the deadlines of all parts again."""
         self.no_deadline_before = self.no_other_deadline_before = 0
 
     def _earliest_other_deadline(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The table of the metrics of a consumer: Java's names, groups, tags and units.
+"""The metrics of a consumer, with Java's names, groups, tags and units.
 
 `consumer_sensors` says when each of them is recorded.
 """

@@ -2,20 +2,21 @@
 
 Rules:
 
-* A poll that returns buffered records only stores its start, and counts its records and bytes.
+* During a poll that returns buffered records, only its start time is stored, and its records and bytes are
+  counted.
 
-* The engine records the values of polls once per second and before a snapshot.
+* The metrics of polls are recorded once per second and before a snapshot.
 
-* The sizes and record counts of fetches are recorded when a fetch arrives. The record counts are those of the
-  batch headers.
+* The sizes and record counts of fetches are recorded when a response arrives. The record counts are those of
+  the batch headers.
 
-* Consumed bytes are counted when all records of a fetch were returned.
+* Consumed bytes are counted once all records of a fetch have been returned.
 
 * Java records sizes, record counts and consumed bytes when the last record of a fetch is returned.
 
 * The lag and the lead of a partition are measured after each poll that returned its records.
 
-* Each second, the largest and the last lag are recorded, and the smallest and the last lead. Java records
+* Each second, the largest and the latest lag are recorded, and the smallest and the latest lead. Java records
   each value.
 
 * A rebalance lasts from the first JoinGroup until the member adopts its assignment.
@@ -72,12 +73,12 @@ from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
 
-# Interval (ms) in which the engine records polls of buffered records, and the records that polls return.
+# Interval (ms) at which the engine records polls of buffered records, and the records that polls return.
 RECORD_INTERVAL_MS = 1_000
 
 
 class CallSensors:
-    """The sensors of polls, commits and committed() of the application."""
+    """The sensors of the application's polls, commits and `committed()` calls."""
 
     def __init__(self) -> None:
         self.time_between = Sensor(TIME_BETWEEN_POLL)
@@ -86,8 +87,8 @@ class CallSensors:
         self.committed_time = Sensor(COMMITTED_TIME)
         self.polled_at: int | None = None  # When the last poll began (ms).
 
-        # Polls that returned buffered records and are not recorded yet: the times (ms) at which they began
-        # and ended, and the number of polls with the same time as the previous poll.
+        # Polls that returned buffered records and are not recorded yet: the times (ms) at which they
+        # returned, and the number of polls that returned at the same time as the previous poll.
         self.unrecorded_starts: list[int] = []
         self.immediate_polls = 0
         self._recorded_at: int | None = None  # When the last recorded poll began (ms).
@@ -121,7 +122,7 @@ class CallSensors:
         self._record_end(now)
 
     def _record_end(self, ended: int) -> None:
-        """Record the share of the time that was spent in poll.
+        """Record the fraction of time that was spent in poll.
 
         If no time has passed, nothing is recorded; Java records NaN.
         """
@@ -221,7 +222,7 @@ class FetchSensors:
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
 
     def record_arrived(self, topics: Mapping[str, tuple[int, int]], now: int) -> None:
-        """Record the records in a response: for each topic, their size (bytes) and their number."""
+        """Record the size (bytes) and the number of the records that a response contains for each topic."""
         for name, (size, number) in topics.items():
             topic = self._topics[name]
             topic.size.record(size, now)

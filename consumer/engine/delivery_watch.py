@@ -18,8 +18,8 @@ Rules:
 
 * A stalled partition is reported once. After progress it may be reported again.
 
-* Four times per `stall_report_ms`, the watch compares all partitions with their previous state. It adds no
-  work to polls and returned records.
+* Four times per `stall_report_ms`, the watch compares all partitions with their previous state. Polls and
+  returned records cause no additional work.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class DeliveryWatch:
 
 
 def _of_application(state: PartitionState) -> _Obstacle | None:
-    """Return the reason "paused", or the error after which the application has to seek, if there is one."""
+    """Return the reason "paused", or the error that lasts until the application seeks, or None."""
     if state.paused:
         return _Obstacle("paused", "pause() was called for the partition; resume() ends the pause")
     if state.error is not None and not state.fetches:
@@ -277,7 +277,7 @@ def _of_application(state: PartitionState) -> _Obstacle | None:
 
 
 def _of_transaction(state: PartitionState) -> _Obstacle | None:
-    """Return the open transaction because of which fetches with read_committed return no more records."""
+    """Return the open transaction that keeps read_committed fetches from returning more records."""
     stable, end = state.last_stable_offset, state.high_watermark
     if stable is None or end is None or not stable <= state.fetch_offset < end:
         return None

@@ -66,8 +66,8 @@ FETCH: Row = {
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
-    # FETCH_SESSION_TOPIC_ID_ERROR is the only error code of fetch sessions that refreshes metadata, as in
-    # AbstractFetch (M163).
+    # FETCH_SESSION_TOPIC_ID_ERROR is the only error of fetch sessions after which metadata is refreshed, as
+    # in AbstractFetch (M163).
     E.FETCH_SESSION_TOPIC_ID_ERROR: ErrorAction.REFRESH_METADATA,
 }
 
@@ -128,7 +128,7 @@ ADMIN: Row = {
     E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
 }
 
-# Produce (Sender.completeBatch). For codes that are not listed, Kafka's marks determine the action.
+# Produce (Sender.completeBatch). For codes that are not listed, the action follows from Kafka's marks.
 PRODUCE: Row = {
     # The log contains the batch from an earlier attempt, so the batch has succeeded.
     E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.USE,

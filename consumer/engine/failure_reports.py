@@ -12,7 +12,7 @@ Rules:
 * A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions and topics. The
   report contains the request, the reason and the duration.
 
-* While the failure lasts, the report is repeated after growing intervals.
+* While the failure lasts, the report is repeated at increasing intervals.
 
 * A report needs no timer, because each retry that fails calls `add_failure` again.
 """

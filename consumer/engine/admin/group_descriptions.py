@@ -228,7 +228,7 @@ def _classic_group(entry: ClassicGroup, node: int) -> GroupDescription:
 
 
 def _assigned_partitions(assignment: bytes) -> tuple[tuple[TopicPartition, ...], str | None]:
-    """Decode an assignment of SyncGroup: return (partitions, None), or ((), why it cannot be decoded)."""
+    """Decode a SyncGroup assignment: return (partitions, None), or ((), the reason for the failure)."""
     try:
         return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else (), None
     except DecodeError as error:

@@ -151,7 +151,10 @@ def alter_consumer_group_offsets(
 def list_share_group_offsets(
     view: ClusterView, groups: Mapping[str, Collection[TopicPartition] | None], clock: Callable[[], int]
 ) -> Plan[dict[str, dict[TopicPartition, SharePartitionOffset | None]]]:
-    """Return the start offsets of each share group. A partition that the group has not read has None."""
+    """Return the start offsets of each share group.
+
+    The value for a partition is None if the group has not read the partition.
+    """
 
     def request(names: Sequence[str]) -> DescribeShareGroupOffsetsRequest:
         entries: list[DescribeShareGroupOffsetsRequestGroup] = []
@@ -250,5 +253,5 @@ def delete_share_group_offsets(
 
 
 def _in_group(group: str) -> Callable[[object], str]:
-    """Return the function that names a partition or topic of the group in errors."""
+    """Return a function that describes a partition or topic of the group for error messages."""
     return lambda item: f"group {group!r}, {item}"

@@ -41,7 +41,7 @@ class Ask(msgspec.Struct):
 class DeadlinePassed(Exception):
     """The runner throws this exception into a plan at the plan's deadline.
 
-    `calls` are the calls that the plan waits for. Some of them may have a response.
+    `calls` are the calls that the plan waits for. Some of them may already have a response.
 
     A plan may catch the exception, and then return a result or raise another error. Otherwise the caller
     receives `error`.

@@ -1,4 +1,4 @@
-"""Plans about the quorum of controllers: describe it, change its voters, remove registrations of nodes."""
+"""Plans that describe the quorum of controllers, change its voters, and remove registrations of nodes."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class ClientQuotaEntity(msgspec.Struct, frozen=True):
     ip: str | None = None
 
     def names(self) -> dict[str, str]:
-        """Return the name of each part of the entity, by Kafka's type: "user", "client-id" or "ip"."""
+        """Map each of the entity's types ("user", "client-id" or "ip") to its name."""
         parts = {"user": self.user, "client-id": self.client_id, "ip": self.ip}
         return {kind: name for kind, name in parts.items() if name is not None}
 
@@ -60,7 +60,10 @@ class ClientQuotaEntity(msgspec.Struct, frozen=True):
 def describe_client_quotas(
     view: ClusterView, match: Mapping[str, str | None], clock: Callable[[], int], *, strict: bool
 ) -> Plan[dict[ClientQuotaEntity, dict[str, float]]]:
-    """Return the quotas of the entities that have the types and names of `match`. None matches any name."""
+    """Return the quotas of the entities whose types and names match `match`.
+
+    The name None matches any name.
+    """
 
     def read(call: Call) -> tuple[int, str | None, dict[ClientQuotaEntity, dict[str, float]]]:
         response = expect_response(DescribeClientQuotasResponse, call)

@@ -64,7 +64,7 @@ from .plan import (
 )
 
 T = TypeVar("T")
-# The content of a leader's response: pairs of a partition and its (error code, result).
+# The contents of a leader's response: for each partition, a pair (partition, (error code, result)).
 Answers: TypeAlias = Iterator[tuple[TopicPartition, tuple[int, T]]]
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -100,7 +100,10 @@ def list_offsets(
     isolation: str,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, OffsetAt]]:
-    """Return the offset that each partition's leader finds for the timestamp (or word) in `wants`."""
+    """Return the offset that each partition's leader finds for the timestamp in `wants`.
+
+    A timestamp is a number (ms since 1970), or a word such as "earliest".
+    """
 
     def request(timestamps: Mapping[TopicPartition, int]) -> Message | Prepared:
         return list_offsets_request(view, timestamps, ISOLATION[isolation], timeout_ms)
@@ -132,7 +135,7 @@ def list_offsets(
 def epoch_ends(
     view: ClusterView, wants: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartition, int | None]]:
-    """Return the end offset, in each partition, of the leader epoch that `wants` has for it.
+    """Return the end offset of one leader epoch per partition; `wants` contains the epochs.
 
     The end offset is None if the partition's leader does not know the epoch.
     """
@@ -255,8 +258,8 @@ def fetch(
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
     """Fetch the partitions once from their leaders, without fetch sessions.
 
-    A partition's error code is part of its result, and is not retried. If the leader has moved, the next
-    fetch refreshes the metadata first.
+    An error code of a partition is part of the result, and the fetch is not retried. If the leader has moved,
+    the next fetch refreshes the metadata first.
     """
     yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}
@@ -362,8 +365,8 @@ def produce(
             Ask(Prepared(ProduceRequest, build), node=view.leader(partition), max_version=max_version)
         ]
         if may_repeat(call):
-            # The records are not sent again, because the broker may have appended them. The leader is
-            # forgotten, so that the next request refreshes the metadata first.
+            # The records are not sent again, because the broker may have appended them. The cached leader is
+            # removed, so that the next request refreshes the metadata first.
             view.forget_leader(partition)
             raise call.error or RequestTimedOut("Produce", timeout_ms)
         entry = consistent_values(

@@ -181,7 +181,7 @@ class PlanRunner:
             )
 
     def _time_out(self, job: _Job) -> None:
-        """End a plan whose deadline has passed. The plan may still return what it knows."""
+        """End a plan whose deadline has passed. The plan may still return a partial result."""
         timeout = RequestTimedOut(job.what, job.timeout_ms, job.why)
         try:
             job.plan.throw(DeadlinePassed(timeout, job.calls if job.open else []))

@@ -155,7 +155,8 @@ EligibleLeaders: TypeAlias = dict[TopicPartition, DescribeTopicPartitionsRespons
 def _eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
     """Return the eligible leaders of each partition, which Metadata responses do not contain.
 
-    A response has at most 2,000 partitions, so the request is repeated with the cursor of the last response.
+    A response contains at most 2,000 partitions. The next request continues at the cursor of the previous
+    response.
 
     If a request fails, the plan returns the partitions of the earlier responses.
     """
@@ -183,7 +184,8 @@ def _next_page(
 ) -> DescribeTopicPartitionsRequest | None:
     """Return the request for the partitions from the cursor on, or None after the last page.
 
-    The result is also None if the cursor does not advance, so that the requests come to an end.
+    The result is also None if the cursor does not advance, so that a faulty broker cannot cause endless
+    requests.
     """
     if cursor is None:
         return None

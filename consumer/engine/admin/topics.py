@@ -41,7 +41,7 @@ from .plan import (
 
 
 class _Topic(Protocol):
-    """The fields of a topic in a response that `on_controller` reads."""
+    """A topic in a response, with the fields that `on_controller` reads."""
 
     name: Any
     error_code: int
@@ -181,8 +181,8 @@ def _await_partition_counts(
 ) -> Plan[None]:
     """Wait until the topics have at least these numbers of partitions, each with a leader.
 
-    `may_grow` is false after a request to create the topics. A topic with fewer partitions then existed
-    before, and the plan raises an error.
+    `may_grow` is false after a request to create the topics. A topic with fewer partitions must then have
+    existed before, and the plan raises an error.
 
     The error is raised after the second response with fewer partitions, because one response may be outdated.
     """

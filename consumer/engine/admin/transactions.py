@@ -54,8 +54,8 @@ class TransactionListing(msgspec.Struct, frozen=True, order=True):
 class TransactionDescription(msgspec.Struct, frozen=True):
     """A transaction, as its coordinator described it. Java: TransactionDescription.
 
-    `start_time_ms` is when the open transaction began (ms since 1970), or None without one. `partitions` are
-    those to which the transaction has written.
+    `start_time_ms` is when the open transaction began (ms since 1970), or None if no transaction is open.
+    `partitions` are those to which the transaction has written.
     """
 
     coordinator_id: int
@@ -72,7 +72,8 @@ class ProducerState(msgspec.Struct, frozen=True, order=True):
 
     `last_timestamp` is the time of the producer's last batch (ms since 1970). Java: ProducerState.
 
-    `current_transaction_start_offset` is the first offset of the open transaction, or None without one.
+    `current_transaction_start_offset` is the first offset of the open transaction, or None if no transaction
+    is open.
     """
 
     producer_id: int
@@ -121,7 +122,7 @@ def list_transactions_request(
 ) -> Prepared:
     """Return a ListTransactions request. `min_duration_ms` requires brokers of Kafka 3.8 or later.
 
-    For earlier brokers, building a request with `min_duration_ms` raises UnsupportedVersion.
+    For brokers before 3.8, building a request with `min_duration_ms` raises UnsupportedVersion.
     """
 
     def build(version: int) -> ListTransactionsRequest:

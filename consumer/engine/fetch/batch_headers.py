@@ -1,6 +1,6 @@
 """Reads the headers of a fetch's batches, without decoding their records.
 
-The headers contain the end offset of the fetch, the leader epochs of its batches, and the number of records.
+`read_end` returns the end offset of the fetch, the leader epochs of its batches, and the number of records.
 
 The error message for a malformed batch contains the offsets in its header.
 """
@@ -26,8 +26,8 @@ def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError |
 
     The count is the number of records according to the headers.
 
-    The error is None, or says that a batch has an invalid offset. The other values are then those of the
-    batches before it.
+    If a batch has an invalid offset, the last value is the error, and the other values cover only the batches
+    before it.
     """
     stop, end, total = 0, len(data), 0
     last, epochs, previous_epoch = -INT64_MAX - 2, list[tuple[int, int]](), None
@@ -73,7 +73,7 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
 
 
 def _read_unusual_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
-    """Do the work of `read_end` for data with old message formats or invalid batches, and for empty data."""
+    """Return the values of `read_end` for old message formats, invalid batches or empty data."""
     last: Batch | None = None
     epochs: list[tuple[int, int]] = []
     total = 0

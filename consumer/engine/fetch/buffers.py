@@ -9,11 +9,11 @@ Rules:
 
 * An invalid batch raises RecordError every time it is reached, after the records before it.
 
-* A batch is also invalid if it begins before the end of the previous batch, has a record outside of its
-  offsets, or contains the last int64 offset.
+* A batch is also invalid if it begins before the end of the previous batch, contains a record outside of its
+  offset range, or contains the largest int64 offset.
 
-* Within a batch, offsets may repeat or decrease. Brokers accept such batches from producers without
-  compression.
+* Within a batch, offsets may repeat or decrease. Brokers accept such batches from producers if they are not
+  compressed.
 
 * A compressed batch of a few kilobytes may have millions of records. It is decoded in parts of `PART_RECORDS`
   records, unless its fetch is decoded as columns.
@@ -56,22 +56,24 @@ if TYPE_CHECKING:
 # whole response in memory.
 MIN_VIEW_SHARE = 8
 
-# A fetch with more decompressed bytes is decoded batch by batch. The maximum is `MAX_DECODED_RATIO` times the
-# size of the fetch if that is more.
+# A fetch is decoded batch by batch if its decompressed size (bytes) exceeds both `MAX_DECODED_BYTES` and
+# `MAX_DECODED_RATIO` times its fetched size.
 MAX_DECODED_BYTES = 32 << 20
 MAX_DECODED_RATIO = 16
 
-# A fetch with more records is decoded in parts if it has fewer than seven bytes per record, which is possible
-# only with compression.
+# A fetch with more records than this is decoded in parts if it has fewer than seven bytes per record, which
+# is possible only with compression.
 MAX_DECODED_RECORDS = TOO_MANY
 
 # Number of records in a part of a fetch that is decoded in parts.
 PART_RECORDS = 10_000
 
-# If a fetch is decoded batch by batch, a compressed batch with more decompressed bytes is decoded in parts.
+# If a fetch is decoded batch by batch, a compressed batch is decoded in parts if its decompressed size
+# (bytes) exceeds this limit.
 SMALL_BATCH_BYTES = 1 << 20
 
-# Minimum number of rows that are converted to records together. One row takes as long as fifty rows.
+# Minimum number of rows that are converted to records together. Converting one row takes as long as
+# converting fifty.
 ROWS_AHEAD = 64
 
 # Maximum size (bytes) of the fetches of one response that are decoded together. No record is returned until
@@ -143,7 +145,7 @@ class CompletedFetch:
         self.end, self._epochs, count, self._end_error = read_end(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
-        # `fetched` has all bytes of the fetch. `data` has only the bytes before an invalid batch.
+        # `fetched` contains all bytes of the fetch. `data` contains only the bytes before an invalid batch.
         self.fetched = data
         self.data = data if self._end_error is None else data[: self._end_error.offset]
         # `aborted` is None with read_uncommitted, which returns the records of every transaction.
@@ -154,11 +156,12 @@ class CompletedFetch:
         self.decodes_in_parts = in_parts or (
             count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
         )
-        # Number of records according to the batch headers. A malformed header may contain any number, so the
-        # number of bytes is the maximum.
+        # Number of records according to the batch headers. The count of a malformed header may be far too
+        # large, so the number of bytes limits it.
         self._count = min(count, len(self.data))
         self._columns: Columns | None = None
-        # Records that were converted before a poll requested them, and the number of the first record's row.
+        # Records that were converted ahead of the polls that return them, and the row number of the first
+        # one.
         self._ahead: list[ConsumerRecord] = []
         self._ahead_from = 0
         self._batches: Iterator[Batch] | None = None
@@ -181,7 +184,7 @@ class CompletedFetch:
         return self._epoch_at(self.position - 1)
 
     def _epoch_at(self, offset: int) -> int | None:
-        """Return the leader epoch of the batch with an offset, or None if the batch has none."""
+        """Return the leader epoch of the batch that contains `offset`, or None if it is unknown."""
         epochs = self._epochs
         at = bisect_right(epochs, offset, key=_first_offset) - 1 if len(epochs) > 1 else 0
         epoch = epochs[max(at, 0)][1]
@@ -205,7 +208,7 @@ class CompletedFetch:
     def error_offset(self) -> int:
         """An offset of the batch for which `rows` or `columns` has raised RecordError.
 
-        It is the position, unless all offsets of the batch have been returned before the error.
+        It is the position, unless all offsets of the batch were returned before the error was raised.
         """
         return self.position if self._batch is None else min(self.position, self._batch.last_offset)
 
@@ -283,10 +286,10 @@ class CompletedFetch:
         return columns
 
     def _decode_together(self, *, lent: bool) -> bool:
-        """Decode the fetches of one response together. Return False if they have to be decoded separately.
+        """Decode the fetches of one response together. Return False if this is not possible.
 
-        Decoding together is faster for small fetches: each call of the decoder costs as much as a thousand
-        records.
+        Decoding together is faster for small fetches: the fixed cost of a call of the decoder equals the cost
+        of a thousand records.
         """
         size, siblings = 0, list[CompletedFetch]()
         for sibling in self._siblings:
@@ -489,7 +492,7 @@ class CompletedFetch:
     def _valid_part(self, *, first: bool = False) -> tuple[Data, int, RecordError | None]:
         """Return the data before the first invalid batch, the offset after that data, and the error.
 
-        With `first` the data ends after the first batch that has an offset at or after the position.
+        With `first`, the data ends after the first batch that contains an offset at or after the position.
         """
         stop, end, why = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)

@@ -10,8 +10,8 @@ Rules:
 
 * Polls return records from each decoded fetch in turn.
 
-* At the maximum of decoded fetches, the decoded records of a paused partition are freed before another fetch
-  is decoded. They are decoded again later.
+* If the maximum number of fetches is decoded, the decoded records of a paused partition are freed before
+  another fetch is decoded. They are decoded again later.
 
 * An error of a partition is raised as soon as the records before it have been returned. Other partitions are
   still read.
@@ -32,8 +32,8 @@ from ..positions.partition_states import PartitionState
 from .batch_headers import locate_error
 from .buffers import MAX_DECODED_BYTES, CompletedFetch
 
-# Maximum number of fetches that are decoded at a time. With one, as in Java, a partition with few records
-# would wait for a partition with many.
+# Maximum number of fetches that are decoded at a time. If it were one, as in Java, a partition with few
+# records would wait for a partition with many.
 MAX_OPEN_FETCHES = 8
 
 
@@ -128,8 +128,8 @@ class FetchCollector:
     def columns(self) -> list[ColumnBatch]:
         """Return the buffered records, one column batch per fetch, up to `MAX_DECODED_BYTES`.
 
-        Decompressed records may be a hundred times larger than the fetched bytes. A fetch that is decoded in
-        parts ends the call after one part.
+        Decompressed records may be a hundred times larger than the fetched bytes. If a fetch is decoded in
+        parts, the call ends after one of its parts.
         """
         batches: list[ColumnBatch] = []
         room = MAX_DECODED_BYTES
