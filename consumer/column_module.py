@@ -1,6 +1,7 @@
 """Imports the decoder of columns in the background, so that no caller waits for the import.
 
-The import of numpy and pyarrow takes 150 to 250 ms of CPU. It must block neither a poll nor an event loop.
+The import of numpy and pyarrow takes 150 to 250 ms of CPU time. It must block neither a poll nor an event
+loop.
 
 The first fetch with many records starts the import in a separate thread. Until the import is complete,
 records are decoded one by one.

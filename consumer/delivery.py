@@ -50,7 +50,7 @@ class Delivery(msgspec.Struct, eq=False):
     Every delivery succeeds or fails within delivery_timeout_ms.
 
     A delivery also fails if the producer is closed or killed before the broker has acknowledged the record,
-    and in the child process of a fork.
+    and in the child process after a fork.
 
     Deliveries take part in cyclic garbage collection, because an object that a delivery refers to may refer
     back to it.
@@ -138,7 +138,7 @@ class Delivery(msgspec.Struct, eq=False):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. For another library's method, the error names this library's method."""
+            """Raise AttributeError. For a method of another library, the error names kproto's equivalent."""
             raise unknown_method(self, "delivery", name)
 
 

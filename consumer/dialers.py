@@ -16,7 +16,7 @@ Rules:
 
 * The dialer of an asyncio client may be a coroutine function, which runs in the event loop.
 
-* The connection setup timeout includes the time of the dialer.
+* The connection setup timeout includes the time that the dialer takes.
 
 * A dialer in a thread cannot be stopped. If it returns a socket too late, the next attempt for the same
   broker uses the socket.
@@ -51,7 +51,7 @@ _MAX_TEXT = 300
 
 
 class Dialed(msgspec.Struct):
-    """The result of a dialer: a connected socket, or the reason why there is none."""
+    """The result of a dialer: a connected socket, or the reason why the dialer failed."""
 
     key: int
     sock: socket.socket | None
@@ -76,7 +76,7 @@ def check_dialer(dialer: Any, *, awaits: bool) -> None:
 
 
 def connected_socket(answer: object) -> socket.socket:
-    """Return the socket that a dialer has returned, as a plain socket that does not block.
+    """Return the socket that a dialer has returned, as a plain non-blocking socket.
 
     Raises TypeError if `answer` is not a socket or is a TLS socket. Raises OSError if the socket is not
     connected. A rejected socket is closed.
@@ -124,7 +124,7 @@ class DialThreads:
             waiting = self._waiting.setdefault(address, deque())
             waiting.append(key)
             if self._running.get(address, 0) >= len(waiting):
-                # A thread still runs for a connection that was shut. This connection gets the thread's
+                # A thread still runs for a connection that was closed. The new connection gets this thread's
                 # socket.
                 return None
             self._running[address] = self._running.get(address, 0) + 1
@@ -139,7 +139,7 @@ class DialThreads:
         return None
 
     def forget(self, key: int) -> None:
-        """Forget a connection that was shut. A socket that its dialer still returns is closed."""
+        """Forget a closed connection. If its dialer still returns a socket, this socket is closed."""
         with self._lock:
             for waiting in self._waiting.values():
                 if key in waiting:

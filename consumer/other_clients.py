@@ -165,7 +165,7 @@ def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]
 def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     """Return Python's error for an attribute that does not exist.
 
-    If the attribute is another library's method, the error names this library's method. `kind` is a key of
+    If the attribute is a method of another library, the error names kproto's equivalent. `kind` is a key of
     `METHODS`.
     """
     error = f"{type(client).__name__!r} object has no attribute {name!r}"

@@ -113,14 +113,14 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
         """Push a metric of the application with the metrics of this consumer (KIP-1076).
 
-        It replaces a registered metric with the same name, group and tags. It is pushed if a broker has asked
-        for it; with enable_metrics_push=False nothing is pushed. The method may be called from any thread.
+        The metric replaces a registered one with the same name, group and tags. It is pushed if a broker
+        asks for it; with enable_metrics_push=False nothing is pushed. Any thread may call the method.
         Java: registerMetricForSubscription.
         """
         self._operations.register_metric_for_subscription(metric)
 
     def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
-        """Push a metric of the application no more; a metric that is not registered is ignored (KIP-1076).
+        """Stop pushing a metric of the application; an unregistered metric is ignored (KIP-1076).
 
         The method may be called from any thread. Java: unregisterMetricFromSubscription.
         """
@@ -129,10 +129,10 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """Return the id that a broker has assigned to this client for its telemetry (KIP-714).
 
-        The id identifies this client in the metrics that it pushes, see the option `enable_metrics_push`. The
-        client connects to a broker if necessary. Raises RequestTimedOut after `timeout` seconds (by default
-        `default_api_timeout_ms`), IllegalState if the client pushes no metrics, and UnsupportedVersion if the
-        broker does not support client telemetry.
+        The id identifies this client in the metrics that it pushes (see the option `enable_metrics_push`).
+        The client connects to a broker if necessary. Raises RequestTimedOut after `timeout` seconds (by
+        default `default_api_timeout_ms`), IllegalState if the client pushes no metrics, and
+        UnsupportedVersion if the broker does not support client telemetry.
         """
         return await self._operations.client_instance_id(timeout)
 
@@ -405,7 +405,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. For another library's method, the error names this library's method."""
+            """Raise AttributeError. For a method of another library, the error names kproto's equivalent."""
             raise unknown_method(self, "consumer", name)
 
 

@@ -51,8 +51,8 @@ class BlockingProducerRuntime(ProducerRuntime):
         # The time (ms) at which the thread wakes by itself: 0 while it is awake, None if only `wake` can wake
         # it.
         self.wakes_at: int | None = 0
-        # Whether `wake` was called while the thread was awake. The engine's last step may have been before
-        # that call, so another step follows.
+        # Whether `wake` was called while the thread was awake. The engine's last step may have preceded that
+        # call, so another step follows.
         self._needs_step = False
         self.stopped = False
         # The thread keeps a reference to this list, which contains the runtime only while records are

@@ -161,7 +161,8 @@ class BlockingRuntime(Runtime):
     def _rouse(self) -> None:
         """Write the pending requests. Wake the engine's thread if some remain, or if it must wake earlier.
 
-        If possible the calling thread writes the requests itself, which saves waking the engine's thread.
+        If possible the calling thread writes the requests itself, so that the engine's thread does not have
+        to wake up.
         """
         if self._open and self.sockets.uses_tls and self.exclusive:
             # The engine's thread must read the sockets, because a caller that waits for a future does not

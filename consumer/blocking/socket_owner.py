@@ -46,7 +46,7 @@ class SocketOwner:
     # ---- the client's own thread
 
     def acquire(self) -> None:
-        """Take the sockets for the client's thread, after waiting until it may have them.
+        """Wait until the client's thread may take the sockets, and take them.
 
         The client's thread may take the sockets if no thread owns them, and if either `recall` was called or
         no thread has used them for AWAY_S.
@@ -77,8 +77,9 @@ class SocketOwner:
     def borrow(self, *, to_read: bool = True) -> bool:
         """Take the sockets if they are free.
 
-        Return False if another thread owns them, or after `recall`. If the client's thread owns them and the
-        caller wants to read, they are requested for the caller, which then has to wake the client's thread.
+        Return False if another thread owns the sockets, or after `recall`. If the client's thread owns the
+        sockets and the caller wants to read, they are requested for the caller, which then has to wake the
+        client's thread.
         """
         with self._lock:
             if self._recalled:
@@ -91,7 +92,7 @@ class SocketOwner:
             return True
 
     def give_back(self, *, has_read: bool = True) -> None:
-        """Release the sockets. After a read, only application threads may take them for AWAY_S."""
+        """Release the sockets. After a read, only application threads may take them for AWAY_S seconds."""
         with self._lock:
             self._taken, self.borrower = False, 0
             if has_read:
@@ -102,9 +103,8 @@ class SocketOwner:
     def recall(self) -> None:
         """Let the client's thread take the sockets as soon as they are free.
 
-        Requests of application threads are withdrawn. Otherwise the client's thread would hand the sockets
-        over before it has read, the caller might recall the sockets again, and neither thread would ever
-        read.
+        Requests of application threads are withdrawn. Otherwise the client's thread would hand over the
+        sockets before reading them, the caller might call `recall` again, and neither thread would ever read.
         """
         with self._lock:
             self.requested = False

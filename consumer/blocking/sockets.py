@@ -163,8 +163,8 @@ class Sockets:
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
         """Send the bytes of the first action in `todo`, while another thread may be in `wait`.
 
-        Return False if the action, or the rest of its bytes, must be passed to `perform`. This is so if the
-        action is not a `Write`, or if its connection uses TLS or does not accept all of the bytes now.
+        Return False if the action, or the rest of its bytes, must be passed to `perform`. This is the case if
+        the action is not a `Write`, or if its connection uses TLS or does not accept all of the bytes now.
         """
         action = todo[0]
         if not isinstance(action, Write):

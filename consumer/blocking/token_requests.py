@@ -34,7 +34,7 @@ class TokenRequests:
     ) -> list[NetworkEvent]:
         """Request a token for the connection `key`. If no thread can start, return `Broken` events.
 
-        `open_keys` are the connections that are still open. The others need no token any more.
+        `open_keys` are the connections that are still open. The others no longer need a token.
         """
         only_key = None if source.shared else key
         if source.shared:
@@ -64,7 +64,7 @@ class TokenRequests:
         return events
 
     def _events(self, only_key: int | None, token: Token | KerberosLogin | NoToken) -> list[NetworkEvent]:
-        """Return the event of each connection that waits for a token."""
+        """Return one event for each connection that waits for this token."""
         keys = [] if only_key is None else [only_key]
         if only_key is None:
             keys, self._keys, self._is_requesting = self._keys, [], False

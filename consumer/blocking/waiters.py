@@ -18,7 +18,7 @@ class ThreadWaiters:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all waiting threads, and replace the lock, in the child of a fork.
+        """Forget all waiting threads, and replace the lock, in the child process after a fork.
 
         Threads of the parent may hold the old locks, and do not exist in the child.
         """

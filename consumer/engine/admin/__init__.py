@@ -9,7 +9,8 @@ A plan returns its result, or raises an error for the caller. `runner.py` runs p
 
 Rules:
 
-* After a retriable error a plan sends the request again until its deadline, with growing pauses between the
+* After a retriable error a plan sends the request again until its deadline, with increasing pauses between
+  the
   attempts.
 
 * At the deadline the runner ends the plan with an error that names the request or the condition for which the

@@ -160,7 +160,7 @@ def delete_acls(
 ) -> Plan[dict[AclBindingFilter, list[AclBinding]]]:
     """Delete the ACLs that match each filter, and return them, sorted.
 
-    A filter fails if one of its ACLs cannot be deleted.
+    A filter fails if one of the ACLs that it matches cannot be deleted.
     """
 
     def request(items: Sequence[AclBindingFilter]) -> DeleteAclsRequest:

@@ -125,13 +125,15 @@ class AlterConfigOp(msgspec.Struct, frozen=True):
 
 
 def name_of(code: int, names: Mapping[str, int]) -> str:
-    """Return the name of a code: "unknown" for 0, else "unknown (CODE)" for the code of a later release."""
+    """Return the name of a code: "unknown" for 0, and "unknown (CODE)" for a code of a later release."""
     unknown = f"unknown ({code})" if code > 0 else "unknown"
     return next((name for name, number in names.items() if number == code), unknown)
 
 
 def _node_of(resource: ConfigResource) -> int | None:
-    """Return the node id of the broker whose configs these are, or None if any broker can handle them."""
+    """Return the node id of the broker that has its own configs, or None if any broker can handle the
+    request.
+    """
     own = resource.type in ("broker", "broker_logger") and resource.name
     return int(resource.name) if own else None
 
@@ -145,7 +147,7 @@ def describe_configs(
     include_synonyms: bool,
     include_documentation: bool,
 ) -> Plan[dict[ConfigResource, dict[str, ConfigEntry]]]:
-    """Return the configs of each resource: only those called `names`, or all if `names` is None."""
+    """Return the configs of each resource: only those listed in `names`, or all if `names` is None."""
 
     def request(items: Sequence[ConfigResource]) -> Prepared:
         def build(version: int) -> DescribeConfigsRequest:

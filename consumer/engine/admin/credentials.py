@@ -78,7 +78,8 @@ def alter_user_scram_credentials(
     clock: Callable[[], int],
     new_salt: Callable[[], bytes],
 ) -> Plan[dict[str, None]]:
-    """Set and delete credentials. Kafka rejects two changes of one user in a request, even of two mechanisms.
+    """Set and delete credentials. Kafka rejects two changes of one user in a request, even for different
+    mechanisms.
 
     `new_salt` creates the salt of an upsertion whose `salt` is None.
     """
@@ -124,7 +125,7 @@ def _upsertion(
 def describe_user_scram_credentials(
     view: ClusterView, users: Collection[str] | None, clock: Callable[[], int]
 ) -> Plan[dict[str, tuple[ScramCredentialInfo, ...]]]:
-    """Return the credentials of these users, or of every user that has some."""
+    """Return the credentials of these users, or of every user with credentials."""
     router = to_any_broker(view, clock)
     api = "DescribeUserScramCredentials"
     if users is None:

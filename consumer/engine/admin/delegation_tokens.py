@@ -121,7 +121,7 @@ def renew_delegation_token(
 def expire_delegation_token(
     view: ClusterView, hmac: bytes, clock: Callable[[], int], *, expiry_period_ms: int | None
 ) -> Plan[int]:
-    """Let a token expire after this period, or at once if the period is None.
+    """Let a token expire after this period, or immediately if the period is None.
 
     Returns the time of expiry in ms since 1970.
     """

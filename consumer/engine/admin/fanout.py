@@ -106,8 +106,8 @@ def fan_out(
     `request(items)` builds the request to one broker, and `read(call, items)` reads its response. With
     `one_by_one` each request contains one item.
 
-    `repeated` is the error code for a request that was executed before. It counts as success if an earlier
-    request for the item got no response.
+    `repeated` is the error code which says that the request was executed before. This code counts as success
+    if an earlier request for the item got no response.
 
     `max_version` is the highest version of the request to use.
 
@@ -146,7 +146,7 @@ def fan_out(
 
 
 def single(plan: Plan[dict[K, V]]) -> Plan[V]:
-    """Return the value of a plan about one item, or raise the item's error."""
+    """Return the value of a plan for one item, or raise the item's error."""
     try:
         values = yield from plan
     except PartialFailure as failure:
@@ -165,7 +165,7 @@ def ask_broker(
     *,
     repeated: ErrorCode | None = None,
 ) -> Plan[V]:
-    """Send one request, again after each retriable error. Return its value, or raise its error.
+    """Send one request, and repeat it after each retriable error. Return its value, or raise its error.
 
     `read(call)` returns the error code, the broker's message, and the value. `repeated` has the same meaning
     as in `fan_out`.
@@ -335,7 +335,7 @@ def to_controller(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
 
 
 def to_nodes(view: ClusterView, clock: Callable[[], int], node_of: Callable[[K], int | None]) -> Router[K]:
-    """Send every item to the broker `node_of(item)`, or to any broker if that is None.
+    """Send each item to the broker `node_of(item)`; None stands for any broker.
 
     An item fails if the metadata does not contain its broker (Java: ConstantNodeIdProvider).
     """

@@ -62,7 +62,7 @@ class FeatureUpdate(msgspec.Struct, frozen=True):
 def describe_features(
     view: ClusterView, clock: Callable[[], int], *, node: int | None
 ) -> Plan[FeatureMetadata]:
-    """Return the features that a broker knows: the broker `node`, or any broker."""
+    """Return the features that the broker `node` reports; None stands for any broker."""
 
     def read(call: Call) -> tuple[int, str | None, FeatureMetadata]:
         response = expect_response(ApiVersionsResponse, call)

@@ -127,7 +127,7 @@ class ClientTelemetry:
         self._application[_key(metric)] = metric
 
     def unregister(self, metric: ApplicationMetric) -> None:
-        """Push a metric of the application no more. A metric that is not registered is ignored."""
+        """Stop pushing a metric of the application. An unregistered metric is ignored."""
         self._application.pop(_key(metric), None)
 
     def pump(self) -> None:
