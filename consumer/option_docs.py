@@ -22,10 +22,35 @@ C = TypeVar("C", bound=type)
 _INDENT = "    "
 _WIDTH = 96
 
-# Chapter of the reference page -> (its table of options, the config class with the types, the defaults).
-_CHAPTERS: Mapping[str, tuple[Mapping[str, Option], type[Any], msgspec.Struct]] = {
-    "A consumer": (CONSUMER, ConsumerConfig, ConsumerOptions()),
-    "A producer": (PRODUCER, ProducerConfig, ProducerOptions()),
+
+class OptionLists(NamedTuple):
+    """The three lists that contain each option of a client. A type checker can derive none of them."""
+
+    table_name: str
+    table: Mapping[str, Option]
+    config: type[Any]  # The types of the keyword arguments.
+    options: msgspec.Struct  # The defaults.
+
+    def omissions(self) -> list[str]:
+        """Return an error message for each option that is missing in one of the lists."""
+        lists = {
+            self.table_name: self.table.keys(),
+            self.config.__name__: self.config.__annotations__.keys() - SECURITY.keys(),
+            type(self.options).__name__: {*self.options.__struct_fields__} - {"security"},
+        }
+        file = self.config.__module__.replace(".", "/") + ".py"
+        return [
+            f"the option {name} is missing in {absent} of {file}; add it, or remove it from the others"
+            for name in sorted(frozenset[str]().union(*lists.values()))
+            for absent, names in lists.items()
+            if name not in names
+        ]
+
+
+# The lists of options for each chapter of the reference page.
+CHAPTERS: Mapping[str, OptionLists] = {
+    "A consumer": OptionLists("CONSUMER", CONSUMER, ConsumerConfig, ConsumerOptions()),
+    "A producer": OptionLists("PRODUCER", PRODUCER, ProducerConfig, ProducerOptions()),
 }
 
 
@@ -77,7 +102,7 @@ def option_tables(chapter: str) -> Iterator[tuple[str, str]]:
     if chapter == "TLS and SASL":
         yield "", _markdown(security_docs(), ("option", "meaning"))
         return
-    table = _CHAPTERS[chapter][0]
+    table = CHAPTERS[chapter].table
     docs = {option.name: option for option in _docs(chapter)}
     for section in dict.fromkeys(option.section for option in table.values()):
         rows = [docs[name] for name, option in table.items() if option.section == section]
@@ -85,11 +110,13 @@ def option_tables(chapter: str) -> Iterator[tuple[str, str]]:
 
 
 def _docs(chapter: str) -> list[OptionDoc]:
-    table, config, options = _CHAPTERS[chapter]
-    types, defaults = _types(config), msgspec.structs.asdict(options)
+    lists = CHAPTERS[chapter]
+    if omissions := lists.omissions():
+        raise TypeError("\n".join(omissions))
+    types, defaults = _types(lists.config), msgspec.structs.asdict(lists.options)
     return [
         OptionDoc(name, types[name], _default(defaults[name]), option.description)
-        for name, option in table.items()
+        for name, option in lists.table.items()
     ]
 
 

@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
+import msgspec
 import pytest
 
 from consumer.consumer_options import CONSUMER
+from consumer.option_checks import Option
+from consumer.option_docs import CHAPTERS, OptionLists
 from consumer.producer_options import PRODUCER
 from kproto import cli
 from kproto.broker.apis import table
@@ -189,6 +192,39 @@ def test_a_config_without_a_reader_is_found() -> None:
 
 
 # -- options of the clients
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_option_is_in_all_lists(chapter: str) -> None:
+    """An omission already fails the import of the client, with the same message."""
+    assert CHAPTERS[chapter].omissions() == []
+
+
+class IncompleteConfig(TypedDict, total=False):
+    only_a_type: int
+    described: int
+    security_protocol: str
+
+
+class IncompleteOptions(msgspec.Struct):
+    described: int = 0
+    only_a_default: int = 0
+    security: object = None
+
+
+def test_an_option_that_is_missing_in_a_list_is_named_with_the_list() -> None:
+    described = Option("Section", lambda *_: None, "It is described.")
+    lists = OptionLists(
+        "TABLE", {"described": described, "only_a_row": described}, IncompleteConfig, IncompleteOptions()
+    )
+    assert [message.partition(" of tests/")[0] for message in lists.omissions()] == [
+        "the option only_a_default is missing in TABLE",
+        "the option only_a_default is missing in IncompleteConfig",
+        "the option only_a_row is missing in IncompleteConfig",
+        "the option only_a_row is missing in IncompleteOptions",
+        "the option only_a_type is missing in TABLE",
+        "the option only_a_type is missing in IncompleteOptions",
+    ]
 
 
 # The modules that declare and check the options: an option that only they mention has no effect.
