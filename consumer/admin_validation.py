@@ -1,4 +1,4 @@
-"""Checks of the arguments of the admin clients' methods: functions like those of `consumer.validation`."""
+"""Checks of the arguments of the admin clients' methods, in the style of `consumer.validation`."""
 
 from __future__ import annotations
 

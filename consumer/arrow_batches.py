@@ -6,8 +6,9 @@ Rules:
 
 * Any other column raises ConfigError, because its content would be lost.
 
-* A row goes to the partition in its column `partition`, else to that of its key, else to the current sticky
-  partition.
+* A row goes to the partition in its column `partition`. Without a partition, its key selects the partition.
+  Without a
+  key, it goes to the current sticky partition.
 
 * Rows of one partition keep their order.
 

@@ -17,7 +17,7 @@ TABLE = "CREATE TABLE results (part INTEGER, next INTEGER, value TEXT, PRIMARY K
 
 
 class StoredOffsets(RebalanceListener):
-    """Continues each assigned partition after its last record in the database."""
+    """Resumes each assigned partition after its last record in the database."""
 
     def __init__(self, consumer: Consumer, database: sqlite3.Connection) -> None:
         self.consumer, self.database = consumer, database

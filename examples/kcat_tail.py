@@ -10,7 +10,7 @@ from kproto import Consumer, ConsumerRecord, Producer
 
 
 def tail(bootstrap: str, topic: str, last: int) -> Iterator[ConsumerRecord]:
-    """Yield the last records of each partition, then each record that is written, without end."""
+    """Yield the last records of each partition, then each new record, without end."""
     with Consumer(bootstrap) as consumer:  # without a group: nothing is committed
         partitions = consumer.partitions_for(topic)
         starts = consumer.list_offsets(dict.fromkeys(partitions, "earliest"))

@@ -1,4 +1,4 @@
-"""Read single messages, as with confluent-kafka's ReadMessage: errors other than timeouts are printed."""
+"""Read messages one by one, as with confluent-kafka-go's ReadMessage, and print errors except timeouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read messages one by one from the newest on, as with kafka-go's Reader: errors are printed."""
+"""Read new messages one by one, as with kafka-go's Reader, and print errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> None:
         while not reader.assignment():
             reader.poll(0.1)
         for partition in reader.assignment():
-            reader.position(partition)  # wait until the start position, the end of the log, is known
+            reader.position(partition)  # wait until the start position, which is the log's end, is known
 
         with Producer(bootstrap) as producer:
             for number in range(MESSAGES):

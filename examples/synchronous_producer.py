@@ -1,4 +1,4 @@
-"""Send one message at a time, as with sarama's SyncProducer: wait for all replicas, print the offset."""
+"""Send one message at a time, as with sarama's SyncProducer: wait for all replicas, and print the offset."""
 
 from __future__ import annotations
 

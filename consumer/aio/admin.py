@@ -1,7 +1,7 @@
 """The admin client for asyncio, and the operations of both admin clients.
 
-Each method checks its arguments and runs a plan of `consumer.engine.admin`, which decides what requests to
-send, and what to do when they fail. `consumer.blocking.admin` runs the same coroutines without an event
+Each method checks its arguments and runs a plan of `consumer.engine.admin`. The plan decides which requests
+to send, and how to handle their failures. `consumer.blocking.admin` runs the same coroutines without an event
 loop. There the coroutines never suspend, because each wait of the blocking runtime blocks the thread.
 """
 
@@ -125,7 +125,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def request(
         self, request: Message | Prepared, node: Route = None, timeout: float | None = None
     ) -> Any:
-        """Send a request in the highest version that both sides know, and return its response.
+        """Send a request in the highest version that both sides support, and return its response.
 
         The class of the response depends on the request's class: a ListGroupsRequest returns a
         ListGroupsResponse. Type checkers see Any, so annotate the variable to which you assign the response.
@@ -157,11 +157,11 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
     @property
     def view(self) -> ClusterView:
-        """The metadata of the cluster that this client received last. No request is sent."""
+        """The cluster metadata that this client received last. No request is sent."""
         return self._runner.view
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of what this client has measured: the metrics of its connections.
+        """Return a snapshot of the metrics of this client's connections.
 
         Names, groups and tags are those of Java's `Admin.metrics`, in the groups "admin-client-metrics" and
         "admin-client-node-metrics". Rates, averages, maxima and minima are those of the last 30 to 60 s. The
@@ -202,7 +202,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def metadata(
         self, topics: Iterable[str] | None = None, timeout: float | None = None
     ) -> ClusterView:
-        """Request the metadata of `topics` (None: of all topics), and return the updated view."""
+        """Request the metadata of `topics`, or of all topics if None, and return the updated view."""
         names = check.optional(check.topics, "topics", topics)
         plan = cluster_plans.read_metadata(self.view, names, self._runner.clock)
         return await self._runner.run("metadata", plan, self._runner.timeout_ms(timeout))
@@ -259,7 +259,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         await self._runner.run("create_topics", plan, limit)
 
     async def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
-        """Add partitions to topics. `totals` maps a topic to the number of partitions that it has afterwards.
+        """Add partitions to topics. `totals` maps a topic to its new total number of partitions.
 
         The method waits until each partition has a leader.
         """
@@ -284,9 +284,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         isolation: str = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return the offset that each partition has at "earliest", "latest", or a time in ms since 1970.
+        """Return each partition's offset for "earliest", "latest", or a time in ms since 1970.
 
-        An `OffsetAt` has the offset None if all records are older than the requested time.
+        The offset of an `OffsetAt` is None if all records are older than the requested time.
         """
         places = check.places("wants", wants)
         isolation = check.isolation("isolation", isolation)
@@ -457,7 +457,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Change single configs of each resource; its other configs keep their values (KIP-339).
 
-        The changes of one resource succeed or fail together. Raises PartialFailure if a resource cannot be
+        Changes to one resource succeed or fail together. Raises PartialFailure if a resource cannot be
         changed. With `validate_only` the brokers check the changes and change nothing. Java:
         Admin.incrementalAlterConfigs.
         """
@@ -474,8 +474,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> list[ConfigResource]:
         """Return the resources that have configs, sorted: those of `types`, or of all types (KIP-1142).
 
-        A broker before Kafka 4.1 lists only "client_metrics": for any other types, UnsupportedVersion is
-        raised. Java: Admin.listConfigResources.
+        A broker before Kafka 4.1 lists only "client_metrics": other types raise UnsupportedVersion. Java:
+        Admin.listConfigResources.
         """
         kinds = admin_check.config_types("types", types)
         plan = config_plans.list_config_resources(self.view, kinds, self._runner.clock)
@@ -516,8 +516,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, TopicDescription]:
         """Return the id, the partitions and the replicas of each topic.
 
-        Missing topics are not created. Raises PartialFailure, for example with UnknownTopic for such a topic.
-        Java: Admin.describeTopics.
+        Missing topics are not created. Raises PartialFailure, for example with UnknownTopic for a missing
+        topic. Java: Admin.describeTopics.
         """
         plan = description_plans.describe_topics(
             self.view,
@@ -532,7 +532,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     # ---- ACLs and credentials
 
     async def create_acls(self, acls: Iterable[AclBinding], *, timeout: float | None = None) -> None:
-        """Create these ACLs. An ACL that exists already counts as created, as in Kafka.
+        """Create these ACLs. An existing ACL counts as created, as in Kafka.
 
         Raises PartialFailure if an ACL cannot be created. Java: Admin.createAcls.
         """
@@ -550,7 +550,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def delete_acls(
         self, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
     ) -> dict[AclBindingFilter, list[AclBinding]]:
-        """Delete the ACLs that match one of the filters, and return them for each filter, sorted.
+        """Delete the ACLs that match any of the filters, and return the matching ACLs of each filter, sorted.
 
         Raises PartialFailure if an ACL of a filter cannot be deleted. Java: Admin.deleteAcls.
         """
@@ -562,7 +562,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
-        """Return the SCRAM credentials of these users, or of every user that has some (KIP-554).
+        """Return the SCRAM credentials of these users, or of every user that has any (KIP-554).
 
         Raises PartialFailure for users without credentials. Java: Admin.describeUserScramCredentials.
         """
@@ -578,9 +578,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         *,
         timeout: float | None = None,
     ) -> None:
-        """Set and delete SCRAM credentials (KIP-554). The client sends salted passwords only.
+        """Set and delete SCRAM credentials (KIP-554). The client sends only salted passwords.
 
-        Kafka accepts one change for each user in a call. Raises PartialFailure, keyed by user. Java:
+        Kafka accepts only one change per user in a call. Raises PartialFailure, keyed by user. Java:
         Admin.alterUserScramCredentials.
         """
         changes = admin_check.scram_alterations("alterations", alterations)
@@ -644,7 +644,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Create a delegation token for the client's own principal, or for `owner` (KIP-48, KIP-373).
 
         `renewers` and `owner` are principals such as "User:alice". Without `max_lifetime_ms` the broker's
-        `delegation.token.max.lifetime.ms` applies. The client must have authenticated by other means than a
+        `delegation.token.max.lifetime.ms` applies. The client must have authenticated, but not with a
         delegation token. Java: Admin.createDelegationToken.
         """
         plan = token_plans.create_delegation_token(
@@ -690,7 +690,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_delegation_token(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> list[DelegationToken]:
-        """Return the delegation tokens of these owners, or of all owners, that the client may see (KIP-48).
+        """Return the delegation tokens that the client may see, of these owners or of all owners (KIP-48).
 
         Java: Admin.describeDelegationToken.
         """
@@ -951,7 +951,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, bool]:
-        """Elect a leader for each partition; returns whether an election was needed (KIP-460).
+        """Elect a leader for each partition, and return whether an election was needed (KIP-460).
 
         `election_type` is "preferred", for the first replica, or "unclean", for any live replica of a
         partition without a leader. An unclean election may lose records. Raises PartialFailure. Java:
@@ -966,7 +966,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def alter_partition_reassignments(
         self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout: float | None = None
     ) -> None:
-        """Begin to move each partition to the brokers `replicas`, a list of node ids (KIP-455).
+        """Start to move each partition to the brokers `replicas`, a list of node ids (KIP-455).
 
         None cancels the reassignment of a partition. The call does not wait until the replicas are in sync:
         `list_partition_reassignments` shows the progress. Raises PartialFailure. Java:
@@ -982,7 +982,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Return the reassignments in progress of these partitions, by default of all partitions (KIP-455).
+        """Return the ongoing reassignments of these partitions, by default of all partitions (KIP-455).
 
         Java: Admin.listPartitionReassignments.
         """
@@ -1169,9 +1169,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, dict[TopicPartition, CommittedOffset | None]]:
         """Return the committed offsets of each group in `groups`.
 
-        `groups` maps each group to a list of partitions, or to None for all its partitions. The groups may be
-        classic, consumer and streams groups. The result maps a partition without a committed offset to None.
-        With `require_stable` the call waits for open transactions that commit offsets (KIP-447). Raises
+        `groups` maps each group to a list of partitions, or to None for all its partitions. Classic, consumer
+        and streams groups are supported. The result maps a partition without a committed offset to None. With
+        `require_stable` the call waits for open transactions that commit offsets (KIP-447). Raises
         PartialFailure, keyed by group, if a group's offsets cannot be read. Java:
         Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
         """
@@ -1186,7 +1186,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def alter_consumer_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
     ) -> None:
-        """Commit offsets for a group without members. Each partition succeeds or fails by itself.
+        """Commit offsets for a group without members. Each partition succeeds or fails independently.
 
         The arguments are those of `commit_offsets`. Raises PartialFailure. Java:
         Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
@@ -1242,7 +1242,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     # ---- plans
 
     async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Run a plan of requests to its end. RequestTimedOut says for which request the plan was waiting."""
+        """Run a plan of requests to completion. RequestTimedOut names the request for which the plan was
+        waiting.
+        """
         plan = check.plan("plan", plan)
         return await self._runner.run("run", plan, self._runner.timeout_ms(timeout))
 

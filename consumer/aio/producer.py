@@ -112,8 +112,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
                 and self._has_fast_path
                 and not records.sender_notified
             ):
-                # `Producer.send` has the same statements, and explains them. A function that both share would
-                # cost the call that they save.
+                # `Producer.send` has the same statements, and explains them. A shared function would add the
+                # very call that they avoid.
                 try:
                     batch = self._routes[topic].sticky.filling
                 except (KeyError, TypeError):  # The topic is unknown, or not a string.
@@ -178,7 +178,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         self._operations.events(callback)
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of what this producer has measured: the metrics of Kafka's Java producer.
+        """Return a snapshot of this producer's metrics, which are those of Kafka's Java producer.
 
         Names, groups and tags are those of Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
         them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
@@ -225,9 +225,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     async def purge(self) -> int:
         """Drop all records that were not sent yet, and return their number (librdkafka: rd_kafka_purge).
 
-        Their deliveries fail with IllegalState, and `flush` does not raise an error for them. Records that
-        were sent at least once are not dropped, because the broker may have written them. Raises IllegalState
-        for a producer with a transactional_id, whose `abort` drops the records.
+        The deliveries of dropped records fail with IllegalState, and `flush` does not raise an error for
+        them. Records that were sent at least once are not dropped, because the broker may have written them.
+        Raises IllegalState for a producer with a transactional_id: its records are dropped by `abort`.
         """
         return await self._operations.purge()
 
@@ -271,11 +271,12 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> AsyncTransaction:
-        """Return a context manager: the end of its block commits a transaction, and an exception aborts it.
+        """Return a context manager that commits a transaction at the end of its block, or aborts it on an
+        exception.
 
-        The `async with` block raises the errors of `begin` and `commit`. Its own exceptions, CancelledError
-        included, abort the transaction and are raised again. A commit whose task is cancelled continues in
-        the background.
+        The `async with` block raises the errors of `begin` and `commit`. An exception in the block, including
+        CancelledError, aborts the transaction and is raised again. A commit whose task is cancelled continues
+        in the background.
         """
         return AsyncTransaction(self._operations)
 

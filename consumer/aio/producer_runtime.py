@@ -80,7 +80,7 @@ class AsyncProducerRuntime(ProducerRuntime):
         if (
             not self.forked
             # In the child of a fork this check is omitted: close() does nothing there, and every other method
-            # checks for the fork by itself.
+            # itself checks for the fork.
         ):
             self.check_loop()
 
@@ -112,8 +112,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     def on_event(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
         """Apply an event of the network or of the timer to the engine.
 
-        After a call of the application, `event` is None: the engine then handles the changes that the call
-        made.
+        `event` is None after a call of the application: the engine then handles the changes made by the call.
         """
         try:
             self._perform(step(self.engine, event, now() if at is None else at))

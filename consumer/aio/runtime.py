@@ -1,7 +1,7 @@
 """Runs the engine of an asyncio client in the event loop.
 
-Code that blocks the loop also blocks heartbeats and fetches. Callbacks may be coroutines. Each runs to its
-end in its own task, even if the call that started the callback is cancelled.
+Code that blocks the loop also blocks heartbeats and fetches. Callbacks may be coroutines. Each callback runs
+to completion in its own task, even if the call that started the callback is cancelled.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class AsyncRuntime(Runtime):
             # If the client fails, `_feed` first wakes the waiting tasks and then raises IllegalState.
             with contextlib.suppress(IllegalState):
                 self._feed((event,))
-        # After any other exception the client cannot be used, because the engine's state may have been
-        # changed only in part. The event loop receives the exception.
+        # After any other exception the client cannot be used, because the engine's state may be only partly
+        # updated. The exception is raised into the event loop.
         except BaseException as error:
             self._fail(error)
             raise
@@ -212,7 +212,7 @@ class AsyncRuntime(Runtime):
         return self._serving is None or self._serving[0] is asyncio.current_task()
 
     def served(self) -> None:
-        """Record that the method which may run callbacks has ended."""
+        """Record that the method that may run callbacks has ended."""
         self._serving = None
 
     # ---- the end

@@ -97,7 +97,7 @@ class _Protocol(asyncio.BufferedProtocol):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def begin(self, pipe: Pipe, room: memoryview) -> None:
-        """Start the TLS handshake. `Opened` is reported when it has succeeded."""
+        """Start the TLS handshake. `Opened` is reported when the handshake has succeeded."""
         self.pipe = pipe
         self._room = room
         self.transport.write(pipe.begin())
@@ -113,7 +113,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport.write(data)
 
     def close(self) -> None:
-        """Close the connection, after TLS's close_notify if it uses TLS, and report no more events."""
+        """Close the connection, on TLS after sending close_notify, and report no more events."""
         self.silent = True
         if self.pipe is not None and not self.transport.is_closing():
             self.transport.write(self.pipe.close())
@@ -152,7 +152,7 @@ class _Protocol(asyncio.BufferedProtocol):
             except (OSError, MemoryError) as error:
                 self._on_broken(describe_error(error))
                 return
-            if not size:  # The peer has closed the connection: the transport reports this.
+            if not size:  # The peer has closed the connection, which the transport reports.
                 return
             self._on_bytes(size)
 
@@ -292,8 +292,8 @@ class Streams:
             opened = await self._wrap(key, sock, action.max_response)
         except (GeneratorExit, KeyboardInterrupt):
             raise
-        # The connection must not wait for a dialer that raises an exception of another class, such as
-        # SystemExit.
+        # A dialer may raise any exception, such as SystemExit. The connection then fails and does not wait
+        # forever.
         except BaseException as error:
             task = asyncio.current_task()
             is_cancelled = isinstance(error, asyncio.CancelledError)
@@ -327,8 +327,8 @@ class Streams:
     async def _try_addresses(self, key: int, route: _Route, why: str, broke: str = "") -> None:
         """Connect to the remaining addresses in turn, until one accepts the connection.
 
-        `broke` is the error of an address that had accepted the connection before it broke. It is reported
-        instead of the errors of later addresses.
+        `broke` is the error of a connection that broke after an earlier address had accepted it. It is
+        reported instead of the errors of later addresses.
         """
         while route.addresses:
             address = route.address = route.addresses.pop(0)
@@ -420,7 +420,7 @@ class Streams:
     async def _wrap(
         self, key: int, sock: socket.socket, max_response: int
     ) -> tuple[asyncio.Transport, _Protocol]:
-        """Return a transport for a connected socket. The socket is closed if that fails."""
+        """Return a transport for a connected socket. If an error occurs, the socket is closed."""
         try:
             opened = await asyncio.get_running_loop().create_connection(
                 lambda: _Protocol(key, max_response, self._on_event), sock=sock
@@ -466,7 +466,7 @@ class Streams:
             known[1].close()
 
     def close(self, *, abort: bool = False) -> None:
-        """Close all connections. With `abort`, bytes that were not sent yet are dropped."""
+        """Close all connections. With `abort`, unsent bytes are dropped."""
         if self._token_task is not None:
             self._token_task.cancel()
         for key in [*self._opening, *self._transports]:

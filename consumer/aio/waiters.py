@@ -52,9 +52,9 @@ class TaskWaiters:
         at = time.monotonic()
         if at < self._pause_at:
             return
-        # If a task polls repeatedly without records, it sleeps for MAX_HOG_S. After `sleep(0)` the loop would
-        # only check its sockets and continue. Threads that wait for the GIL, such as the resolver's, would
-        # then not get the GIL.
+        # A task that repeatedly polls without receiving records sleeps for MAX_HOG_S. After `sleep(0)` the
+        # loop would only check its sockets and continue, so threads that wait for the GIL, such as the
+        # resolver's, would not get it.
         spins = not delivering and at < self._pause_at + MAX_HOG_S
         await asyncio.sleep(MAX_HOG_S if spins else 0)
         self._pause_at = time.monotonic() + MAX_HOG_S

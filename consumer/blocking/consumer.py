@@ -94,7 +94,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return self._operations.lag(partition)
 
     def why(self, partition: TopicPartition) -> DeliveryStatus:
-        """Return what the next records of a partition wait for: the reason why poll returns none of them.
+        """Return why poll returns no records of a partition: what its next records are waiting for.
 
         The method sends no request and does not wait, so it may be called from any thread while a poll or a
         callback hangs. `DeliveryStatus` lists the reasons.
@@ -102,7 +102,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return self._operations.why(partition)
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of what this consumer has measured: the metrics of Kafka's Java consumer.
+        """Return a snapshot of this consumer's metrics, which are those of Kafka's Java consumer.
 
         Names, groups and tags are those of Java's `KafkaConsumer.metrics`; the reference page "Metrics" lists
         them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
@@ -142,7 +142,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return self._operations.high_watermark(partition)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return the member id and the generation with which partitions were last assigned.
+        """Return the member id and the generation of the last assignment.
 
         A transaction commits offsets with this member id and generation. The group rejects the offsets of a
         member that it has removed. Before the first assignment, and with `assign`, the generation is -1 and
@@ -234,12 +234,12 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return run_to_end(self._operations.position(partition, timeout))
 
     def seek(self, partition: TopicPartition, offset: int | CommittedOffset) -> None:
-        """Continue reading a partition at `offset`. A seek replaces the offset look-ups and fetches that are
-        in progress.
+        """Continue reading a partition at `offset`. A seek supersedes offset look-ups and fetches that are in
+        progress.
 
         If `offset` is a CommittedOffset, as `committed` returns it, the leader is first asked whether its log
-        still contains this offset with this leader epoch (KIP-320). If it does not, poll handles this as any
-        other truncation of the log. The metadata of the CommittedOffset is ignored, as in Java.
+        still contains this offset with this leader epoch (KIP-320). If it does not, poll treats this as a
+        truncation of the log. The metadata of the CommittedOffset is ignored, as in Java.
 
         If the partition is not assigned yet, the seek applies when it is assigned. If the group has assigned
         the partition to another member, IllegalState is raised.
@@ -315,7 +315,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def committed(
         self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Return the group's committed offsets of these partitions, by default of the assigned partitions.
+        """Return the group's committed offsets for these partitions, by default for the assigned partitions.
 
         A partition without a committed offset has the value None.
         """
@@ -333,7 +333,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def list_offsets(
         self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return the offset of each partition's requested position, for example of "earliest".
+        """Return the offset of each partition at the requested position, for example "earliest".
 
         A position is "earliest", "latest", a time in ms since 1970, "max_timestamp", "earliest_local" or
         "latest_tiered".

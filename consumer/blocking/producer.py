@@ -184,7 +184,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         self._operations.events(callback)
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of what this producer has measured: the metrics of Kafka's Java producer.
+        """Return a snapshot of this producer's metrics, which are those of Kafka's Java producer.
 
         Names, groups and tags are those of Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
         them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
@@ -231,9 +231,9 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
     def purge(self) -> int:
         """Drop all records that were not sent yet, and return their number (librdkafka: rd_kafka_purge).
 
-        Their deliveries fail with IllegalState, and `flush` does not raise an error for them. Records that
-        were sent at least once are not dropped, because the broker may have written them. Raises IllegalState
-        for a producer with a transactional_id, whose `abort` drops the records.
+        The deliveries of dropped records fail with IllegalState, and `flush` does not raise an error for
+        them. Records that were sent at least once are not dropped, because the broker may have written them.
+        Raises IllegalState for a producer with a transactional_id: its records are dropped by `abort`.
         """
         return run_to_end(self._operations.purge())
 
@@ -277,7 +277,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> Transaction:
-        """Return a context manager: the end of its block commits a transaction, and an exception aborts it.
+        """Return a context manager that commits a transaction at the end of its block, or aborts it on an
+        exception.
 
         The `with` block raises the errors of `begin` and `commit`. Its own exceptions are raised again.
         """

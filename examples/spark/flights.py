@@ -37,7 +37,7 @@ class Environment(NamedTuple):
         return {name: str(value) for name, value in options.items()}
 
     def parsed(self, frame: DataFrame) -> DataFrame:
-        """Return the fields of the JSON in `value`, and partition, offset and timestamp of each record."""
+        """Return the JSON fields of `value`, and the partition, offset and timestamp of each record."""
         from pyspark.sql import functions as f
 
         value = f.from_json(f.col("value").cast("string"), SCHEMA).alias("value")

@@ -34,9 +34,7 @@ class Sessions(StatefulProcessor):
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        """Return the sessions that have ended: the watermark is at least half a day after their last
-        departure.
-        """
+        """Return the sessions that ended at least half a day before the watermark."""
         watermark_ms = timerValues.getCurrentWatermarkInMs()
         sessions: list[list[int]] = []
         for (departure_ms,) in sorted(self.departures.get()):

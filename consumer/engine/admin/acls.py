@@ -93,7 +93,7 @@ class AclBindingFilter(msgspec.Struct, frozen=True):
 def create_acls(
     view: ClusterView, acls: Collection[AclBinding], clock: Callable[[], int]
 ) -> Plan[dict[AclBinding, None]]:
-    """Create these ACLs. An ACL that exists already counts as created, as in Kafka."""
+    """Create these ACLs. An existing ACL counts as created, as in Kafka."""
 
     def request(items: Sequence[AclBinding]) -> CreateAclsRequest:
         return CreateAclsRequest(
