@@ -270,11 +270,13 @@ def _client(options: Mapping[str, str]) -> dict[str, object]:
                 f"did you mean kafka.{similar[0]}?" if similar else f"allowed: {', '.join(sorted(_CLIENT))}"
             )
             raise ConfigError(
-                name, mask_secret(key, value), f"kproto's client does not have the option; {hint}"
+                name, mask_secret(key, value), f"neither the source nor the sink has the option; {hint}"
             )
     return client
 
 
+# Options that are rejected, with the reason. Every option of kproto's clients is in _REFUSED, _WITHOUT_EFFECT
+# or _CLIENT.
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets and failOnDataLoss",
     "enable.auto.commit": "the checkpoint stores the position; set commitGroupId to show it to lag tools",
@@ -284,7 +286,18 @@ _REFUSED = {
     "value.serializer": "values are written as they are, string or binary",
     "partitioner": "a query calls no functions of the client; add a column partition to the rows",
     "interceptors": "a query calls no interceptors; change the rows in the query",
+    "dialer": "a query calls no functions of the client",
     "enable.partition.eof": "a query reports no events; a batch ends at endingOffsets",
+    "stall.report.ms": "a query reports no events; kafkaConsumer.pollTimeoutMs limits a read without records",
+    "on.new.partition": "a stream reads new partitions from their start; remove it",
+    "on.out.of.range": "use failOnDataLoss",
+    "enable.auto.offset.store": "the checkpoint stores the position; remove it",
+    "policy": "it is for the members of a group, and a query has no member; remove it",
+    "max.decompressed.bytes": "a query has the consumer's default; remove it",
+    "receive.message.max.bytes": "the source derives it from kafka.max.partition.fetch.bytes",
+    "connections.per.broker": "the sink has the producer's default; remove it",
+    "compression.level": "use kafka.compression.gzip.level, kafka.compression.lz4.level or "
+    "kafka.compression.zstd.level",
     "interceptor.classes": "kproto has no Java client that could run them; remove it",
     "metric.reporters": "kproto has no Java client that could run them; remove it",
     "config.providers": "kproto has no Java client that could run them; set the values themselves",

@@ -147,7 +147,7 @@ def test_a_wrong_password_raises_at_once_and_is_shown_nowhere(
         (
             "sals.jaas.config",
             JAAS,
-            "kafka.sals.jaas.config='[hidden]' is not allowed; kproto's client does not have",
+            "kafka.sals.jaas.config='[hidden]' is not allowed; neither the source nor",
         ),
         ("sasl.passwrod", PASSWORD, "kafka.sasl.passwrod='[hidden]'"),
         ("ssl.truststore.location", "/no/such/file", "kafka.ssl.truststore.location='/no/such/file'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from consumer.consumer_options import CONSUMER
+from consumer.producer_options import PRODUCER
 from consumer.spark import options
 from consumer.spark.options import parse
 from kproto.errors import ConfigError
@@ -45,9 +47,16 @@ def test_each_option_is_accepted_or_rejected_as_its_row_says() -> None:
 def test_each_rejected_option_is_rejected_with_a_reason() -> None:
     def check(row: OptionRow) -> None:
         assert "the option does not exist" not in error_of(row)
-        assert "does not have the option" not in error_of(row)
+        assert "neither the source nor the sink" not in error_of(row)
 
     check_each([row for row in option_rows() if row.verdict == "refused"], check)
+
+
+def test_each_option_of_the_clients_is_passed_on_or_rejected_or_ignored_on_purpose() -> None:
+    """Otherwise the error says that the sources and sinks do not have the option, without a reason."""
+    names = {name.replace("_", ".") for name in (*CONSUMER, *PRODUCER)}
+    undecided = names - {*options._CLIENT, *options._REFUSED, *options._WITHOUT_EFFECT}
+    assert undecided == set(), "in no table of consumer/spark/options.py: _CLIENT, _REFUSED, _WITHOUT_EFFECT"
 
 
 def test_the_page_and_the_code_agree_on_the_options_without_effect() -> None:
