@@ -191,6 +191,63 @@ def test_a_config_without_a_reader_is_found() -> None:
     assert not is_read("Settings", "config_that_no_code_reads")
 
 
+# -- configs that can be changed while the broker runs
+
+DYNAMIC_FIELDS = frozenset(setting.field for setting in SETTINGS.values() if setting.dynamic)
+# A change replaces the settings of each `Broker`, and `DynamicConfig.settings` returns the current ones.
+CURRENT = re.compile(r"\b_?broker\.settings|dynamic\.settings\(.*\)")
+
+
+def stale_reads(source: str) -> Iterator[str]:
+    """Yield the reads of dynamic configs that a change does not affect.
+
+    They read the settings with which the broker started, or read a config in a constructor, which keeps it.
+    """
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        current = {
+            ast.unparse(target)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign) and CURRENT.search(ast.unparse(node.value))
+            for target in node.targets
+        }
+        for node in ast.walk(function):
+            if isinstance(node, ast.Attribute) and node.attr in DYNAMIC_FIELDS:
+                owner = ast.unparse(node.value)
+                is_current = owner in current or CURRENT.search(owner)
+                if function.name == "__init__" or not is_current:
+                    yield f"{ast.unparse(node)} in {function.name}"
+
+
+def test_dynamic_configs_are_not_read_from_the_settings_of_the_start() -> None:
+    assert {
+        path.relative_to(ROOT).as_posix(): stale
+        for path in (ROOT / "kproto" / "broker").rglob("*.py")
+        if path.name != "settings.py" and DYNAMIC_FIELDS & names_in(source := path.read_text()).attributes
+        if (stale := [*stale_reads(source)])
+    } == {}, "a change has no effect here: read broker.settings, or dynamic.settings(node), at each use"
+
+
+def test_a_stale_read_of_a_dynamic_config_is_found() -> None:
+    source = """
+class Broker:
+    def __init__(self, broker, settings):
+        self.given = settings.message_max_bytes
+        self.kept = broker.settings.message_max_bytes
+    def use(self, broker, dynamic):
+        settings = dynamic.settings(1)
+        fresh = settings.message_max_bytes + broker.settings.message_max_bytes
+        return fresh + self._settings.message_max_bytes + dynamic.start.message_max_bytes
+"""
+    assert {*stale_reads(source)} == {
+        "settings.message_max_bytes in __init__",
+        "broker.settings.message_max_bytes in __init__",
+        "self._settings.message_max_bytes in use",
+        "dynamic.start.message_max_bytes in use",
+    }
+
+
 # -- options of the clients
 
 
