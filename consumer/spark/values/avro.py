@@ -32,7 +32,7 @@ from .avro_resolution import (
     widens,
     writers_field,
 )
-from .avro_schema import ABSENT, AvroField, AvroNode, parse
+from .avro_schema import ABSENT, AvroField, AvroNode, checked_columns, parse
 from .avro_skipper import FEW, KEY, skip_value
 from .lanes import Ints, Lanes, merge, pa
 from .names import REGISTRY_URL
@@ -71,7 +71,7 @@ def _reader(column_format: ColumnFormat) -> AvroNode:
     """Return the reader's schema. Raises ConfigError if the options name no schema."""
     option = column_format.option("schema")
     if column_format.schema is not None:
-        return parse(option, column_format.schema)
+        return checked_columns(option, parse(option, column_format.schema))
     if column_format.registry is None:
         raise ConfigError(
             option,
@@ -83,7 +83,7 @@ def _reader(column_format: ColumnFormat) -> AvroNode:
         raise ConfigError(column_format.option("subject"), None, why)
     latest = column_format.with_latest_schema().latest
     assert latest is not None
-    return _parsed(column_format, latest)
+    return checked_columns(option, _parsed(column_format, latest))
 
 
 def _parsed(column_format: ColumnFormat, schema: Schema) -> AvroNode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -21,7 +22,7 @@ _PRIMITIVES: Final = {
     "string": "STRING",
 }
 
-# Spark's type for each pair (kind, logical type). All other logical types are ignored.
+# Spark's type for each pair (kind, logical type).
 _LOGICAL: Final = {
     ("int", "date"): "DATE",
     ("long", "time-micros"): "TIME(6)",
@@ -30,6 +31,16 @@ _LOGICAL: Final = {
     ("long", "local-timestamp-millis"): "TIMESTAMP_NTZ",
     ("long", "local-timestamp-micros"): "TIMESTAMP_NTZ",
 }
+
+# The pairs (kind, logical type) that Spark does not ignore, and that cannot be columns here. All other
+# logical types are ignored, as in Spark.
+_NOT_READ: Final = {
+    ("long", "timestamp-nanos"): "PySpark has no timestamps of nanoseconds",
+    ("long", "local-timestamp-nanos"): "PySpark has no timestamps of nanoseconds",
+    ("long", "custom-decimal"): "custom-decimal is not supported",
+}
+_CATALYST: Final = "spark.sql.catalyst.type"
+_MAX_PRECISION: Final = 38  # Of Spark's decimals.
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,8 @@ class AvroNode:
     size: int = 0
     precision: int = 0
     scale: int = 0
+    # Why the type cannot be a column: its text, the reason, and the attribute without which it can be one.
+    refused: tuple[str, str, str] | None = None
     null: int = -1  # The position of null among a union's branches, or -1 if the union has no null.
 
     @property
@@ -118,7 +131,32 @@ def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
     names: dict[str, AvroNode] = {}
     for reference in references:
         _Reader(option, names).read(_load(option, reference), "", "")
-    return _Reader(option, names).read(_load(option, text), "", "")
+    return _Reader(option, names).read_column(_load(option, text), "", "")
+
+
+def checked_columns(option: str, node: AvroNode, place: str = "") -> AvroNode:
+    """Return a reader's type. Raises ConfigError if a part of it cannot be a column."""
+    if node.refused is not None:
+        text, why, attribute = node.refused
+        raise ConfigError(
+            option,
+            text,
+            f"{why}, for the Avro type{_of_field(place)}; set {option} to the schema without the attribute "
+            f"{attribute}, which makes the type {node.ddl}, or without the field",
+        )
+    for field in node.fields:
+        checked_columns(option, field.node, _inside(place, field.names[0]))
+    for inner in node.inner:
+        checked_columns(option, inner, place if node.kind == "union" else f"{place}[]")
+    return node
+
+
+def _inside(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def _of_field(place: str) -> str:
+    return f" of field {place}" if place else ""
 
 
 def _load(option: str, text: str) -> Any:
@@ -142,15 +180,27 @@ class _Reader:
         """Return a ConfigError that shows a part of the schema."""
         return ConfigError(self.option, json.dumps(part)[:200], reason)
 
+    def read_column(self, part: Any, space: str, place: str) -> AvroNode:
+        """Parse a type that is not a branch of a union, so it cannot be null."""
+        node = self.read(part, space, place)
+        if node.kind == "null":
+            raise self.wrong(
+                cast("object", part),
+                f"the Avro type{_of_field(place)} is null, which cannot be a column; remove the field, or "
+                "make it a union of null and another type",
+            )
+        return node
+
     def read(self, part: Any, space: str, place: str) -> AvroNode:
-        """Parse a type. `space` is the enclosing namespace. `place` names the enclosing field in errors."""
+        """Parse a type. `space` is the enclosing namespace. `place` is the path of the enclosing field."""
         if isinstance(part, str):
             return self.named(part, space)
         if isinstance(part, list):
             return self.union(cast(Any, part), space, place)
         if not isinstance(part, dict) or "type" not in part:
             raise self.wrong(
-                cast("object", part), f"the Avro type{place} must be a name, a list, or an object with a type"
+                cast("object", part),
+                f"the Avro type{_of_field(place)} must be a name, a list, or an object with a type",
             )
         definition = cast("dict[str, Any]", part)
         kind: Any = definition["type"]
@@ -162,7 +212,7 @@ class _Reader:
             word = "items" if kind == "array" else "values"
             if word not in definition:
                 raise self.wrong(definition, f"an Avro {kind} needs the attribute {word}")
-            return AvroNode(kind, inner=(self.read(definition[word], space, f"{place}[]"),))
+            return AvroNode(kind, inner=(self.read_column(definition[word], space, f"{place}[]"),))
         return self.logical(self.named(kind, space), definition)
 
     def named(self, name: str, space: str) -> AvroNode:
@@ -183,7 +233,11 @@ class _Reader:
         branches = [self.read(part, space, place) for part in parts]
         null = [n for n, branch in enumerate(branches) if branch.kind == "null"]
         if len(null) > 1 or len(null) == len(branches):
-            raise self.wrong(parts, "a union needs a type other than null, and null at most once")
+            raise self.wrong(
+                parts,
+                f"the union{_of_field(place)} needs a type other than null, and null at most once; add a "
+                "type, or remove the field",
+            )
         types = tuple(branch for branch in branches if branch.kind != "null")
         return AvroNode("union", inner=types, null=null[0] if null else -1)
 
@@ -216,9 +270,7 @@ class _Reader:
                 if not {"name", "type"} <= set(field):
                     raise self.wrong(field, "a field of a record needs a name and a type")
                 names = (str(field["name"]), *map(str, field.get("aliases") or ()))
-                node = self.read(field["type"], space, f" of field {place}{names[0]}")
-                if node.kind == "null":
-                    raise self.wrong(field, "a field of the type null cannot be a column; remove it")
+                node = self.read_column(field["type"], space, _inside(place, names[0]))
                 fields.append(AvroField(names, node, field.get("default", ABSENT)))
             self.open.discard(full)
             node_defined = replace(node_defined, fields=tuple(fields))
@@ -228,11 +280,24 @@ class _Reader:
     def logical(self, node: AvroNode, definition: Mapping[str, Any]) -> AvroNode:
         """Return a type with its logical type, or without it if Spark does not support the logical type."""
         word = definition.get("logicalType")
+        why, attribute = _NOT_READ.get((node.kind, str(word)), ""), "logicalType"
         if word == "decimal" and node.kind in ("bytes", "fixed"):
-            precision, scale = definition.get("precision"), definition.get("scale", 0)
-            if not isinstance(precision, int) or not 0 < precision <= 38 or not 0 <= scale <= precision:
+            precision, scale = definition.get("precision", 0), definition.get("scale", 0)
+            if not _is_decimal(node, precision, scale):
                 return node  # As Avro specifies, an invalid logical type is ignored.
-            return replace(node, logical=word, precision=precision, scale=scale)
-        if (node.kind, str(word)) in _LOGICAL:
+            if precision > _MAX_PRECISION:
+                why = f"Spark's decimals have at most {_MAX_PRECISION} digits"
+            else:
+                return replace(node, logical=word, precision=precision, scale=scale)
+        elif (node.kind, str(word)) in _LOGICAL:
             return replace(node, logical=str(word))
-        return node
+        elif not why and node.kind in ("int", "long") and definition.get(_CATALYST) is not None:
+            why, attribute = f"{_CATALYST} is not supported", _CATALYST
+        return replace(node, refused=(json.dumps(definition)[:200], why, attribute)) if why else node
+
+
+def _is_decimal(node: AvroNode, precision: object, scale: object) -> bool:
+    """Return whether the attributes of a decimal are valid, as Java's LogicalTypes.Decimal checks them."""
+    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision > 0:
+        return False
+    return node.kind == "bytes" or precision <= math.floor(math.log10(2) * (8 * node.size - 1))

@@ -278,3 +278,81 @@ def test_a_time_that_cannot_be_read_is_rejected_before_a_task_begins(
     columns = schema(StructType().add("f", kind), options)
     with pytest.raises(ConfigError, match=message):
         checked(columns, parse_options({**SERVERS, **options}))
+
+
+# ---- types without a column
+
+
+def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+def decimal(precision: Any, scale: Any = 0, size: int = 0) -> dict[str, Any]:
+    kind: dict[str, Any] = fixed("D", size) if size else {"type": "bytes"}
+    return {**kind, "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def column(kind: Any) -> str:
+    return ddl(parse_options({**SERVERS, **avro_options(kind)}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (logical("long", "timestamp-nanos"), "PySpark has no timestamps of nanoseconds"),
+        (logical("long", "local-timestamp-nanos"), "PySpark has no timestamps of nanoseconds"),
+        (logical("long", "custom-decimal", precision=5, scale=2), "custom-decimal is not supported"),
+        (decimal(39), "Spark's decimals have at most 38 digits"),
+        (decimal(39, 2, size=20), "Spark's decimals have at most 38 digits"),
+        ({"type": "int", "spark.sql.catalyst.type": "interval year"}, "catalyst.type is not supported"),
+    ],
+    ids=str,
+)
+def test_a_type_that_spark_reads_otherwise_is_rejected_by_its_field(kind: Any, reason: str) -> None:
+    """Spark 4.2 also refuses nanoseconds and decimals of 39 digits."""
+    for whole, place in ((kind, "f"), (["null", kind], "f"), ({"type": "array", "items": kind}, r"f\[\]")):
+        with pytest.raises(ConfigError, match=rf"{reason}, for the Avro type of field {place}; set value\."):
+            column(whole)
+    plain = {"long": "BIGINT", "int": "INT"}.get(kind["type"], "BINARY")
+    with pytest.raises(ConfigError, match=rf"which makes the type {plain}, or without the field"):
+        column(kind)
+
+
+def test_a_writers_type_without_a_column_is_read_by_a_reader_without_the_logical_type() -> None:
+    assert read(record(logical("long", "timestamp-nanos")), record("long"), "0a") == {"f": 5}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [decimal(0), decimal(3, 5), decimal(3, "x"), decimal(5, 2, size=2), decimal(39, 2, size=2)],
+    ids=str,
+)
+def test_an_invalid_decimal_is_binary_as_in_from_avro(kind: Any) -> None:
+    assert "value STRUCT<`f`: BINARY>" in column(kind)
+
+
+def test_the_largest_decimal_of_a_fixed_type_has_the_digits_of_its_bytes() -> None:
+    for size, digits in ((1, 2), (2, 4), (16, 38)):
+        assert f"value STRUCT<`f`: DECIMAL({digits}, 0)>" in column(decimal(digits, size=size))
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        ("null", "f"),
+        ({"type": "array", "items": "null"}, r"f\[\]"),
+        ({"type": "map", "values": "null"}, r"f\[\]"),
+        (record("null", "Inner"), r"f\.f"),
+    ],
+    ids=str,
+)
+def test_null_cannot_be_a_column_and_the_error_names_its_field(kind: Any, place: str) -> None:
+    with pytest.raises(ConfigError, match=rf"the Avro type of field {place} is null, .*; remove the field"):
+        column(kind)
+
+
+def test_a_schema_or_union_of_only_null_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="the Avro type is null, which cannot be a column"):
+        parse("value.schema", '"null"')
+    with pytest.raises(ConfigError, match="the union of field f needs a type other than null"):
+        column(["null"])
