@@ -388,7 +388,9 @@ def _batch_line(batch: Batch) -> str:
     details = [f"offset {first}" if first == last else f"offsets {first} to {last}"]
     details += [f"{count} record{'s' * (count != 1)}", batch.compression, f"magic {batch.magic}"]
     details.append(
-        batch.timestamp_type if batch.magic == 0 else f"{batch.timestamp_type} {_moment(batch.max_timestamp)}"
+        batch.timestamp_type
+        if batch.magic == 0
+        else f"{batch.timestamp_type} {_iso_time(batch.max_timestamp)}"
     )
     if batch.producer_id >= 0:
         details.append(
@@ -398,12 +400,12 @@ def _batch_line(batch: Batch) -> str:
         details.append(f"leader epoch {batch.partition_leader_epoch}")
     details += ["transactional"] * batch.is_transactional + ["control"] * batch.is_control
     if batch.delete_horizon_ms is not None:
-        details.append(f"delete horizon {_moment(batch.delete_horizon_ms)}")
+        details.append(f"delete horizon {_iso_time(batch.delete_horizon_ms)}")
     return f"batch at {batch.start:04x}, {batch.size} bytes: {', '.join(details)}"
 
 
 def _record_line(batch: Batch, record: Record) -> str:
-    details = [f"{record.offset}", _moment(record.timestamp)]
+    details = [f"{record.offset}", _iso_time(record.timestamp)]
     details += [f"key {_content(record.key)}", f"value {_content(record.value)}"]
     if batch.is_control and record.key is not None and len(record.key) >= 4:
         marker = int.from_bytes(record.key[2:4], "big")
@@ -434,7 +436,7 @@ _MARKERS = {
 }
 
 
-def _moment(milliseconds: int) -> str:
+def _iso_time(milliseconds: int) -> str:
     """Format a time in UTC, or as a number if it is outside the years 1970 to 9999."""
     if milliseconds == -1:
         return "no time"

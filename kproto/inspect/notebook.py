@@ -112,7 +112,7 @@ def _encodings(value: Message) -> Iterator[tuple[int, bytes]]:
 def columns(value: Columns) -> str:
     """Render the first rows of columns of records, and the total number of rows."""
     rows = [
-        (int(offset), _moment(int(timestamp)), _content(key), _content(content))
+        (int(offset), _time_with_offset(int(timestamp)), _content(key), _content(content))
         for offset, timestamp, key, content in zip(
             value.offset[:_MOST_ROWS],
             value.timestamp[:_MOST_ROWS],
@@ -257,8 +257,8 @@ def _hex(data: bytes) -> str:
     return data[:_MOST_BYTES].hex(" ") + ("…" if len(data) > _MOST_BYTES else "")
 
 
-def _moment(milliseconds: int) -> str:
-    """Return a timestamp as text, or as a number if it is negative or too large for a date."""
+def _time_with_offset(milliseconds: int) -> str:
+    """Format a time in UTC with its offset, or as a number if it is negative or too large for a date."""
     if milliseconds < 0:
         return str(milliseconds)
     try:
