@@ -23,7 +23,7 @@ class Option(NamedTuple):
 
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
-# The pattern of instance ids: that of topic names, as in Java (Topic.validate).
+# Instance ids must match the pattern of topic names, as in Java (Topic.validate).
 _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"
 _RESETS: Final = ("earliest", "latest", "none")
 _RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'

@@ -80,7 +80,7 @@ def security_docs() -> list[OptionDoc]:
 
 
 def with_options(options: list[OptionDoc] | None = None) -> Callable[[C], C]:
-    """Return a class decorator that appends a client's options, TLS and SASL included, to its docstring."""
+    """Return a class decorator that appends a client's options, including TLS and SASL, to its docstring."""
 
     def decorate(client: C) -> C:
         lines = [cleandoc(client.__doc__ or "")]
@@ -126,7 +126,7 @@ def _default(value: Any) -> str:
 
 
 def _types(config: type[Any]) -> Mapping[str, str]:
-    """Map the options of a config class to their types, as the annotations write them."""
+    """Map the options of a config class to their types, as written in the annotations."""
     return {
         name: getattr(kind, "__forward_arg__", str(kind)) for name, kind in config.__annotations__.items()
     }

@@ -3,8 +3,8 @@
 The names in this module are used only in errors: an error about another library's name contains this
 library's name.
 
-All names are in snake_case. Those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table
-for each library.
+All names are in snake_case. In those of librdkafka and Java, "_" replaces ".". `docs/coming-from/` has a
+table for each library.
 """
 
 from __future__ import annotations

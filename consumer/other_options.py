@@ -3,10 +3,11 @@
 The names in this module are used only in errors: an error about another library's option contains this
 library's option.
 
-All names are in snake_case. Those of librdkafka and Java have "_" for ".". The names of TLS and SASL options
-are in `consumer/security/option_names.py`.
+All names are in snake_case. In those of librdkafka and Java, "_" replaces ".". The names of TLS and SASL
+options are in `consumer/security/option_names.py`.
 
-`tests/conformance/test_other_libraries.py` checks that every option of the installed libraries has an answer.
+`tests/conformance/test_other_libraries.py` checks that this module covers every option of the installed
+libraries.
 """
 
 from __future__ import annotations

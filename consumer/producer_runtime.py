@@ -61,7 +61,7 @@ class ProducerRuntime:
         self.records.owner = self
         self._waiters = waiters
         self.failure: BaseException | None = None
-        # The thread or task that is in `close`; None if there is none.
+        # The thread or task that is in `close`; None if no call of `close` is running.
         self.closer: object = None
         # Whether close or kill was called.
         self.closing = False
@@ -230,7 +230,7 @@ class ProducerRuntime:
     def on_exit(self) -> str:
         """Stop the producer at the exit of the interpreter.
 
-        Return a message for the log that says what is lost.
+        Return a log message that lists the losses, or "" if nothing is lost.
         """
         raise NotImplementedError
 

@@ -73,7 +73,7 @@ class GroupChange(msgspec.Struct, frozen=True):
 
     * "assigned": `partitions` were added; `owned` are all owned partitions;
 
-    * "revoked": `partitions` are released, after the callback and the commit, and before another member gets
+    * "revoked": `partitions` are released, after the callback and the commit, and before another member owns
       them;
 
     * "lost": `partitions` may already belong to another member, and nothing could be committed;
@@ -93,23 +93,23 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "uncommitted": `partitions` were released before their last offsets could be committed, or an automatic
       commit was rejected (`reason`);
 
-    * "refused": a request that is retried indefinitely has failed for some seconds; `reason` has the request
-      and the error. While it fails, the report is repeated after growing intervals (30 s to 10 min);
+    * "refused": a request that is retried indefinitely has failed for some seconds; `reason` contains the
+      request and the error. While it fails, the report is repeated at increasing intervals (30 s to 10 min);
 
-    * "throttled": a broker requires a pause of a second or more, as this client exceeds a quota (KIP-219).
-      The report is repeated after growing intervals;
+    * "throttled": a broker requires a pause of a second or more, because this client exceeds a quota
+      (KIP-219). The report is repeated at increasing intervals;
 
-    * "unreachable": no broker responds. The report is repeated after growing intervals;
+    * "unreachable": no broker responds. The report is repeated at increasing intervals;
 
     * "reachable": a broker responds again;
 
     * "missing": a subscribed topic, or an assigned partition, does not exist;
 
-    * "stalled": no record of `partitions` was returned for `stall_report_ms`, although their logs have
+    * "stalled": no record of `partitions` was returned for `stall_report_ms`, although their logs contain
       records after the positions; `reason` is that of `Consumer.why`;
 
-    * "end": the application has read `partitions` to the end, `offset`. With read_committed, the end is the
-      last stable offset. Only with `enable_partition_eof`;
+    * "end": the application has read `partitions` up to their end offset, `offset`. With read_committed, this
+      is the last stable offset. Only reported with `enable_partition_eof`;
 
     * "left": the member has left the group;
 
@@ -118,8 +118,8 @@ class GroupChange(msgspec.Struct, frozen=True):
     Producers report "unreachable", "reachable", "missing", "refused" and "throttled" with the same meaning,
     and also
 
-    * "undelivered": records of `partitions` were not delivered; `reason` has their number and the error. The
-      report is repeated after growing intervals while records fail for the same reason;
+    * "undelivered": records of `partitions` were not delivered; `reason` contains their number and the error.
+      The report is repeated at increasing intervals while records fail for the same reason;
 
     * "failed": the transactional producer can send no more records, and must be created again;
 
@@ -169,8 +169,8 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
     * "rebalancing": the member has no assignment yet;
 
-    * "callback": a rebalance callback, a deserializer, an interceptor or a callback of `events` runs, or a
-      rebalance callback runs in the next poll;
+    * "callback": a rebalance callback, a deserializer, an interceptor or a callback of `events` is running,
+      or the next poll will run a rebalance callback;
 
     * "revoking": the partition is being revoked;
 
@@ -178,7 +178,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
     * "paused": the application has paused the partition;
 
-    * "error": poll raises an error until the application seeks, or makes a new consumer;
+    * "error": poll raises an error until the application seeks, or creates a new consumer;
 
     * "position": the committed offset, or the offset of the reset policy, is being looked up;
 
@@ -190,7 +190,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
     * "backoff": a failed fetch is retried at `until`;
 
-    * "no leader": the metadata contains no leader of the partition;
+    * "no leader": the metadata contains no leader for the partition;
 
     * "connection": there is no connection to the leader;
 

@@ -13,8 +13,8 @@ Rules:
 * An address also fails if the connection ends before any response. Examples are a proxy without a broker
   behind it, and a stopped broker process whose kernel still accepts connections.
 
-* An invalid name or port, such as an empty label or a port above 65535, raises no exception. The result is an
-  error text.
+* An invalid name or port, such as an empty label or a port above 65535, raises no exception. The result is
+  then an error message instead of addresses.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from typing import Any
 
 import msgspec
 
-# Time (s) in which an address must accept a connection if its host has further addresses. A firewall may drop
-# packets without a reply.
+# Time (s) within which an address must accept a connection if its host has further addresses. A firewall may
+# drop packets without a reply.
 PATIENCE_S = 2.0
 
 # A socket address: its family, and the arguments of `connect`.
@@ -51,7 +51,7 @@ def sort_addresses(answer: Sequence[tuple[Any, ...]]) -> tuple[Address, ...]:
 
 
 class AddressFailures:
-    """The addresses of each host that have failed. Other addresses of the host are tried before them."""
+    """The failed addresses of each host, which are tried after its other addresses."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, int], list[Address]] = {}

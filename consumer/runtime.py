@@ -3,8 +3,8 @@
 The runtime also rejects calls that are not allowed, such as calls of a closed client, or calls in a callback
 for which the call would wait.
 
-This module has the code that threads and asyncio share. `blocking.runtime` and `aio.runtime` implement how
-calls wait and how bytes are sent.
+This module contains the code that threads and asyncio share. `blocking.runtime` and `aio.runtime`
+implement how calls wait and how bytes are sent.
 
 Rules:
 
@@ -189,7 +189,7 @@ class Runtime:
 
         A `Deliver` is not performed but returned, because only the calling poll can return records.
 
-        If there is a `Deliver`, the event `last` (such as `PollEnded`) is then applied as well.
+        If the actions include a `Deliver`, the event `last` (such as `PollEnded`) is then applied as well.
         """
         raise NotImplementedError
 
@@ -370,7 +370,8 @@ class Runtime:
         """
         self.owed += events
         if not self.closed and self.failure is None and not self.forked:
-            # Another thread has closed the client, or it has failed, after the condition was checked.
+            # After the condition was checked, the client may have failed, or another thread may have closed
+            # it.
             with suppress(IllegalState):
                 self.apply()
 
@@ -389,7 +390,7 @@ class Runtime:
         future = self._new_future()
         try:
             self.apply(event(future))
-        # The caller gets this exception and not the future, so the future is no longer tracked.
+        # The caller receives this exception instead of the future, so the future is no longer tracked.
         except BaseException:
             self._open.discard(future)
             raise
@@ -408,7 +409,7 @@ class Runtime:
             raise
 
     def forget(self, future: Any) -> None:
-        """Stop tracking a future that no caller has any more."""
+        """Stop tracking a future for which no caller waits any longer."""
         self._open.discard(future)
 
     def _fail_futures(self, error: KprotoError) -> None:
@@ -447,7 +448,7 @@ class Runtime:
         self.driver.on_fork()
 
     def on_exit(self) -> str:
-        """Stop without a request to a broker. Return a message for the log that says what is lost."""
+        """Stop without a request to a broker. Return a log message that lists the losses."""
         loss = self.driver.loss()
         self.kill()
         return f"{self} was not closed before the process ended{loss}" if loss else ""

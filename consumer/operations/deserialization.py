@@ -2,8 +2,8 @@
 
 Rules:
 
-* If a deserializer fails, the engine receives back the failed record and all later records of its partition.
-  The poll returns the other records, and a later poll raises the error.
+* If a deserializer fails, the failed record and all later records of its partition are given back to the
+  engine. The poll returns the other records, and a later poll raises the error.
 
 * After a BaseException, such as Ctrl-C or CancelledError, the engine takes back all records of the poll, and
   the exception is raised.

@@ -93,7 +93,7 @@ def _positions(change: GroupChange) -> list[str]:
 
 
 def _costs_records(change: GroupChange) -> bool:
-    """Return whether a change may cost records. Such changes are logged as warnings.
+    """Return whether records may be lost in a change. Such changes are logged as warnings.
 
     After a change of the position without a seek, the consumer may skip records.
     """
@@ -112,8 +112,8 @@ def _is_logged_with(first: GroupChange, change: GroupChange) -> bool:
 class Iteration:
     """The records of one poll, some of which an iteration has returned.
 
-    The iteration returns the remaining records only while their partitions certainly belong to this consumer.
-    This is the time from `owned_from` to `owned_until`, in seconds of `time.time()`.
+    The iteration returns the remaining records only while their partitions certainly belong to this consumer:
+    from `owned_from` to `owned_until`, in seconds of `time.time()`.
 
     `time.time()` is the fastest clock to read, and continues while the computer sleeps. It may be set back,
     so the iteration also checks `owned_from`.
@@ -186,8 +186,7 @@ class Iteration:
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
         """Map each partition to the offset of its first record in this row or a later one.
 
-        `_starts` has the rows at which the records of another partition begin. It is computed once for each
-        poll.
+        `_starts` contains each row at which the partition changes. It is computed once for each poll.
         """
         if self._starts is None:
             self._starts = partition_starts(self.records)
@@ -332,8 +331,8 @@ class PollOperations:
     async def next_record(self) -> ConsumerRecord[Any, Any]:
         """Return the next record of an iteration.
 
-        An iterator calls this method if it holds no more records, or if the held records may belong to
-        another member.
+        An iterator calls this method if it holds no more records, or if the partitions of the held records
+        may belong to another member.
         """
         runtime, iteration = self.runtime, self.iteration
         with runtime.call("next", serves=True):
@@ -359,7 +358,7 @@ class PollOperations:
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
         # The engine must have the records before it applies a seek, and other tasks may seek during a wait.
-        # So records are given back before the first wait.
+        # So the records are returned to the engine before the first wait.
         if self.iteration.records:
             self.give_back()
         await runtime.pause()
@@ -444,7 +443,7 @@ class PollOperations:
         return None
 
     def _intercept(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
-        """Return the records that the interceptors make of these records."""
+        """Pass the records through the interceptors, and return the result."""
         for interceptor in self._interceptors:
             subject = f"{len(records)} records from {records[0]}" if records else "no records"
             with self._function(_name_of(interceptor, "on_consume"), calls=False):
@@ -540,8 +539,8 @@ class PollOperations:
         """
         pending = self.driver.pending_callbacks
         while pending:
-            # If Ctrl-C ends a callback, it is not called again for this change, but the callbacks after it
-            # are.
+            # If Ctrl-C ends a callback, it is not called again for this change, but the remaining callbacks
+            # are called.
             callback, change = pending.popleft()
             with self._function("a callback of events()"):
                 try:

@@ -222,8 +222,8 @@ class ProducerOperations:
     async def _abort_after(self, error: BaseException) -> None:
         """Abort the transaction after `error`.
 
-        If the transaction failed because of `error`, and its abort shows that the producer has failed for
-        good, the abort's error is raised instead of `error`.
+        If the transaction failed because of `error`, and its abort shows that the producer has failed
+        permanently, the abort's error is raised instead of `error`.
         """
         transactions = self._transactions("abort")
         is_cause = error is transactions.error
@@ -367,7 +367,7 @@ class ProducerOperations:
         return failure
 
     async def _push_last_metrics(self, deadline: int) -> None:
-        """Push the metrics for the last time if a broker wants them. Wait at most `CLOSE_MS`."""
+        """Push the metrics one last time if a broker has requested them. Wait at most `CLOSE_MS`."""
         runtime, engine = self.runtime, self.runtime.engine
         if engine.telemetry is None or not engine.telemetry.has_subscription:
             return

@@ -23,7 +23,7 @@ from .producer import ProducerOperations
 _ASYNC_CLIENT = "AsyncProducer"
 # The types that a serializer may return, in addition to None.
 _BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
-# The maximum number of topics whose lists of partitions are kept for the next calls of the partitioner.
+# The maximum number of topics whose lists of partitions are cached for later calls of the partitioner.
 _TOPICS = 1_000
 
 
@@ -149,7 +149,7 @@ class SendHooks:
     async def _serialize(self, topic: str, key: Any, value: Any, headers: Headers) -> tuple[Any, Any]:
         """Return the key and the value as bytes or None. Raises SerializationError.
 
-        Without a serializer the value is returned as it is.
+        Without a serializer the value is returned unchanged.
         """
         if self._key is not None and key is not None:
             key = await self._serialized(self._key, "key", topic, key, headers)

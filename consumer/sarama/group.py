@@ -17,7 +17,7 @@ A *session* is the time in which handlers process an assignment.
 A *claim* is one assigned partition in a session: an async iterator over the partition's records. A *mark* is
 an offset up to which a handler has processed a claim.
 
-`group_threads` has `ConsumerGroup`, the class for threads, which follows the same rules.
+`group_threads` contains `ConsumerGroup`, the class for threads, which follows the same rules.
 
 Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 
@@ -45,12 +45,12 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 * An exception of `consume_claim` ends the session, and `errors()` reports it, even if its claim has already
   ended.
 
-* An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported by `errors()`.
-  `consume` also raises it, unless it is a `KprotoError`, such as a failed commit after the loss of
+* If `setup` raises an exception, `consume` raises it. If `cleanup` raises an exception, `errors()` reports
+  it. `consume` also raises it, unless it is a `KprotoError`, such as a failed commit after the loss of
   partitions.
 
 * Errors that do not end a session are reported by `errors()`. Errors that prevent the member from joining are
-  raised by `consume`. A repeated error is reported only after increasing intervals.
+  raised by `consume`. A repeated error is reported at increasing intervals.
 
 * A paused partition stays paused in the next sessions, until it is resumed.
 """
@@ -137,7 +137,7 @@ class AsyncConsumerGroup(AsyncBlock):
     async def consume(self, topics: Iterable[str], handler: Handler[Session, Claim]) -> None:
         """Run one session with these topics, and return when it has ended.
 
-        The docstring of the module `consumer.sarama.group` has the rules of sessions.
+        The docstring of the module `consumer.sarama.group` contains the rules of sessions.
 
         Raises exceptions of setup and cleanup, and errors that prevent this member from joining the group.
         Raises IllegalState if the group is closed.
@@ -373,8 +373,8 @@ class AsyncConsumerGroup(AsyncBlock):
             try:
                 await self._call_handler("cleanup", session)
             except Exception as error:
-                # A KprotoError is reported and not raised, for example that of a commit after partitions were
-                # lost.
+                # A KprotoError, such as that of a commit after a loss of partitions, is reported and not
+                # raised.
                 if not isinstance(error, KprotoError):
                     self._cleanup_error = error
                 self._report(error, "cleanup")

@@ -1,4 +1,4 @@
-"""sarama's ConsumerGroup for threads; the docstring of `group` has the rules of sessions and claims.
+"""sarama's ConsumerGroup for threads; the docstring of `group` contains the rules of sessions and claims.
 
 The group runs in an event loop in its own thread, and each claim's handler runs in another thread. So
 heartbeats continue while handlers block.
@@ -73,7 +73,7 @@ class ThreadClaim:
 class ThreadSession:
     """A session for handlers that run in threads. It has the methods of `Session`; `commit` blocks.
 
-    `done` is set when the session ends, for handlers that wait for other events than records.
+    `done` is set when the session ends, for handlers that wait for events other than records.
     """
 
     def __init__(self, session: Session, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
@@ -137,7 +137,7 @@ class _ThreadedHandler:
         await self._run("cleanup", self._thread_session(session))
 
     def _thread_session(self, session: Session) -> ThreadSession:
-        """Return the ThreadSession that the handler gets: the same object in all of its methods."""
+        """Return the ThreadSession that the handler receives: the same object in all of its methods."""
         if self._sessions is None or self._sessions[0] is not session:
             self._sessions = session, ThreadSession(session, self._wait)
         return self._sessions[1]

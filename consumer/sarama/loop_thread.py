@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 # Time (s) for which `close` lets the remaining tasks, such as those of iterators, end before it cancels them.
 END_S = 0.05
-# Interval (s) at which a waiting thread checks whether the loop still runs.
+# Interval (s) at which a waiting thread checks whether the loop is still running.
 CHECK_S = 1.0
 
 
@@ -173,7 +173,7 @@ class LoopThread(Generic[T]):
         self._forked = True
 
     def on_exit(self) -> str:
-        """Return no warning. The client in the loop itself warns of the records that it loses."""
+        """Return no warning. The client in the loop itself warns about the records that it loses."""
         return ""
 
     def _stop(self) -> None:
@@ -212,7 +212,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 def _take_first(items: deque[R]) -> list[R]:
     """Remove the first item, and return it in a list.
 
-    If the queue is empty, the list is empty. Ctrl-C puts the item back.
+    If the queue is empty, the list is empty. If Ctrl-C interrupts the function, the item is put back.
     """
     items_taken: list[R] = []
     try:
