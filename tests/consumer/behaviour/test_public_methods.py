@@ -11,6 +11,7 @@ from typing import Any, Generic
 import pytest
 
 from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
+from tests.conformance.admin_calls import CALLS, WITHOUT_REQUEST
 
 TWINS = [(Consumer, AsyncConsumer), (Admin, AsyncAdmin), (Producer, AsyncProducer)]
 # Methods whose docstrings differ.
@@ -113,3 +114,8 @@ def test_crc32c_is_imported_with_the_client_and_not_at_the_first_batch(client: s
     heavy = imported(f"{client}\n{program}")
     assert {"crc32c", "importlib.metadata"} <= set(heavy)
     assert "crc32c" not in imported(client)
+
+
+def test_every_admin_method_has_a_call_for_a_real_kafka() -> None:
+    public = {name for name in vars(Admin) if not name.startswith("_")}
+    assert public - WITHOUT_REQUEST == CALLS.keys(), "CALLS in tests/conformance/admin_calls.py"
