@@ -23,7 +23,7 @@ USERS = [User("Alice", 7), User("Bob", 12), User("Carol", 1)]
 
 
 def on_delivery(delivery: Any) -> None:
-    """Report where a record was written. kproto calls this in a thread of its own, without poll(0)."""
+    """Report where a record was written. kproto calls this in its own thread, so poll(0) is not needed."""
     error = delivery.exception()
     if error is not None:
         FAILED.append(error)

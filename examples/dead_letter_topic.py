@@ -44,7 +44,7 @@ def main() -> None:
                         failures += 1
                         send_on(producer, record, error)
                     ends[record.topic_partition] = record.offset + 1
-                producer.flush()  # a failed record is safe before its offset is committed
+                producer.flush()  # the failed record is written before its offset is committed
                 consumer.commit(ends)
         assert sorted(done) == [1, 2, 4]
 

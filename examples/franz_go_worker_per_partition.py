@@ -34,7 +34,7 @@ class Worker:
 
 
 class Workers(RebalanceListener):
-    """Starts and ends workers with the assignment. The callbacks run inside poll and close."""
+    """Start and stop workers with the assignment. The callbacks run inside poll and close."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
