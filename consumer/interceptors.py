@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class ProducerRecord(msgspec.Struct, frozen=True):
-    """A record that `send` was called with, before its key and value are serialized.
+    """A record that was passed to `send`, before its key and value are serialized.
 
     `partition` is None if the partitioner selects it. `timestamp` is in ms since 1970.
     """

@@ -338,7 +338,7 @@ class ProducerEngine:
                 connections += [new for new in self.schedule.connections(connection.node) if new in queues]
 
     def _collect_batches(self, connection: BrokerConnection) -> list[ProducerBatch]:
-        """Return the batches of one request: at most one of each queue.
+        """Return the batches of one request: at most one from each queue.
 
         Together they have at most max.request.size bytes, unless the first batch alone is larger.
         """

@@ -6,7 +6,7 @@ Rules, as in Java's ClientTelemetryReporter:
 
 * A second metric with the same name and the same attributes replaces the first one.
 
-* Metrics of the client cannot be replaced. Java ignores such a metric, and here `ApplicationMetric` raises.
+* A metric of the client cannot be replaced. Java ignores the attempt. `ApplicationMetric` raises an error.
 """
 
 from __future__ import annotations

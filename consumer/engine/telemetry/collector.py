@@ -86,7 +86,7 @@ class MetricsCollector:
                 points.append(MetricPoint(name, value, attributes, now_ns))
                 continue
             before, start_ns = known.get(key, (0.0, self._start_ns)) if is_delta else (0.0, self._start_ns)
-            # A sum that is smaller than before belongs to a sensor that was created again.
+            # A sum that is smaller than before belongs to a sensor that was re-created.
             change = value - before if value >= before else value
             temporality = Temporality.DELTA if is_delta else Temporality.CUMULATIVE
             points.append(MetricPoint(name, change, attributes, now_ns, start_ns, temporality, True))

@@ -8,7 +8,7 @@ Rules:
   interval. If it has none, the client requests it again after the interval.
 
 * The first push follows after 0.5 to 1.5 intervals, so that clients that started together do not push
-  together.
+  simultaneously.
 
 * After a failed push, the subscription is requested again: immediately, after the interval, or never
   (`REACTIONS`). An unknown error ends the pushes.
@@ -101,7 +101,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class NodeReady(msgspec.Struct, frozen=True):
-    """The time of the next request has come, and a broker is connected."""
+    """The next request is due, and a broker is connected."""
 
 
 class Subscribed(msgspec.Struct, frozen=True):
