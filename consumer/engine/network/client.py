@@ -23,7 +23,7 @@ Rules:
 
 * A call for any broker (node None) tries every known address before it fails (`nodes`).
 
-* After a request for any broker was sent, it is sent to another address only if it is read-only.
+* A request for any broker that was already sent is repeated at another address only if it is read-only.
 
 * A read-only request is retried once on a new connection if an established connection closes before the
   response.
@@ -36,8 +36,8 @@ Rules:
 
 * Every call ends, with a response or with an error that names the address.
 
-* If authentication (TLS, SASL) fails, the call ends at once with AuthenticationFailed. Other brokers would
-  reject the same credentials.
+* If authentication (TLS, SASL) fails, the call fails immediately with AuthenticationFailed. Other brokers
+  would reject the same credentials.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class NetworkClient:
     def connect(self, node: int, now: int, *, lane: int = MAIN) -> None:
         """Open a connection that a call will need soon, unless the client backs off from that broker.
 
-        The later call saves two round trips: those of the TCP handshake and of ApiVersions.
+        Connecting early saves two round trips in that call: the TCP handshake and ApiVersions.
         """
         broker = self.view.brokers.get(node)
         if broker is None or self.closed:
@@ -454,8 +454,8 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        If the pause was shortened to `metadata_max_age_ms`, the broker may still read nothing from the
-        connection. Then close it, send the calls on a new one, and return False.
+        If the pause was shortened to `metadata_max_age_ms`, the broker may not read from the connection yet.
+        In this case, close the connection, send the calls on a new one, and return False.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True
@@ -629,8 +629,8 @@ class NetworkClient:
     ) -> None:
         """Close and forget a connection; retry or fail its calls.
 
-        With `shut`, the open socket is closed. With `punish`, the client backs off from the address. With
-        `silent`, the broker did not respond in time.
+        With `shut`, the open socket is closed. With `punish`, the client backs off from the address. `silent`
+        says that the broker did not respond in time.
 
         `garbled` and `denied` are those of `Connection.fail_calls`.
         """

@@ -11,13 +11,13 @@ Rules:
   knows (KIP-511). The client then uses the highest common version.
 
 * If the listed versions do not allow a call, the client requests them once more, because one response may be
-  wrong. If they still do not allow it, the call fails.
+  wrong. If the second response does not allow the call either, the call fails.
 
 * A request waits until the versions are known, because its body may depend on its version, and while the
   connection is throttled (`throttle`).
 
-* If a request gets no response in time, the connection is closed, as in Java. A late response could be taken
-  for that of the next request.
+* If a request gets no response in time, the connection is closed, as in Java. A late response could be
+  mistaken for the response to the next request.
 
 * With SASL (`login`), the authentication takes place between ApiVersions and the first request.
 
@@ -227,7 +227,7 @@ class Connection:
             self.is_throttled, self.requested_throttle = True, (api, wait)
 
     def version_for(self, message: type[Message], most: int | None = None) -> int:
-        """Return the highest version that both sides know, up to `most`. Raises UnsupportedVersion."""
+        """Return the highest version, up to `most`, that both sides support. Raises UnsupportedVersion."""
         key = message.__api_key__
         ours = message.__versions__
         if key is None or key not in self.versions:
@@ -375,7 +375,7 @@ class Connection:
         Calls that are sent during the renewal wait until it is complete.
         """
         assert self.login is not None
-        # The broker first responds to the calls in flight, and a JoinGroup may take long.
+        # The broker first responds to the calls in flight, and a JoinGroup may take a long time.
         deadlines = (call.deadline + self.setup_timeout_ms for _, call in self.in_flight)
         self.deadline = max(deadline, *deadlines, self.throttled_until + self.setup_timeout_ms)
         move(self, ConnectionState.AUTHENTICATING, EDGES)
@@ -480,7 +480,7 @@ class Connection:
         """Fail the calls that have timed out. Return True if the connection is now unusable.
 
         If one of the failed calls was sent, the connection is unusable, because a late response could be
-        taken for that of the next request.
+        mistaken for the response to the next request.
         """
         late = False
         for _, call in self.in_flight:

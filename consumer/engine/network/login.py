@@ -147,7 +147,7 @@ class Login:
         return after
 
     def on_raw_frame(self, body: bytes) -> bytes | None:
-        """Handle a frame without a header, as brokers before Kafka 1.0 send it.
+        """Handle a frame without a header, as sent by brokers before Kafka 1.0.
 
         Return the next message, or None if the exchange is complete.
         """

@@ -9,8 +9,8 @@ Rules:
 
 * If a request times out, the next request of the same API to the same address gets twice the timeout.
 
-* If the connection setup to an address takes long, for example because of an LDAP lookup, the next setup gets
-  a timeout of twice that time.
+* If the connection setup to an address takes a long time, for example because of an LDAP lookup, the next
+  setup gets a timeout of twice that time.
 
 * A call for any broker goes to the ready address with the fewest requests in flight (Kafka's
   leastLoadedNode).
@@ -45,9 +45,9 @@ class NodeStates:
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        # Address -> (failures in a row, end of the backoff (ms), why the last attempt failed).
+        # Address -> (consecutive failures, end of the backoff (ms), why the last attempt failed).
         self._failures: dict[Address, tuple[int, int, str]] = {}
-        # (Address, API key or SETUP) -> number of timeouts in a row.
+        # (Address, API key or SETUP) -> number of consecutive timeouts.
         self._timeouts: dict[tuple[Address, int], int] = {}
         # Address -> how long the last connection setup took, in ms. The next setup may take twice as long.
         self._setup_ms: dict[Address, int] = {}
@@ -77,7 +77,7 @@ class NodeStates:
             self._setup_ms[address] = took
 
     def timeout_ms(self, address: Address, api_key: int, first: int, max_ms: int) -> int:
-        """Return the timeout (ms) of a request: `first`, doubled for each timeout in a row."""
+        """Return the timeout (ms) of a request: `first`, doubled for each consecutive timeout."""
         timeouts = self._timeouts.get((address, api_key), 0) if self._timeouts else 0
         return min(max_ms, first << min(timeouts, 8))
 

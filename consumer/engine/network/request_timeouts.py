@@ -2,7 +2,7 @@
 
 Rules:
 
-* Responses on a connection come in the order of the requests. So only the oldest request can be late.
+* Responses on a connection arrive in the order of the requests. So only the oldest request can be late.
 
 * A request can count as late only if the longest response time of a healthy broker is known.
 
@@ -14,7 +14,7 @@ Rules:
 * Produce and transaction requests may wait for replicas until their timeout. While one is in flight, metadata
   is refreshed repeatedly (`needs_liveness_check`).
 
-* The cluster fences a broker that has stopped responding after broker.session.timeout.ms (9 s), and omits it
+* A broker that has stopped responding is fenced after broker.session.timeout.ms (9 s), and is then missing
   from the metadata. The client then closes the connection.
 """
 

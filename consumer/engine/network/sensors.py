@@ -3,7 +3,7 @@
 Rules:
 
 * Requests and responses are counted whole, including the 4 bytes of their size field. Java counts bytes when
-  the socket moves them.
+  the socket transfers them.
 
 * Unlike in Java, requests of a SASL login are counted. SASL frames for brokers before Kafka 1.0 are not
   counted, because they are not requests.

@@ -15,14 +15,14 @@ Rules:
 * The client pauses for at most `metadata_max_age_ms`, because a throttle time of days is probably wrong. The
   report states this limit.
 
-* After a shortened pause the client uses a new connection, because the broker may still read nothing from the
-  old one.
+* After a shortened pause the client uses a new connection, because the broker may not read from the old one
+  yet.
 
-* Throttling of at least a second is reported. While it lasts, the report is repeated after growing intervals.
-  Java reports nothing.
+* Throttling of at least a second is reported. While it lasts, the report is repeated at increasing
+  intervals. Java reports nothing.
 
-* A pause that will last beyond the next report is reported at once, because no response arrives during the
-  pause.
+* A pause that will last beyond the time of the next report is reported immediately, because no response
+  arrives during the pause.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class ThrottleReports:
     def _outlasts(self, now: int) -> bool:
         """Return whether the throttling needs another report.
 
-        Another report is needed if the throttling will end after the next report is due, and later than last
-        reported.
+        Another report is needed if the throttling ends after the time of the next report, and later than the
+        last report said.
         """
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

@@ -140,7 +140,7 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 class GotToken(msgspec.Struct, frozen=True):
-    """The token, or the login by Kerberos, that a `GetToken` requested."""
+    """The token or Kerberos login that a `GetToken` requested."""
 
     key: int
     token: Token | KerberosLogin

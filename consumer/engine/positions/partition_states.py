@@ -166,11 +166,11 @@ class PartitionState:
         # Number of consecutive resets because of OFFSET_OUT_OF_RANGE. The count starts again after two
         # fetches with records.
         self.reset_count = 0
-        # The start offset of a reset policy, if the group had no committed offset. Only the initial commit
-        # (M206) commits it. Otherwise, and after a seek, None.
+        # The start offset that a reset policy chose, if the group had no committed offset. It is None
+        # otherwise, and after a seek. Only the initial commit (M206) commits it.
         self.start_offset: int | None = None
         self.start_uncommitted = False
-        # Whether an initial commit of the partition has been sent and has got no response yet.
+        # Whether an initial commit of the partition is in flight.
         self.start_commit_in_flight = False
         self.paused = False
         self.revoking = False
@@ -308,7 +308,7 @@ class PartitionState:
         self.mark_dirty()
 
     def set_start_commit_in_flight(self, in_flight: bool) -> None:
-        """Record whether an initial commit of the partition has been sent and has got no response yet."""
+        """Record whether an initial commit of the partition is in flight."""
         self.start_commit_in_flight = in_flight
         self.mark_dirty()
 
@@ -403,7 +403,7 @@ class PartitionState:
         self._home.update_uncommitted(self)
 
     def store(self, offset: int, leader_epoch: int | None, metadata: str) -> None:
-        """Store the offset that the next commit is to contain, with its leader epoch and metadata."""
+        """Store the offset that the next commit will contain, with its leader epoch and metadata."""
         stored = offset, leader_epoch, metadata
         if self.stored != stored:
             # A commit of the same offset may have contained another leader epoch or other metadata.
@@ -421,7 +421,7 @@ class PartitionState:
 
     @property
     def to_commit(self) -> bool:
-        """Whether records were processed, or an offset was stored, and the commit is not confirmed."""
+        """Whether a processed or stored offset has no confirmed commit."""
         if self._home.stores_manually:
             return self.stored is not None and not self.has_committed(self.stored[0])
         return (
@@ -525,13 +525,13 @@ class PartitionState:
         return counts
 
     def take_lags(self) -> set[int]:
-        """Return the largest and the last lag after records were returned, since the previous call."""
+        """Return the largest and the latest lag that were measured since the previous call."""
         lags = set[int]() if self._last_lag is None else {self._largest_lag, max(0, self._last_lag)}
         self._last_lag, self._largest_lag = None, 0
         return lags
 
     def take_leads(self) -> set[float]:
-        """Return the smallest and the last lead after records were returned, since the previous call."""
+        """Return the smallest and the latest lead that were measured since the previous call."""
         last, smallest = self._last_lead, self._smallest_lead
         self._last_lead, self._smallest_lead = None, inf
         return set[float]() if last is None else {max(0, smallest), max(0, last)}
@@ -617,7 +617,7 @@ class SubscriptionState:
         heapq.heappush(self._scheduled, (until, self._epochs, state))
 
     def mark_due_dirty(self, now: int) -> None:
-        """Mark each scheduled partition dirty whose time has been reached."""
+        """Mark each partition whose scheduled time has been reached as dirty."""
         while self._scheduled and self._scheduled[0][0] <= now:
             heapq.heappop(self._scheduled)[2].mark_dirty()
 
@@ -637,7 +637,7 @@ class SubscriptionState:
             del self.returned[partition]
 
     def update_uncommitted(self, state: PartitionState) -> None:
-        """Add the partition to the uncommitted ones, or remove it, according to its state."""
+        """Add the partition to `_uncommitted`, or remove it, according to its state."""
         if state.to_commit and not state.released:
             self._uncommitted[state.partition] = state
         else:

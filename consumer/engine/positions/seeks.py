@@ -5,7 +5,7 @@ Rules:
 * Only the last seek of a partition is applied.
 
 * A seek is dropped and reported when the group assigns its partition to another member. If the seek waited
-  until the partition came back, its offset could be outdated.
+  until the partition was assigned to this member again, its offset could be outdated.
 
 * In a cooperative rebalance, another member may have to revoke the partition first, so this member gets it
   one generation later. The seek waits for at most max.poll.interval.ms, the other member's limit for

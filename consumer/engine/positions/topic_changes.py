@@ -5,8 +5,8 @@ Rules:
 * For `STALE_METADATA_MS` after an id of a topic was replaced, the earlier id is ignored, because a broker
   with outdated metadata may still return it.
 
-* After this time, an earlier id counts as a new id. The response that replaced it may have been wrong, for
-  example if another cluster used the same address.
+* After `STALE_METADATA_MS`, an earlier id counts as a new id. The response that replaced it may have been
+  wrong, for example if another cluster used the same address.
 
 * A new id means that the topic was re-created, and that positions in the deleted topic are invalid. A call of
   assign() refers to the topic that exists at the time of the call.
@@ -15,7 +15,7 @@ Rules:
   subscribed pattern has no assigned partitions between its deletion and its re-creation.
 
 * A broker before Kafka 2.8 sends no topic ids. Without ids, a topic counts as re-created as soon as a
-  response lacks it. From then on, its offsets are not committed, and its positions are reset when a response
+  response omits it. From then on, its offsets are not committed, and its positions are reset when a response
   contains it again.
 
 * A partition that has no leader for some seconds is reported as `refused`. A partition that does not exist is
@@ -56,7 +56,7 @@ class TopicChanges:
         self._last_local_id = 0
 
     def changed(self, requested: frozenset[str] | None) -> None:
-        """Handle a Metadata response about the topics in `requested`, or about all topics (None)."""
+        """Handle a Metadata response about the topics in `requested`, or, if it is None, about all topics."""
         topics = {*self._core.view.topics, *self._core.topic_ids} if requested is None else requested
         self._reset_recreated_topics(topics)
         self._report_leaderless_partitions(requested)

@@ -273,7 +273,7 @@ class RecordAccumulator:
             self.notify_sender()
 
     def _request_metadata(self, topic: str) -> None:
-        """Request metadata of a topic, or raise the error because of which the topic cannot be written to."""
+        """Request the metadata of a topic, or raise the error that prevents writes to the topic."""
         if self.closed:
             raise IllegalState(self.closed)
         with self.guard:
@@ -387,7 +387,8 @@ class RecordAccumulator:
         """Select the partition of the next records without a key, at random (KIP-794).
 
         The selected partition may be the same as before. As in Java's BuiltInPartitioner, partitions with
-        fewer waiting batches are more likely. The batches are counted at most every `SHARES_MS`.
+        fewer waiting batches are more likely to be selected. The batches are counted at most every
+        `SHARES_MS`.
         """
         now, shares = self._clock(), route.shares
         if not shares or now - route.shares_at >= SHARES_MS:
@@ -425,7 +426,7 @@ class RecordAccumulator:
             self.seal(batch)
 
     def needs_sender_now(self) -> bool:
-        """Return whether the sender has a notification to handle at once, without waiting for linger.ms."""
+        """Return whether the sender has a notification to handle now, without waiting for linger.ms."""
         return bool(self._notifications.queues_to_visit or self._notifications.unknown_topics)
 
     def has_notifications(self) -> bool:

@@ -98,8 +98,8 @@ class ProducerBatch:
         self, queue: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
     ) -> None:
         self.queue = queue
-        # `size`: number of bytes that the batch reserves in buffer.memory. `room`: number of free bytes among
-        # them, or -1 if the batch accepts no more records.
+        # `size`: number of bytes that the batch reserves in buffer.memory. `room`: number of these bytes that
+        # are free, or -1 if the batch accepts no more records.
         self.size = size
         self.room = size
         self.created = created
@@ -202,8 +202,8 @@ class ProducerBatch:
         """Convert `rows` to the general format, in which records may have keys and headers.
 
         The guard must be held. Other threads may append during the conversion. If the record count has
-        changed at its end, the conversion starts again. No function is called between the check of the count
-        and the assignments, so no thread can append there.
+        changed by the end of the conversion, the conversion starts again. No function is called between the
+        check of the count and the assignments, so no thread can append there.
         """
         while self.shared_timestamp is not None:
             count = self.count
@@ -308,8 +308,8 @@ class PartitionQueue:
         # Number of batches that have received a sequence number.
         self.numbered = 0
         # Whether the leader has accepted a batch of this producer id and epoch. Until then only one batch is
-        # in flight: a leader accepts any sequence number from the first batch of an epoch. So if the first of
-        # two batches in flight were lost, the leader would append the second, and then reject the first.
+        # in flight: in the first batch of an epoch, a leader accepts any sequence number. If the first of two
+        # batches in flight were lost, the leader would append the second, and then reject the first.
         self.epoch_accepted = False
         # Whether a failed batch may be in the log. If so, batches without a sequence number need a new epoch.
         # Numbered batches keep their epoch, so that the broker recognizes duplicates.
@@ -377,9 +377,9 @@ NO_BATCH.done = True
 class TopicRoute(msgspec.Struct):
     """The queues of a topic's partitions: all of them, those with a leader, and the sticky one.
 
-    The next sticky queue is selected among `candidates`. If the client selects by rack, these are the
-    partitions whose leader is in its rack. Otherwise, or if there are none, these are all partitions with a
-    leader.
+    The next sticky queue is selected among `candidates`. If the client selects by rack, `candidates` are the
+    partitions whose leader is in its rack. Otherwise, or if its rack has no leader, they are all partitions
+    with a leader.
     """
 
     topic: str
