@@ -454,8 +454,8 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        If the pause was shortened to `metadata_max_age_ms`, the broker may not read from the connection yet.
-        In this case, close the connection, send the calls on a new one, and return False.
+        If the pause was shortened to `metadata_max_age_ms`, the broker may still not be reading from the
+        connection. In this case, close the connection, send the calls on a new one, and return False.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True

@@ -15,8 +15,8 @@ Rules:
 * The client pauses for at most `metadata_max_age_ms`, because a throttle time of days is probably wrong. The
   report states this limit.
 
-* After a shortened pause the client uses a new connection, because the broker may not read from the old one
-  yet.
+* After a shortened pause the client uses a new connection, because the broker may still not be reading from
+  the old one.
 
 * Throttling of at least a second is reported. While it lasts, the report is repeated at increasing
   intervals. Java reports nothing.
