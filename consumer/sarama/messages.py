@@ -124,7 +124,7 @@ def close_timeout(timeout: float | None) -> float | None:
 
 
 def still_closing(timeout: float | None) -> RequestTimedOut:
-    """Return the error of a `close` whose timeout passed before an earlier `async_close` was complete."""
+    """Return the error of a `close` that timed out before an earlier `async_close` completed."""
     detail = "async_close() was called before, and not all sent messages are acknowledged yet"
     return RequestTimedOut("close", int((timeout or 0) * 1000), detail)
 

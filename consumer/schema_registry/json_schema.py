@@ -105,8 +105,8 @@ class JsonSchemaDeserializer(_Decoder[T]):
     """Converts JSON to dicts and other Python objects, or to objects of a given type.
 
     The JSON must fit `reader_schema`, a JSON Schema that may refer to `references`. Without `reader_schema`,
-    the JSON must fit the schema of its writer. With `validate=False` the JSON is not checked, and no writer's
-    schema is requested.
+    the JSON must fit its writer's schema. With `validate=False` the JSON is not checked, and the writer's
+    schema is not requested.
 
     `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec` supports.
 
@@ -173,7 +173,9 @@ class _Encoder:
         return subject_of(self._strategy, topic, self._part, self._name)
 
     def _requested(self, subject: str) -> _Writer:
-        """Return the id of the schema of a subject, and its check. Raises NoSuchSchema, RegistryFailed."""
+        """Return the id of a subject's schema, and the check of values against the schema.
+
+        Raises NoSuchSchema and RegistryFailed."""
         if self._latest or self._text is None:
             schema_id, schema = self._registry.latest_id(subject)
             return schema_id, self._check(require_kind(schema, "JSON"))

@@ -87,7 +87,7 @@ class RequestedOnce(Generic[K, V]):
         return self._results[key]
 
     async def get_async(self, key: K) -> V:
-        """Return the same as `get`. The function runs in a thread, so the event loop continues."""
+        """Return the result of `get`, which runs in a thread and does not block the event loop."""
         if key in self._results:
             return self._results[key]
         task, loop = self._tasks.get(key), asyncio.get_running_loop()

@@ -241,7 +241,7 @@ def _trimmed(name: str, text: str) -> str:
 
 
 def _as_written(hint: str) -> str:
-    """Return an error's advice with this library's options spelled with dots, as in a file."""
+    """Return an error's advice, with the option names spelled with dots as in a properties file."""
     return re.sub(r"\w+", lambda word: word[0].replace("_", ".") if word[0] in _TEXTS else word[0], hint)
 
 
@@ -451,7 +451,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _unescaped(text: str) -> str | None:
-    r"""Replace Java's escape sequences. Return None for a \\u that is not followed by four digits."""
+    r"""Replace Java's escape sequences. Return None for a \\u that is not followed by four hex digits."""
     if "\\" not in text:
         return text
     if any(escape[2] == "u" for escape in _ESCAPE.finditer(text)):

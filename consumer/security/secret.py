@@ -93,7 +93,7 @@ def is_secret_value(option: str, value: object) -> bool:
     """Return whether an option's value is a secret.
 
     A value is a secret if the option's name suggests it. A value that may be a token, although the option
-    expects a token provider, is a secret, too.
+    expects a token provider, is also a secret.
     """
     if option.lower().replace(".", "_").endswith(("token_provider", "oauth_cb")):
         if isinstance(value, str):

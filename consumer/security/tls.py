@@ -53,8 +53,8 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"
 class Tls:
     """The TLS settings of one client: a context, and the last session with each host.
 
-    Error messages contain `trusts` and `shows`. `trusts` names the configured authorities, and None means the
-    authorities of the system. `shows` names the client's own certificate, and None means that it has none.
+    Error messages contain `trusts` and `shows`. `trusts` names the configured authorities; it is None for the
+    authorities of the system. `shows` names the client's own certificate; it is None without a certificate.
     """
 
     __slots__ = ("context", "sessions", "shows", "trusts")
@@ -203,8 +203,8 @@ class Pipe:
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
     """Return a sentence with the failure of TLS and its remedy.
 
-    `trusts` names the configured authorities, and None means the authorities of the system. `shows` names the
-    client's own certificate, and None means that it has none.
+    `trusts` names the configured authorities; it is None for the authorities of the system. `shows` names the
+    client's own certificate; it is None without a certificate.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
