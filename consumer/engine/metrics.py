@@ -14,7 +14,7 @@ Rules of a sensor, those of Java's SampledStat with its default configuration:
 * A sample is emptied when its last value is 60 s old.
 
 * A rate divides by the time since the oldest sample began, plus 30 s if this time is below 30 s. So the first
-  rates are not very high.
+  rates are not too high.
 
 * All measures of a sensor share its samples. In Java each measure has separate samples, which may begin at
   different times.
@@ -42,7 +42,7 @@ NS_PER_MS = 1_000_000
 
 
 class Measure(Enum):
-    """What a metric says about the values of its sensor. The comments name Java's class."""
+    """How a metric summarizes the values of its sensor. The comments name Java's class."""
 
     AVERAGE = "average"  # Avg
     MAXIMUM = "maximum"  # Max
@@ -82,7 +82,7 @@ def meter(
 ) -> tuple[MetricDefinition, ...]:
     """Return the metrics for a rate and a total.
 
-    They measure the number of a sensor's values or, if `counts` is false, the sum of the values.
+    The metrics count the values of a sensor or, if `counts` is false, sum them.
     """
     rate, total = (Measure.COUNT_RATE, Measure.COUNT) if counts else (Measure.RATE, Measure.TOTAL)
     return (
@@ -156,7 +156,7 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
         return sample
 
     def measure(self, measure: Measure, now: int) -> float | None:
-        """Return what `measure` says about the recorded values; None without a value in the samples."""
+        """Return the value of `measure` for the recorded values; None if the samples contain no value."""
         self._empty_old_samples(now)
         count = sum(sample.count for sample in self._samples)
         match measure:

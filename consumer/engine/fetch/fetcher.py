@@ -10,8 +10,9 @@ Rules:
 
 * The next records of each partition are fetched while the application processes the previous ones.
 
-* If a buffer is full and no buffer of the broker is empty, the next fetch waits for room, so that it can
-  request many partitions at once.
+* If a buffer is full and no buffer of the broker is empty, the next fetch waits for room, so that one request
+  can
+  cover many partitions.
 
 * A broker gets another fetch only while at most `fetch_max_bytes` of its records are buffered. With the
   response, at most twice `fetch_max_bytes` are buffered.

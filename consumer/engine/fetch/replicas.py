@@ -9,11 +9,11 @@ Rules:
 
 * If the follower fails or does not respond, the client fetches from the leader again (M154).
 
-* After a failure of a follower, fetches contain no rack for some time. With a rack, the leader would name the
+* After a failure of a follower, fetches omit the rack for some time. With a rack, the leader would name the
   same follower again.
 
-* The time without a rack is `REPLICA_BACKOFF_MS` after the first failure of a follower. Each further failure
-  doubles it, until a follower returns records.
+* Fetches omit the rack for `REPLICA_BACKOFF_MS` after the first failure of a follower. Each further failure
+  doubles this time, until a follower returns records.
 
 * The rack is a field of the whole fetch, so it applies to all partitions of the fetch.
 """
@@ -31,11 +31,11 @@ class PreferredReplicas:
 
     def __init__(self, core: ClientCore[ConsumerOptions]) -> None:
         self._core = core
-        # Leader -> time (ms) until which its fetches have no rack.
+        # Leader -> time (ms) until which fetches to it omit the rack.
         self._alone: dict[int, int] = {}
 
     def fetch_node(self, state: PartitionState) -> int | None:
-        """Return the broker to fetch from: the preferred replica, otherwise the leader if there is one."""
+        """Return the broker to fetch from: the preferred replica, otherwise the leader, or None."""
         core = self._core
         if state.replica is not None:
             if state.replica_until > core.now and state.replica in core.view.brokers:

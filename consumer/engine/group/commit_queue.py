@@ -28,8 +28,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     on_committed: OnCommitted
     # Whether the commit may only be sent while this client is a member of the group.
     requires_membership: bool
-    # The partition states at the time of the call. A partition that has another state object now was revoked
-    # in between.
+    # The partition states at the time of the call. If a partition now has another state object, it was
+    # revoked in the meantime.
     states: Mapping[TopicPartition, PartitionState]
     # Whether partitions that were revoked after the call are removed from the commit. If false, as for
     # commits of the application, the commit fails instead.
@@ -85,7 +85,7 @@ class CommitQueue:
 
     @property
     def first(self) -> QueuedCommit | None:
-        """The first commit of the queue that has not timed out; None if there is none.
+        """The first commit of the queue that has not timed out, or None.
 
         Commits that have timed out are removed from the front of the queue.
         """

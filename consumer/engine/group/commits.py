@@ -24,7 +24,7 @@
 * A commit without offsets means all returned records. It fails if partitions with uncommitted records have
   been lost.
 
-* Retriable errors are retried with a growing backoff until the timeout of the commit (M129). If the
+* Retriable errors are retried with an exponential backoff until the timeout of the commit (M129). If the
   coordinator does not respond, it is looked up again.
 
 * The queue also contains the initial commits of partitions without a committed offset (`initial_commits`),
@@ -401,7 +401,7 @@ class Committer:
         return state is None or commit.states.get(partition, state) is not state
 
     def _needs_initial_commit(self, partition: TopicPartition) -> bool:
-        """Return whether the group has no known committed offset of the partition, and there was no seek."""
+        """Return whether no committed offset of the partition is known, and there was no seek."""
         state = self._core.partitions.get(partition)
         return state is None or (state.start_uncommitted and state.committed is None)
 
@@ -678,7 +678,7 @@ class Committer:
     def _retry(self, commit: QueuedCommit, reason: str, error: KprotoError | None = None) -> None:
         """Queue the commit again, with a backoff.
 
-        If there is an `error`, a commit that is only sent once fails with it instead.
+        If `error` is given, a commit that is sent only once fails with this error instead.
         """
         if commit.is_completed:
             return

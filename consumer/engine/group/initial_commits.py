@@ -25,7 +25,7 @@ The start offset is committed before the first record of the partition is return
 
 * A lookup of committed offsets waits for the end of open transactions (KIP-447).
 
-* An initial commit is retried with a growing backoff if it gets no response, or if its member id and
+* An initial commit is retried with an exponential backoff if it gets no response, or if its member id and
   generation are outdated.
 
 * No record of a partition is returned while its initial commit is retried.
@@ -197,7 +197,7 @@ class InitialCommits:
         core.wake_poll()
 
     def clear(self) -> None:
-        """Drop all start offsets that are not committed yet, because no commit can be sent any more."""
+        """Drop all start offsets that are not committed yet, because no further commit can be sent."""
         self._waiting.clear()
 
 

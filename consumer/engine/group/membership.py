@@ -580,7 +580,7 @@ class Membership:
     def on_coordinator_found(self, node: int) -> None:
         """Notify the member of the coordinator.
 
-        A member that has unsubscribed needs the coordinator too, to leave the group.
+        A member that has unsubscribed also needs the coordinator, to leave the group.
         """
         self.apply_event(protocol.CoordinatorFound(node))
 

@@ -123,7 +123,9 @@ class GroupStatus:
 
     @property
     def poll_error(self) -> KprotoError | None:
-        """The error that each poll raises: the final error, or that of an unusable assignment; or None."""
+        """The error that each poll raises: the final error, or the error of an unusable assignment; None if
+        neither exists.
+        """
         if not self.in_group:
             return None
         return self.final_error or (None if self.member is None else self.member.assignment_error)

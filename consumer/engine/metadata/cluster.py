@@ -104,7 +104,7 @@ class ClusterView:
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
         """Apply a response; return whether it changes the view.
 
-        `everything` says that all topics were requested: a topic that is not listed was deleted.
+        If `everything` is true, all topics were requested, so a topic that is not listed was deleted.
         """
         brokers, changed = self.brokers, False
         self.brokers = {

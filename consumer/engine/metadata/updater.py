@@ -40,7 +40,7 @@ class MetadataUpdater:
         self.everything = False
         self.complete = False  # Whether a response has listed all topics.
 
-        # Called after each response with the topics that were requested; None means all topics.
+        # Called after each response. The argument is the set of requested topics, or None for all topics.
         self.changed = changed
         self._call: Call | None = None
         self._requested: frozenset[str] | None = frozenset()
@@ -76,13 +76,13 @@ class MetadataUpdater:
         self._leaderless: dict[str, int] = {}
         # Topic -> number of responses in a row that contained nothing new about the topic.
         self._unhelpful_by_topic: dict[str, int] = {}
-        # Topics whose last description in a response was missing or inconsistent. If this happens twice in a
+        # Topics whose metadata was missing or inconsistent in the last response. If this happens twice in a
         # row, the failure is reported as repeated.
         self._inconsistent: set[str] = set()
         self._requests_all = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
-        """Set the topics whose metadata is kept up to date. New topics are requested at once."""
+        """Set the topics whose metadata is kept up to date. New topics are requested immediately."""
         if topics == self.topics and everything == self.everything:
             return
         # Without a scheduled refresh or a request in flight, the metadata of watched topics may also be
@@ -157,7 +157,7 @@ class MetadataUpdater:
         self._next_at = at if self._next_at is None else min(self._next_at, at)
 
     def due(self) -> int | None:
-        """Return when (ms) the next request, or a new start at the bootstrap addresses, is due; else None."""
+        """Return when (ms) the next request, or a new start at the bootstrap addresses, is due, or None."""
         rebootstrap_at = self._rebootstrap_at()
         if self._call is not None:
             return rebootstrap_at
@@ -277,7 +277,7 @@ class MetadataUpdater:
         """Report that no broker responds, unless the last report of the same reasons is too recent.
 
         `why` and `reasons` say why the addresses do not respond. A new reason is reported immediately. Known
-        reasons are reported again after growing intervals.
+        reasons are reported again at increasing intervals.
         """
         core = self._core
         if not self.trouble:
@@ -298,7 +298,7 @@ class MetadataUpdater:
         self.trouble = why
 
     def _request_again(self, topic: str, wait: int) -> None:
-        """Request a topic again after `wait` ms, because its description in a response has an error."""
+        """Request a topic again after `wait` ms, because its metadata in a response contains an error."""
         if topic in self._topic_requested_at:
             self._request_topic_after(topic, wait)
         else:
