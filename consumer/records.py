@@ -76,7 +76,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "revoked": `partitions` are released, after the callback and the commit, and before another member owns
       them;
 
-    * "lost": `partitions` may already belong to another member, and nothing could be committed;
+    * "lost": `partitions` may already belong to another member, so their offsets cannot be committed;
 
     * "coordinator": a coordinator was found, or lost because of `reason`;
 

@@ -89,7 +89,7 @@ def test_a_redirect_within_a_server_keeps_the_login() -> None:
 
 
 def test_the_login_is_not_sent_again_after_another_host() -> None:
-    """After a redirect to another server the login is not sent again, not even to the first server."""
+    """After a redirect to another server, no further request contains the credentials."""
     places: dict[str, str] = {}
     with (
         server(lambda _: redirect(places["first"] + "/end")) as (second, _),

@@ -20,7 +20,7 @@ Rules (those of sarama's consumer.go, except where a rule says otherwise):
 * A partition is paused while its queue is full, and does not delay other partitions. sarama's consumer stops
   fetching from such a partition only after MaxProcessingTime.
 
-* A repeated error is reported, by `errors()` and the log, only after increasing intervals.
+* A repeated error is reported, by `errors()` and the log, at increasing intervals.
 
 * No offsets are committed; `ConsumerGroup` commits offsets.
 """

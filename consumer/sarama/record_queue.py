@@ -22,7 +22,7 @@ RECHECK_S = 0.01
 class RecordQueue:
     """A queue of one partition's records. A full queue pauses its partition.
 
-    `async for record in queue` returns the records, and ends when the queue is closed.
+    `async for record in queue` yields the records, and ends when the queue is closed.
     """
 
     def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:

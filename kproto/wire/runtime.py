@@ -25,7 +25,7 @@ class Unencodable(ValueError):
     """
 
 
-# The encoded varints of 0 to 127, which have one byte each.
+# The encoded unsigned varints of 0 to 127, one byte each.
 SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 
 # The encoded byte of each bool. Other values raise KeyError, where `struct`'s "?" would write their truth

@@ -62,7 +62,7 @@ def join_errors_are_raised(stage: Stage) -> None:
 
 
 def a_fenced_commit(stage: Stage) -> None:
-    """FENCED_INSTANCE_ID of a commit is raised, and the member stays in the group."""
+    """A commit that fails with FENCED_INSTANCE_ID raises the error, and the member stays in the group."""
     a = by_hand(stage, instance="one")
     poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")

@@ -1,4 +1,4 @@
-"""A sequence diagram draws lanes, arrows, notes and shades without cutting a text that has room."""
+"""A sequence diagram draws lanes, arrows, notes and shaded areas, and does not truncate texts that fit."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ class CompletedFetch:
             columns = module.columns_of(parts, check_crc=self._check_crcs, lent=lent, most=0)
             _ = columns.headers_between(0, 0)
         except (RecordError, IllegalState):
-            return False  # One of the fetches is compressed or invalid: decode each separately.
+            return False  # A batch is compressed or invalid: decode each fetch separately.
         each = [columns.part(index) for index in range(len(siblings))]
         if not all(sibling._within(part) for sibling, part in zip(siblings, each, strict=True)):
             columns.release()

@@ -308,7 +308,7 @@ class OffsetLookup:
         """Reset a partition after OFFSET_OUT_OF_RANGE. Its buffer must be empty.
 
         If the fetch after the previous reset failed with OFFSET_OUT_OF_RANGE again, the lookup waits for a
-        backoff. The backoff grows with each further reset.
+        backoff. Each further reset increases the backoff.
         """
         options = self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset

@@ -14,7 +14,7 @@ Rules (Java's Sender and TransactionManager):
   KIP-360.
 
 * For each reason, the first failed batch is reported immediately. Later failures for the same reason are
-  counted, and their number is reported after growing intervals.
+  counted, and their number is reported at increasing intervals.
 
 * Independently of the reports, a delivery, flush or close raises the error of the records that it waits for.
 """

@@ -138,7 +138,7 @@ class TransactionManager:
         # Whether the next transaction needs a new epoch, because requests of this one may still reach a
         # broker.
         self._needs_new_epoch = False
-        # Whether the coordinator assigns a new epoch to the producer's own id (KIP-360).
+        # Whether the coordinator can bump the epoch of the producer id (KIP-360).
         self._bumps_epochs = True
         self._partitions: set[TopicPartition] = set()
         self._new: set[TopicPartition] = set()

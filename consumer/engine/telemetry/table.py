@@ -15,7 +15,7 @@ Rules:
 
 * A request without a response is repeated after five minutes, as in Java 4.4.
 
-* `CloseBegan` leads to a last push if the client has a subscription with metrics.
+* `CloseBegan` leads to a terminating push if the client's subscription requests metrics.
 
 * An interval of 0 or less counts as five minutes, as in Java. An interval below 100 ms, which Kafka's brokers
   do not allow, counts as 100 ms, so that a wrong response does not keep the client busy.

@@ -28,7 +28,7 @@ default 4):
 * j: errors of SyncGroup are handled like errors of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A
   cooperative member that must join again reports its partitions with the generation that it has just joined.
 
-* k, l: an empty assignment is valid. Its user data is sent in the next subscription.
+* k, l: an empty assignment is valid. The next subscription contains the user data of the last assignment.
 
 A canceled context ends a backoff, and prevents the next JoinGroup. A request in flight completes first.
 """

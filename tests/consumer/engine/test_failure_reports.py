@@ -1,4 +1,4 @@
-"""A failure is reported if it lasts longer than FAILURE_REPORT_DELAY_MS, and then at growing intervals."""
+"""A failure is reported if it lasts longer than FAILURE_REPORT_DELAY_MS, and then at increasing intervals."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ TIMES = 4
 def batches_of(world: World) -> list[tuple[int, int, str]]:
     """Return (connection, partition, value of the first record) of each batch that a broker has read.
 
-    The list has the order in which the batches arrived.
+    The batches are listed in the order in which they arrived.
     """
     batches_read: list[tuple[int, int, str]] = []
     for entry in world.entries:
