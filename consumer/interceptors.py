@@ -77,7 +77,8 @@ class ConsumerInterceptor:
     """
 
     def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
-        """Return the records that poll returns. The method runs inside poll, after the deserializers.
+        """Return the records for `poll()` to return. The method runs inside `poll()`, after the
+        deserializers.
 
         A record that is not in the result is not returned to the application, and counts as processed. Calls
         in this method that change the state of the consumer raise IllegalState.

@@ -29,7 +29,7 @@ class OpenClient(Protocol):
         """Handle a fork in the child process, where the client cannot be used. Take no lock."""
 
     def on_exit(self) -> str:
-        """Stop without a request to a broker. Return a message for the log that says what is lost."""
+        """Stop without a request to a broker. Return a log message that says what is lost."""
         ...
 
 

@@ -342,8 +342,8 @@ def offset_fetch_result(
 ) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]] | None:
     """Return the group's error code, and the committed offset of each partition.
 
-    The dict maps a partition to its committed offset, to None if it has none, or to the error code of a
-    failed partition. The function returns None if the response does not contain the group.
+    The dict maps each partition to its committed offset, to None if no offset is committed, or to the
+    partition's error code. The function returns None if the response does not contain the group.
     """
 
     named: Iterable[tuple[str, Sequence[_Committed]]]

@@ -1,13 +1,12 @@
 """The calls of unsubscribe and close. After unsubscribe the consumer may subscribe again.
 
-* The call of close leaves the group after the required callbacks and commits. Then it closes the fetch
-  sessions at the brokers, and finally the connections (M98). Meanwhile the client pushes its last metrics
-  (KIP-714).
+* `close()` leaves the group after the required callbacks and commits. Then it closes the fetch sessions at
+  the brokers, and finally the connections (M98). Meanwhile the client pushes its last metrics (KIP-714).
 
 * The call of close ends within its timeout.
 
-* Every call of unsubscribe and close completes exactly once. If a commit of the call fails, the call fails
-  with this error.
+* Each call of `unsubscribe()` or `close()` completes exactly once. If a commit of the call fails, the call
+  fails with the same error.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class ConsumerShutdown:
     # ---- unsubscribe
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
-        """Start to release all partitions. The call completes in `complete_unsubscribe`."""
+        """Start releasing all partitions. The call completes in `complete_unsubscribe`."""
         self._unsubscribe_tokens.append(event.token)
         self._group.commit_error = None
         if self._status.in_group:
@@ -152,8 +151,8 @@ class ConsumerShutdown:
         if event.processed:
             core.partitions.mark_processed()
         self._positioned = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
-        # The member gets less time than close. So LeaveGroup can still be sent if a callback or a commit does
-        # not end.
+        # The member gets less time than `close()`, so that LeaveGroup can still be sent if a callback or a
+        # commit does not finish.
         timeout_ms = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
         if self._status.in_group:
             self._group.close(event.leave, timeout_ms)

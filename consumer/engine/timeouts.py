@@ -50,8 +50,8 @@ MISSING_TOPIC_BACKOFF_MAX_MS: Final = 10_000
 
 # Fetching:
 
-# Time (ms) for which fetches to a leader contain no rack after a follower has failed (KIP-392). With a rack,
-# the leader would return the same follower again. Each further failure doubles the time.
+# Time (ms) for which fetches to a leader omit the rack id after a follower has failed (KIP-392). With the
+# rack id, the leader would return the same follower again. Each further failure doubles the time.
 REPLICA_BACKOFF_MS: Final = 10_000
 
 # Producer:
@@ -95,7 +95,7 @@ class Backoff(msgspec.Struct, frozen=True):
     random: Random
 
     def after(self, failures: int, first_ms: int | None = None) -> int:
-        """Return the time (ms) to wait after a failure that follows `failures` failures in a row."""
+        """Return the time (ms) to wait after a failure that follows `failures` consecutive failures."""
         first_ms = self.first_ms if first_ms is None else first_ms
         wait = self.spread(first_ms << min(max(failures, 0), MAX_DOUBLINGS))
         return min(wait, max(self.max_ms, self.first_ms))

@@ -14,8 +14,8 @@ Rules:
 * Totals are observable counters; all other metrics are observable gauges. A metric without a value, such as
   an average before the first request, is not exported.
 
-* If a metric exists for the client and also for each topic, partition or broker, the metric of the client is
-  not exported. So sums over all attributes count nothing twice.
+* If a metric exists for the client and also for each topic, partition or broker, the client's metric is not
+  exported, so that sums over all attributes count nothing twice.
 
 * Units are those of UCUM, such as "By" for bytes and "{record}/s" for records per second.
 
@@ -107,8 +107,9 @@ class _Snapshots:
     def __init__(self) -> None:
         self._clients: weakref.WeakSet[Measured] = weakref.WeakSet()
         self._read_at: int | None = None
-        # (Name of a metric, number of its tags without `client-id`) -> this metric of all clients. The number
-        # of tags distinguishes a client's metric from the metric of its topics, partitions or brokers.
+        # (Name of a metric, number of its tags without `client-id`) -> this metric of every client. The
+        # number of tags distinguishes a client's metric from the metrics of its topics, partitions or
+        # brokers.
         self._metrics: dict[tuple[str, int], list[Metric]] = {}
 
     def add(self, client: Measured) -> None:
@@ -138,12 +139,12 @@ class _Snapshots:
 
 
 def _kind(client: Measured) -> str:
-    """Return the kind (a key of `TABLES`) of a client, whose first metric is in the group KIND-metrics."""
+    """Return the client's kind (a key of `TABLES`): its first metric is in the group KIND-metrics."""
     return next(iter(client.metrics())).group.removesuffix("-metrics")
 
 
 def instrument_name(kind: str, definition: MetricDefinition) -> str:
-    """Return the name of the instrument of a metric, such as `kafka.consumer.records_lag_max`."""
+    """Return the instrument name of a metric, such as `kafka.consumer.records_lag_max`."""
     return f"kafka.{kind}.{definition.name}".replace("-", "_")
 
 

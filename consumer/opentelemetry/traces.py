@@ -130,7 +130,7 @@ class ConsumerTracing(ConsumerInterceptor):
         return records
 
     def context(self, record: ConsumerRecord[Any, Any]) -> Context:
-        """Return the context in the record's headers; an empty one if they have none."""
+        """Return the context in the record's headers, or an empty context if they contain none."""
         propagator = self._propagator or propagate.get_global_textmap()
         carrier = {
             name: content.decode(errors="replace")

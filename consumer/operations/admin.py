@@ -144,7 +144,7 @@ class AdminRunner:
                 runtime.end(now() + 1000)
 
 
-# The options of an admin client that are arguments of their own, beside those of TLS and SASL.
+# The admin client's options that have their own arguments, in addition to those for TLS and SASL.
 _OWN_OPTIONS: Final = (
     "client_id",
     "dialer",

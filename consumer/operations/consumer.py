@@ -1,4 +1,4 @@
-"""The operations of a consumer, written once for threads and for asyncio.
+"""The operations of a consumer, shared by `Consumer` and `AsyncConsumer`.
 
 Each method first checks its arguments, and whether it may be called now. Methods that wait are coroutines
 which await only their runtime. The asyncio runtime suspends them, and the runtime for threads blocks.
@@ -60,7 +60,7 @@ class ConsumerOperations(PollOperations):
         make_runtime: Callable[[Driver], Runtime],
     ) -> None:
         super().__init__(bootstrap_servers, config, make_runtime)
-        self.closer: object = None  # The thread or task that is in `close`; None if there is none.
+        self.closer: object = None  # The thread or task that runs `close()`, or None.
 
     def describe(self, kind: str) -> str:
         """Return the client's repr.
@@ -373,7 +373,7 @@ class ConsumerOperations(PollOperations):
                     if self.closer is None and not runtime.closed:
                         closing, self.closer = True, runtime.caller()
                         continue
-                # A signal handler has called close while this thread was already in close.
+                # A signal handler called `close()` while this thread was already running `close()`.
                 if self.closer == runtime.caller():
                     return
                 if not await runtime.wait(last_change, deadline):
@@ -400,7 +400,8 @@ class ConsumerOperations(PollOperations):
                 try:
                     runtime.end(deadline)
                     self.run_event_callbacks()
-                finally:  # If Ctrl-C interrupts even this block, the next call of close completes this one.
+                # If Ctrl-C interrupts this block as well, the next `close()` completes the shutdown.
+                finally:
                     self.closer = None
                     runtime.notify()
         _raise_first(failures)

@@ -117,7 +117,7 @@ class ProducerEngine:
         self.schedule = SendSchedule(self.core, self.metadata)
         self.sensors = ProducerSensors()
         self.responses = ProduceResponses(self.core, self.records, self.metadata, self.sensors)
-        self._purges: list[Purge] = []  # The calls of `purge` that wait for the next step.
+        self._purges: list[Purge] = []  # The `purge()` calls that wait for the next step.
         self._requests_in_flight: dict[BrokerConnection, int] = {}
         self._ids: dict[str, UUID | None] = {}
         self.transactions: TransactionManager | None = None
@@ -196,7 +196,7 @@ class ProducerEngine:
 
     @property
     def has_pushed_last(self) -> bool:
-        """Whether the last push after `begins_close` was set has ended."""
+        """Whether the last push, which `begins_close` requests, has ended."""
         return not self.begins_close and (self.telemetry is None or self.telemetry.has_ended)
 
     def _pump_telemetry(self, telemetry: ClientTelemetry) -> None:
@@ -215,15 +215,15 @@ class ProducerEngine:
             self.core.wake_poll()
 
     def start_purge(self) -> Purge:
-        """Drop the records that were not sent yet, in the next step. The guard must be held."""
+        """Request that the next step drop the unsent records. The guard must be held."""
         purge = Purge()
         self._purges.append(purge)
         return purge
 
     def _purge(self) -> None:
-        """Drop the records that were not sent yet, and end the purges that were started.
+        """Drop the unsent records, and complete the requested purges.
 
-        A batch that was sent once is kept, because the broker may have written it.
+        A batch that was already sent is kept, because the broker may have written it.
         """
         with self.records.guard:
             purges, self._purges = self._purges, []

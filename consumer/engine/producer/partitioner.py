@@ -6,8 +6,8 @@
 * Records without a key go to one partition (the sticky one) until it has received 16 KiB, Java's default of
   `batch.size`.
 
-* The accumulator selects the next sticky partition at random, because it knows the sizes of the batches.
-  Partitions with fewer waiting batches are more likely (KIP-794).
+* The accumulator selects the next sticky partition, because it knows the sizes of the batches. The choice is
+  random, but prefers partitions with fewer waiting batches (KIP-794).
 
 * With `partitioner.rack.aware`, the next sticky partition has its leader in the client's rack, if there is
   such a partition (KIP-1123). The engine determines these partitions, because it knows the leaders.

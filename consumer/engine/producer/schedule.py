@@ -84,7 +84,8 @@ class SendSchedule:
         else:
             connection = self._connection_of(leader, queue)
             if queue.in_flight and queue.connection.node == leader and queue.connection != connection:
-                return  # The queue only changes its connection after the responses to its batches in flight.
+                # The queue changes its connection only after all its batches in flight have been answered.
+                return
             self.queues.setdefault(connection, {})[queue] = None
 
     def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:
@@ -113,7 +114,7 @@ class SendSchedule:
             self._spread.pop(node, None)
 
     def on_connection_failed(self, connection: BrokerConnection) -> None:
-        """Return to a single connection to the broker if `connection` is an additional one."""
+        """If `connection` is an additional one, return to a single connection to the broker."""
         if connection.lane == MAIN:
             return
         self._single_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
@@ -141,7 +142,7 @@ class SendSchedule:
     def visit_later(self, queue: PartitionQueue, at: int, *, late: bool = False) -> None:
         """Schedule the queue: `due_queues` yields it at the time `at` (ms).
 
-        `late` says that a batch of the queue reaches its delivery timeout at that time.
+        If `late` is true, a batch of the queue reaches its delivery timeout at that time.
         """
         if late:
             queue.timeout_at = at
@@ -181,7 +182,7 @@ class SendSchedule:
             self.reschedule(queue)
 
     def on_leaders_changed(self, connection: BrokerConnection) -> None:
-        """Reschedule those queues of a connection whose partition's leader is now another broker."""
+        """Reschedule the connection's queues whose partitions now have another leader."""
         for queue in list(self.queues.get(connection, ())):
             if self._core.view.leader(queue.partition) != connection.node:
                 del self.queues[connection][queue]

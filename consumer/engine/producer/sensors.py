@@ -2,8 +2,8 @@
 
 Rules:
 
-* Nothing is recorded for single records. A batch is measured each time when its request is built, as in Java,
-  so a batch that is sent again is measured again.
+* Individual records are not measured. A batch is measured each time its request is built, as in Java, so a
+  batch that is sent again is measured again.
 
 * The size of a batch is that of its encoded and compressed bytes.
 

@@ -25,15 +25,15 @@ from ...records import GroupMetadata
 from ..network.call import Prepared
 from ..requests import by_topic, consistent_values
 
-# The last versions of requests without transaction version 2 (KIP-890), as in Java's client. From version 4
-# on, only brokers send AddPartitionsToTxn.
+# The last versions that Java's client uses without transaction version 2 (KIP-890). From version 4 on, only
+# brokers send AddPartitionsToTxn.
 LAST_PRODUCE: Final = 11
 LAST_END: Final = 4
 LAST_OFFSETS: Final = 4
-# The last version of TxnOffsetCommit with topic names. The next one has topic ids (KIP-1319).
+# The last version of TxnOffsetCommit with topic names. Later versions use topic ids (KIP-1319).
 LAST_OFFSETS_WITH_NAMES: Final = 5
 LAST_PARTITIONS: Final = 3
-# From this version on InitProducerId may request the next epoch of the producer's own id (KIP-360).
+# From this version on, InitProducerId can bump the epoch of the producer's own id (KIP-360).
 OWN_EPOCH_FROM: Final = 3
 MEMBERS_FROM: Final = 3  # From this version on TxnOffsetCommit identifies the group member (KIP-447).
 

@@ -85,7 +85,7 @@ class PendingCall(msgspec.Struct):
 
 
 class TransactionalAppends(RecordAccumulator):
-    """An accumulator that calls `gate` before it accepts a record, with the guard held.
+    """An accumulator that calls `gate`, with the guard held, before it accepts a record.
 
     `gate` raises an error to reject the record.
     """

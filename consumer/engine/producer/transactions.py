@@ -6,7 +6,7 @@ Rules:
   epoch, and end the transaction. Before transaction version 2 (KIP-890) they also add partitions and groups
   to the transaction.
 
-* Nothing is written outside of a transaction, nor to a partition that was not added to it.
+* Records are written only within a transaction, and only to partitions that were added to it.
 
 * EndTxn requests a commit only after every record and every offset has been acknowledged. EndTxn is retried
   until its outcome is known.
@@ -170,8 +170,8 @@ class TransactionManager:
                 )
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                # The operation has begun. If it has not, Ctrl-C came right after the call was created, and
-                # the operation begins below.
+                # The operation has already begun. Otherwise Ctrl-C interrupted the earlier call before the
+                # operation began, and it begins below.
                 return current_call
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
@@ -648,6 +648,7 @@ class TransactionManager:
         elif self.state is not S.ABORTABLE_ERROR and not (
             action is ErrorAction.ABORT and request in ADDING_REQUESTS
         ):
-            # In all other states the error belongs to an obsolete request: the transaction is aborted anyway.
+            # If neither branch applies, the request is obsolete, because the transaction is being aborted
+            # anyway.
             self.fail(error)
         return False

@@ -49,8 +49,8 @@ class ApplicationMetric:
     ) -> None:
         """Create a metric.
 
-        Raises ConfigError for a text that is empty or cannot be encoded as UTF-8, for a group of clients, and
-        for a value that is not a finite number.
+        Raises ConfigError if a text is empty or cannot be encoded as UTF-8, if `group` is a group of the
+        clients' own metrics, or if the value is not a finite number.
         """
         self.name: Final = _text("name", name)
         self.group: Final = _text("group", group)

@@ -1,4 +1,4 @@
-"""Sends the requests of a client's telemetry on the client's connections (Java's ClientTelemetryReporter).
+"""Sends a client's telemetry requests on the client's own connections (Java's ClientTelemetryReporter).
 
 Rules:
 
@@ -123,7 +123,7 @@ class ClientTelemetry:
         return self.machine.state is TelemetryState.TERMINATED
 
     def register(self, metric: ApplicationMetric) -> None:
-        """Push a metric of the application with the client's metrics; it replaces one with the same name."""
+        """Push a metric of the application with the client's; it replaces one with the same name and tags."""
         self._application[_key(metric)] = metric
 
     def unregister(self, metric: ApplicationMetric) -> None:

@@ -4,8 +4,8 @@
 
 Rules:
 
-* The client first requests a subscription. If the subscription has metrics, the client pushes them at its
-  interval. If it has none, the client requests it again after the interval.
+* The client first requests a subscription. If the subscription has metrics, the client pushes them at the
+  push interval. If it has none, the client requests the subscription again after the interval.
 
 * The first push follows after 0.5 to 1.5 intervals, so that clients that started together do not push
   simultaneously.
@@ -174,7 +174,7 @@ KINDS: Final[Mapping[type[TelemetryEvent], TelemetryKind]] = {
 
 
 class RequestSubscription(msgspec.Struct, frozen=True):
-    """Send GetTelemetrySubscriptions with this instance id, or with the zero UUID to receive one."""
+    """Send GetTelemetrySubscriptions with this instance id, or with the zero UUID to request a new id."""
 
     client_instance_id: UUID
 
