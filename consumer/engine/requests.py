@@ -56,7 +56,7 @@ ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 # consumer uses no later version.
 LAST_WITH_NAMES: Final = 9
 _Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
-# From this version on (Kafka 0.10.2), an OffsetFetch response has an error code of the group.
+# From this version on (Kafka 0.10.2), an OffsetFetch response contains an error code for the group.
 _GROUP_ERROR_FROM = 2
 # The errors of single partitions in an OffsetFetch response (PARTITION_ERRORS of Java's OffsetFetchResponse).
 _PARTITION_ERRORS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -1,4 +1,4 @@
-"""The calls of unsubscribe and close. After unsubscribe the consumer may subscribe again.
+"""The calls of `unsubscribe()` and `close()`. After `unsubscribe()` the consumer may subscribe again.
 
 * `close()` leaves the group after the required callbacks and commits. Then it closes the fetch sessions at
   the brokers, and finally the connections (M98). Meanwhile the client pushes its last metrics (KIP-714).
@@ -119,7 +119,7 @@ class ConsumerShutdown:
         self._is_committing_manual = False
 
     def complete_unsubscribe(self) -> None:
-        """Complete the calls of unsubscribe if all partitions have been released."""
+        """Complete the `unsubscribe()` calls if all partitions have been released."""
         if not self._unsubscribe_tokens or self._is_committing_manual or not self._group.is_settled:
             return
         # If the application has subscribed or assigned again in the meantime, its new partitions are kept.

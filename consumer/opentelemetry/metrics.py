@@ -47,7 +47,7 @@ TABLES: Final = {
 }
 # Kafka's units that exist in UCUM. All other units count things: UCUM writes them in braces.
 UNITS: Final = {"bytes": "By", "ms": "ms", "s": "s", "ns": "ns", "ratio": "1"}
-# Time (ms) for which the instruments read the same snapshot. An export takes less time.
+# Time (ms) for which the instruments read the same snapshot. It is longer than an export takes.
 SNAPSHOT_AGE_MS = 500
 
 

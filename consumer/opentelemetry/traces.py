@@ -18,8 +18,9 @@ Rules:
 
 * Each poll that returns records has one span "poll" for each topic, with links to the spans of its records.
 
-* The span "process" of a record continues the trace of its producer, or begins a new trace if the record has
-  no context. It is the current span while `process` runs.
+* The span "process" of a record continues the producer's trace, or begins a new trace if the record carries
+  no
+  context. It is the current span while `process` runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The operations of a consumer, shared by `Consumer` and `AsyncConsumer`.
 
 Each method first checks its arguments, and whether it may be called now. Methods that wait are coroutines
-which await only their runtime. The asyncio runtime suspends them, and the runtime for threads blocks.
+that await only their runtime. The asyncio runtime suspends them, and the threaded runtime blocks.
 """
 
 from __future__ import annotations

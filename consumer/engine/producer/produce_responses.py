@@ -268,7 +268,7 @@ class ProduceResponses:
         self._core.wake_poll()
 
     def _separate_invalid(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
-        """Move each invalid record to a batch of its own.
+        """Move each invalid record to its own batch.
 
         If the response does not name the invalid records, split the batch into halves instead.
         """

@@ -8,8 +8,8 @@ Rules:
 * A queue whose first batch must wait for a response is not scheduled. The response schedules it again.
 
 * A broker handles the requests of a connection one after the other. If a connection has the maximum number of
-  requests in flight and further batches are ready, the queues use `connections_per_broker` connections. They
-  do so until no request is in flight and no batch is ready.
+  requests in flight and further batches are ready, the queues use `connections_per_broker` connections until
+  no request is in flight and no batch is ready.
 
 * A queue changes its connection only if none of its batches is in flight. With acks=0, the client does not
   know which batches are in flight, so it uses one connection.
@@ -177,7 +177,7 @@ class SendSchedule:
         return [queue for queues in self.queues.values() for queue in queues if queue.waiting]
 
     def on_metadata(self, topic: str) -> None:
-        """Reschedule the queues of the topic that wait for a leader."""
+        """Reschedule the topic's queues that wait for a leader."""
         for queue in self._leaderless.pop(topic, {}):
             self.reschedule(queue)
 

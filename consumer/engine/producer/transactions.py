@@ -2,9 +2,9 @@
 
 Rules:
 
-* Requests to the coordinator of the transactional id are sent one at a time. They obtain the producer id and
-  epoch, and end the transaction. Before transaction version 2 (KIP-890) they also add partitions and groups
-  to the transaction.
+* Requests to the transaction coordinator are sent one at a time. They obtain the producer id and epoch, and
+  end the transaction. Before transaction version 2 (KIP-890) they also add partitions and groups to the
+  transaction.
 
 * Records are written only within a transaction, and only to partitions that were added to it.
 
@@ -16,9 +16,8 @@ Rules:
 
 * After an abort, unanswered requests may still reach a broker, so the next transaction gets a new epoch.
 
-* A coordinator before Kafka 2.5 assigns no new epochs (KIP-360). With such a coordinator, an abort waits for
-  the responses to all batches that were sent, as in Java. The next transaction continues their sequence
-  numbers.
+* A coordinator before Kafka 2.5 cannot bump epochs (KIP-360). With such a coordinator, an abort waits for the
+  responses to all batches that were sent, as in Java. The next transaction continues their sequence numbers.
 
 * After fencing or any other fatal error, the producer has failed. The application has to create a new one.
 
@@ -589,7 +588,7 @@ class TransactionManager:
     def _restore_sequences(self) -> None:
         """Continue the sequence numbers after the last accepted batch of each partition.
 
-        Every batch has got a response, so the rejected ones are certainly not in the log.
+        Every batch has been answered, so the rejected batches are certainly not in the log.
         """
         for queue in self._records.queues.values():
             if queue.identity == self._identity:

@@ -70,7 +70,8 @@ class MetricsCollector:
     ) -> list[MetricPoint]:
         """Return the selected metrics at the time `now_ns`.
 
-        The sums of metrics that are missing in `metrics` are forgotten: their sensors have been removed.
+        The sums of metrics that are missing from `metrics` are forgotten, because their sensors have been
+        removed.
         """
         known, sums = self._sums, dict[_Key, tuple[float, int]]()
         points: list[MetricPoint] = []
