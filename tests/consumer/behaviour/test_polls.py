@@ -13,8 +13,8 @@ from consumer.engine.consumer import next_deadline
 from kproto.errors import Retriable
 from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import FetchRequest
-from kproto.messages.offset_commit import OffsetCommitRequest
-from tests.consumer.stage import Consumer, World, tp
+from kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from tests.consumer.stage import Client, Consumer, World, tp
 
 GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "auto_commit_interval_ms": 200}
 
@@ -222,3 +222,22 @@ def test_a_backoff_that_ends_during_a_poll_is_followed_by_a_fetch() -> None:
     a.do(ev.Take(1))
     world.run(10)
     assert len(world.requests_of(a, FetchRequest)) > sent
+
+
+@pytest.mark.parametrize("late_ms", [0, 1])
+def test_a_commit_whose_backoff_ends_in_a_poll_is_retried_immediately(late_ms: int) -> None:
+    world, a = reader_at_the_end()
+
+    def leave_out(client: Client, request: Any, version: int) -> Any:
+        return OffsetCommitResponse(topics=[]) if isinstance(request, OffsetCommitRequest) else None
+
+    world.tamper = leave_out
+    a.commit({tp("t", 0): 0}, timeout_ms=10_000)
+    queue = a.engine.committer._queue
+    assert world.run(100, until=lambda: queue.first is not None and queue.first.retry_at > world.now)
+    assert queue.first is not None
+    world.now = queue.first.retry_at + late_ms
+    sent = len(world.requests_of(a, OffsetCommitRequest))
+    three_events(a, 1)
+    world.run(10, until=lambda: len(world.requests_of(a, OffsetCommitRequest)) > sent)
+    assert len(world.requests_of(a, OffsetCommitRequest)) > sent
