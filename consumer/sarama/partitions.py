@@ -106,7 +106,7 @@ class AsyncPartitionConsumer(RecordQueue):
         self.end()
 
     def stop(self, error: Exception | None = None) -> None:
-        """End the queue after its last record. If it ends because of `error`, report the error first."""
+        """End the queue after its last record. If `error` is given, report it first."""
         if error is not None:
             self.error_channel.put(error)
         self.end(drop=False)
@@ -167,7 +167,7 @@ class AsyncPartitionConsumers(AsyncBlock):
         return consumer
 
     async def _resolve_offset(self, partition: TopicPartition, offset: Start) -> tuple[int, int]:
-        """Return the offset at which to start, and the offset after the log's last record."""
+        """Return the offset at which to start, and the offset after the last record."""
         if partition not in await self.consumer.partitions_for(partition.topic):
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", str(partition))
         earliest = (await self.consumer.list_offsets({partition: "earliest"}))[partition]

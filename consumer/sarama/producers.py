@@ -216,7 +216,7 @@ class AsyncQueueProducer(AsyncBlock):
         except KprotoError:
             pass  # The error of each message has been reported with the message.
         finally:
-            # The loop first runs the callbacks of the deliveries, which add their results.
+            # The delivery callbacks, which add the results, run first.
             await asyncio.sleep(0)
             for channel in (self._successes, self._errors):
                 if channel is not None:

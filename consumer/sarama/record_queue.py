@@ -100,7 +100,7 @@ class RecordQueue:
         if self._full and len(self.items) <= MAX_BUFFERED // 2:
             self._full = False
             if not self._paused:
-                # `resume` raises an error if the partition was revoked after it was paused.
+                # `resume` raises an error if the partition was revoked while it was paused.
                 with contextlib.suppress(KprotoError):
                     self._consumer.resume(self.topic_partition)
 
@@ -135,7 +135,7 @@ class RecordQueue:
         self._added.set()
 
     def discard(self) -> None:
-        """Drop the queued records, because the position was moved by a seek."""
+        """Drop the queued records after a seek has moved the position."""
         self.items.clear()
         self._resume_if_drained()
 

@@ -18,7 +18,7 @@ Rules:
 * Each schema is requested once. The classes with the prefix Async request it in a thread, so the event loop
   does not wait for the registry. Use these classes with the asyncio clients.
 
-* A deserializer accepts the schema id before the value, and in a header of the record.
+* A deserializer accepts the schema id either before the value or in a header of the record.
 """
 
 from __future__ import annotations

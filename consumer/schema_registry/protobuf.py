@@ -61,7 +61,7 @@ else:
 
 # The key of a serializer's cache: a topic, and the subject of the schema for this topic.
 _Target: TypeAlias = tuple[str, str]
-# The key of a deserializer's cache: a schema id, and the indexes of a message in this schema.
+# The key of a deserializer's cache: a schema id, and the indexes of a message type in this schema.
 _Place: TypeAlias = tuple[SchemaId, tuple[int, ...]]
 
 

@@ -102,4 +102,5 @@ class RequestedOnce(Generic[K, V]):
         if self._tasks.get(key) is ended:
             del self._tasks[key]
         if not ended.cancelled():
-            ended.exception()  # If all tasks that waited were cancelled, asyncio would log the error.
+            # If all waiting tasks were cancelled, asyncio would log this error as never retrieved.
+            ended.exception()

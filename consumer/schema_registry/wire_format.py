@@ -107,7 +107,7 @@ def _decoded_id(data: bytes) -> SchemaId:
 
 
 def header_id(header: bytes, *, indexed: bool) -> bytes | None:
-    """Return the bytes of the schema id at the start of a header, or None if there is no schema id.
+    """Return the bytes of the schema id at the start of a header, or None if the id is missing or incomplete.
 
     If `indexed` is true, message indexes follow the id, and are returned with it.
     """
@@ -116,7 +116,7 @@ def header_id(header: bytes, *, indexed: bool) -> bytes | None:
         return None
     if indexed:
         count, end = _varint(header, end)
-        # The zigzag encoding of `count` is twice the number of indexes.
+        # `count` is zigzag-encoded, so it is twice the number of indexes.
         for _ in range(count >> 1):
             _, end = _varint(header, end)
             if end > len(header):

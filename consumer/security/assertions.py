@@ -116,7 +116,7 @@ class Assertion:
             raise _InvalidFile(option, self.template_file, reason) from None
 
     def _header(self, template: dict[str, Any]) -> dict[str, Any]:
-        # PyJWT would use the algorithm of the template instead of that of the option.
+        # Without "alg" here, PyJWT would use the template's algorithm, not the option's.
         return {**template, "typ": "JWT", "alg": self.algorithm}
 
 
@@ -124,7 +124,7 @@ class Assertion:
 class AssertionEndpoint:
     """A token provider that requests a token from an OIDC endpoint with a signed assertion.
 
-    `grant_type` is one of GRANT_TYPES. Only client credentials may have a `client_id`.
+    `grant_type` is one of GRANT_TYPES. `client_id` is allowed only with the client credentials grant.
     """
 
     url: str

@@ -68,7 +68,7 @@ class Security:
     username: str | None = None
     password: Secret | None = None
     extensions: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    # Whether user name and password are the id and the HMAC of a delegation token (KIP-48).
+    # Whether the user name and password are the id and HMAC of a delegation token (KIP-48).
     by_token: bool = False
     tls: Tls | None = None
     tokens: TokenSource | None = None
@@ -97,7 +97,7 @@ class Security:
         return self.tokens is not None or self.kerberos is not None
 
     def token_source(self, host: str) -> TokenSource | KerberosSource:
-        """Return the source of the token for a login at the broker on this host."""
+        """Return the source of the tokens for logins at the broker `host`."""
         if self.kerberos is not None:
             return KerberosSource(self.kerberos, host)
         assert self.tokens is not None
@@ -111,7 +111,7 @@ class Security:
         return f"user {self.username!r}" if self.username else "the token"
 
     def likely_cause(self) -> str:
-        """Return the likely reason why a broker has rejected the credentials, for an error message."""
+        """Return the likely reason why a broker rejected the credentials, for an error message."""
         if self.by_token:
             return "is this the id and the HMAC of a delegation token that has not expired?"
         if self.tokens is not None:

@@ -66,7 +66,7 @@ _NUMBERED: Final = (
 )
 # All options that a file can contain: an option whose value is an object cannot be in a file.
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
-# The properties with which Java's default class sends a client assertion.
+# Java's default class sends a client assertion only if one of these properties is set.
 _SENT_BY_DEFAULT: Final = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
@@ -419,7 +419,8 @@ def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
 def read_properties(text: str) -> dict[str, str]:
     r"""Parse Java's properties.
 
-    A line may be a comment, or continue with a backslash. The name ends at `=`, `:` or a space.
+    A line may be a comment, or may end with a backslash to continue on the next line. The name ends at `=`,
+    `:` or whitespace.
 
     A \\u that is not followed by four hexadecimal digits raises ConfigError, as in Java.
     """

@@ -134,7 +134,7 @@ def identify(
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The certificates and keys of PEM text, each as a block in the layout that OpenSSL reads."""
+    """The certificates and keys of a PEM text, each as a block in the layout that OpenSSL reads."""
 
     certificates: tuple[str, ...]
     keys: tuple[str, ...]
