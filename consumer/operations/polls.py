@@ -92,7 +92,7 @@ def _positions(change: GroupChange) -> list[str]:
     ]
 
 
-def _costs_records(change: GroupChange) -> bool:
+def _may_lose_records(change: GroupChange) -> bool:
     """Return whether records may be lost in a change. Such changes are logged as warnings.
 
     After a change of the position without a seek, the consumer may skip records.
@@ -251,17 +251,17 @@ class ConsumerDriver:
             msgspec.structs.replace(
                 changes[0], partitions=partitions, reason=reason, offset=None, before=None
             ),
-            costs=any(map(_costs_records, changes)),
+            may_lose_records=any(map(_may_lose_records, changes)),
         )
 
-    def _log(self, change: GroupChange, *, costs: bool = False) -> None:
+    def _log(self, change: GroupChange, *, may_lose_records: bool = False) -> None:
         facts = [*_positions(change), change.reason]
         if change.offset is not None:
             facts[-2] += ":"
         member = f"member={change.member_id} " if change.member_id else ""
         group = f"group={self.options.group_id} {member}" if self.options.group_id is not None else ""
         log.log(
-            logging.WARNING if costs or _costs_records(change) else logging.INFO,
+            logging.WARNING if may_lose_records or _may_lose_records(change) else logging.INFO,
             "%s %s %sgeneration=%d %s %s",
             self.client_id,
             change.kind,
