@@ -171,6 +171,6 @@ def _list_standstills(events: list[GroupEvent]) -> list[str]:
             for standstill in sorted(standstills(events), key=lambda standstill: standstill.partition)
             if standstill.generation == generation
         ]
-        unread = f"no member read {', '.join(details)}" if details else "every partition was read without interruption"
+        unread = f"no member read {', '.join(details)}" if details else "every partition was always read"
         lines.append(f"generation {generation} ({cause(events, generation)}): {unread}")
     return lines
