@@ -279,15 +279,17 @@ class AsyncConsumerGroup(AsyncBlock):
         self._session, self._next_session = session, None
         await self._call_handler("setup", session)
         await self._verify_marks()
+        # Partitions may have been lost during `setup`. The next poll reports the loss.
+        if self.consumer.assignment_lost():
+            return
         assignment = self.consumer.assignment()
         for partition, claim in session.by_partition.items():
-            # The partition was lost during `setup`. The next poll reports the loss.
             if partition not in assignment:
                 continue
             marked = self._marks.offset(partition)
             if marked is not None:  # The claim begins at the offset that `setup` has marked.
                 claim.discard()
-                self.consumer.seek(partition, marked)
+                claim.seek(marked)
             self._start_claim(session, claim)
 
     def _start_claim(self, session: Session, claim: Claim) -> None:
@@ -311,7 +313,7 @@ class AsyncConsumerGroup(AsyncBlock):
         try:
             position = await self.consumer.position(claim.topic_partition)
         except KprotoError as error:
-            if not claim.ended:
+            if not claim.ended and not claim.may_be_lost():
                 self._report(error)
             return False
         first = claim.first_offset()
@@ -331,16 +333,15 @@ class AsyncConsumerGroup(AsyncBlock):
         # An auto commit may still be in progress. The session ends after it.
         if self._auto_commit_task is not None:
             await self._auto_commit_task
-        for partition, claim in session.by_partition.items():
-            find_offset = self._marks.offset if self._auto_commit else self._marks.committed_offset
-            next_offset = find_offset(partition)
-            if not self._closing and partition in self.consumer.assignment():
+        if not self._closing:
+            for partition, claim in session.by_partition.items():
+                find_offset = self._marks.offset if self._auto_commit else self._marks.committed_offset
+                next_offset = find_offset(partition)
                 start = claim.start if next_offset is None else next_offset
                 # `start` is None if the claim has not begun and no record was fetched for it.
                 if start is not None:
-                    self.consumer.seek(partition, start)
-                # The claim of the next session pauses its partition again, unless `resume` was called before.
-                self.consumer.resume(partition)
+                    claim.seek(start)
+                claim.release()
         if not self._auto_commit:
             self._marks.remove(session.by_partition)
         session.ended = True

@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 
-from kproto.errors import KprotoError
+from kproto.errors import IllegalState
 from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
@@ -100,9 +100,7 @@ class RecordQueue:
         if self._full and len(self.items) <= MAX_BUFFERED // 2:
             self._full = False
             if not self._paused:
-                # `resume` raises an error if the partition was revoked while it was paused.
-                with contextlib.suppress(KprotoError):
-                    self._consumer.resume(self.topic_partition)
+                self._resume_partition()
 
     def put(self, records: list[ConsumerRecord]) -> None:
         """Add records."""
@@ -112,19 +110,42 @@ class RecordQueue:
         self._added.set()
         if not self._full and len(self.items) >= MAX_BUFFERED:
             self._full = True
-            with contextlib.suppress(KprotoError):
-                self._consumer.pause(self.topic_partition)
+            self._pause_partition()
 
     def pause(self) -> None:
         """Stop fetching until `resume`. Queued records are still returned."""
         self._paused = True
         if not self.ended:
-            self._consumer.pause(self.topic_partition)
+            self._pause_partition()
 
     def resume(self) -> None:
         """Resume fetching."""
         self._paused = False
         if not self.ended and not self._full:
+            self._resume_partition()
+
+    def release(self) -> None:
+        """Undo the pauses of this queue, because the next claim has a queue of its own."""
+        self._resume_partition()
+
+    def seek(self, offset: int) -> None:
+        """Continue reading at `offset`, if the consumer still owns the partition."""
+        # A seek in a partition that was lost would be applied after the next assignment of the partition. It
+        # would then replace the offset that another member has committed.
+        consumer = self._consumer
+        if self.topic_partition in consumer.assignment() and not consumer.assignment_lost():
+            with contextlib.suppress(IllegalState):
+                consumer.seek(self.topic_partition, offset)
+
+    # The partition may have been revoked or lost, which the next poll reports. The consumer then raises
+    # IllegalState.
+
+    def _pause_partition(self) -> None:
+        with contextlib.suppress(IllegalState):
+            self._consumer.pause(self.topic_partition)
+
+    def _resume_partition(self) -> None:
+        with contextlib.suppress(IllegalState):
             self._consumer.resume(self.topic_partition)
 
     def end(self, *, drop: bool = True) -> None:

@@ -154,6 +154,27 @@ def test_the_high_water_mark_before_the_first_fetch_is_the_initial_one() -> None
     with_queue(work)
 
 
+def test_a_seek_in_a_partition_that_is_or_may_be_lost_is_ignored() -> None:
+    """Such a seek would be applied to the next assignment of the partition."""
+
+    async def work(client: AsyncConsumer, queue: RecordQueue) -> None:
+        queue.seek(3)
+        assert await client.position(T0) == 3
+        client.assignment_lost = lambda: True  # type: ignore[method-assign]
+        queue.seek(5)
+        assert await client.position(T0) == 3
+        client.assign({TopicPartition("t", 1): 0})
+        for lost in (True, False):
+            client.assignment_lost = lambda lost=lost: lost  # type: ignore[method-assign,misc]
+            queue.seek(7)
+            queue.pause()
+            queue.resume()
+            queue.release()
+        assert (client.assignment(), client.paused()) == ({TopicPartition("t", 1)}, set())
+
+    with_queue(work)
+
+
 def test_records_of_a_partition_that_may_be_lost_are_withheld() -> None:
     """While another member may own the partition, readers wait. The next poll reports whether it is lost."""
 

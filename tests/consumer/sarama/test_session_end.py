@@ -199,6 +199,45 @@ def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None
     assert identities[0] == identities[1] != identities[2]
 
 
+@pytest.mark.parametrize("method", ["setup", "cleanup"])
+def test_consume_returns_after_a_loss_that_the_consumer_has_not_noticed(server: Server, method: str) -> None:
+    """`consume` returns after a session that outlasts max_poll_interval_ms, and the next session has claims.
+
+    The handler blocks the event loop, so the consumer notices the loss only at its next call. Regression:
+    `consume` raised "t-0: not assigned to this consumer".
+    """
+
+    class Blocks(AsyncRecordingHandler):
+        def setup(self, session: Any) -> None:  # type: ignore[override]
+            if method == "setup" and not self.calls:
+                session.reset_offset("t", 0, 3)
+                time.sleep(0.4)
+            self.record_call("setup", None)
+
+        def cleanup(self, session: Any) -> None:  # type: ignore[override]
+            if method == "cleanup" and ("cleanup", None) not in self.calls:
+                time.sleep(0.4)
+            self.record_call("cleanup", None)
+
+        async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
+            async for record in claim:
+                self.records.append(record)
+                return
+
+    async def main() -> None:
+        config: dict[str, Any] = {"group_id": "g", **FAST, "max_poll_interval_ms": 300}
+        handler = Blocks()
+        async with AsyncConsumerGroup(server.bootstrap, **config) as group:
+            async with asyncio.timeout(30):
+                while not handler.records or handler.calls.count(("cleanup", None)) < 2:
+                    await group.consume("t", handler)
+            assert list(group.error_channel.items) == []
+        assert {record.offset for record in handler.records} == {0}
+
+    fill(server, 5)
+    asyncio.run(main())
+
+
 def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -> None:
     """A claim's high water mark is never below its initial offset.
 
