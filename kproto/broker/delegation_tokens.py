@@ -12,7 +12,8 @@ Rules, as in Kafka's DelegationTokenControlManager and DelegationTokenCache:
 
 * The owner and the renewers of a token may renew, expire and describe it. The requester may only describe it.
 
-* Expired tokens are removed every `delegation.token.expiry.check.interval.ms`, when a request arrives.
+* When a request arrives, expired tokens are removed, at most once per
+  `delegation.token.expiry.check.interval.ms`.
 
 * Until its removal, an expired token is described, but its renewal fails with DELEGATION_TOKEN_EXPIRED. A
   login with an expired token always fails.
@@ -53,7 +54,7 @@ class DelegationToken:
 
 
 class DelegationTokens:
-    """The tokens of a cluster. The times `now` are times of day, in ms since 1970."""
+    """The tokens of a cluster. `now` is always the wall-clock time in ms since 1970."""
 
     def __init__(self, settings: Settings) -> None:
         self._secret = settings.delegation_token_secret_key.encode()

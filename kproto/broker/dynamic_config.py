@@ -26,7 +26,7 @@ DYNAMIC: Final = tuple(name for name, setting in SETTINGS.items() if setting.dyn
 
 
 class DynamicConfig:
-    """The changes of broker configs in one cluster (Kafka's DynamicBrokerConfig)."""
+    """The dynamic broker configs of one cluster (Kafka's DynamicBrokerConfig)."""
 
     def __init__(self, settings: Settings) -> None:
         """Create the dynamic configs of a cluster whose brokers started with `settings`."""

@@ -1,7 +1,7 @@
 """Injected errors and throttling of responses (`Server.fail`, `Server.throttle`).
 
 * A request with an injected error is rejected as if its caller had no permission, but with the injected
-  error. So the error is in the fields of its API: per partition, group or topic.
+  error. The response contains the error for each partition, group or topic, as the API defines.
 
 * If the response of an API version has no error field, an injected error results in an empty response.
 
@@ -51,7 +51,7 @@ def _replace_errors(value: Any, error: ErrorCode) -> bool:
 
 
 def set_throttle_time(response: Message, version: int, throttle_ms: int) -> None:
-    """Set the throttle time of a response, if the version has the field."""
+    """Set the throttle time of a response, if this version of the API has the field."""
     if _has_field(response, "throttle_time_ms", version):
         fields: Any = response
         fields.throttle_time_ms = throttle_ms

@@ -20,8 +20,8 @@ Rules, as in Kafka's FetchSession and FetchManager:
 * A session looks up the name of a topic id only once. So the session reports a deleted topic as missing under
   its old name.
 
-* If all `max.incremental.fetch.session.cache.slots` are in use, a new session evicts a session that was not
-  used for `IDLE_MS`.
+* If all `max.incremental.fetch.session.cache.slots` are in use, a new session evicts a session that has not
+  been used for `IDLE_MS`.
 
 * If no session can be evicted, the response carries session id 0, and the client continues without a session.
 
@@ -67,8 +67,8 @@ class CachedPartition:
     def is_unchanged(self, data: PartitionData) -> bool:
         """Return whether the client already received the high watermark and log start offset of `data`.
 
-        With a diverging epoch the result is false: the epoch is sent again until the client fetches another
-        offset.
+        If `data` has a diverging epoch, the result is false: the epoch is sent again until the client fetches
+        from another offset.
         """
         if data.diverging_epoch.epoch >= 0:
             return False
@@ -114,8 +114,9 @@ class FetchSession:
             del self.partitions[key]
 
     def set_idle(self, key: Key, partition: Partition) -> None:
-        """Set a partition idle: fetches skip it until it changes."""
-        # Nothing removes a closed session from `idle_partitions`, which would keep the session in memory.
+        """Mark a partition as idle: fetches skip it until it changes."""
+        # A closed session is not added to `idle_partitions`: nothing would remove it from there, so it would
+        # stay in memory.
         if self.is_closed:
             return
         self.partitions[key].idle = partition
@@ -135,8 +136,8 @@ class FetchSession:
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions that may have new data, in the session's order."""
-        # The new reader may have a permission or an isolation level with which idle partitions have records
-        # to read.
+        # With the permissions or the isolation level of the new reader, idle partitions may have records to
+        # return.
         if reader != self.reader:
             self.reader = reader
             for key in self.partitions.keys() - self.active:
@@ -181,9 +182,10 @@ class FetchContext:
         return session.partitions if session else self.requested
 
     def on_read_to_end(self, key: Key, partition: Partition, data: PartitionData) -> None:
-        """Set a partition idle after it was read to its end.
+        """Mark a partition as idle after it was read to its end.
 
-        The partition stays active if its high watermark or log start offset in `data` is new to the client.
+        The partition stays active if the client does not yet know its high watermark or log start offset (in
+        `data`).
         """
         session = self.incremental_session
         if session and session.partitions[key].is_unchanged(data):

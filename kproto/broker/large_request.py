@@ -3,7 +3,7 @@
 A request of one megabyte can name a million groups. So that other clients need not wait, a step of the
 machine serves at most `PIECE` elements of a request. Kafka has several threads instead.
 
-* Each piece is a complete request. The responses to all pieces are joined to one response.
+* Each piece is a complete request. The responses to all pieces are joined into one response.
 
 * Requests are divided, and responses joined, as bytes. So memory use is proportional to the sizes of the
   request and its response.
@@ -32,12 +32,12 @@ from .call import replace_fields
 CORRELATION_ID_SIZE: Final = 4
 # A frame of at most this size in bytes is never divided: its elements take less than 50 ms.
 SMALL_FRAME: Final = 16 << 10
-# A frame above this size in bytes is served one step after it was received. Copying such a frame takes
-# milliseconds, and both steps copy it. Other clients are served in between.
+# A request with a frame above this size in bytes is served one step after the frame was received. Each of the
+# two steps copies the frame, which takes milliseconds. Other clients are served in between.
 HUGE_FRAME: Final = 1 << 20
 # The maximum number of elements in a piece. The slowest APIs take 13 µs for each element.
 PIECE: Final = 1000
-# The maximum number of nested elements (such as a topic's partitions) in an element that is not divided.
+# An element with more nested elements than this, such as a topic with more partitions, is divided itself.
 MAX_OF_ONE: Final = 5000
 # The maximum number of elements in a request that cannot be divided. Such a request takes up to 6 µs per
 # element.

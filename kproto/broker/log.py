@@ -10,7 +10,7 @@ Rules:
 
 * The high watermark is the end of the log, because followers are not simulated.
 
-* The last stable offset is an attribute of `topics.Partition`, because a log does not know transactions.
+* The last stable offset is an attribute of `topics.Partition`, because a log does not track transactions.
 
 * Leader epochs are stored with their first offsets, as in Kafka's LeaderEpochFileCache. An epoch without
   records is removed when the next epoch starts.
@@ -111,7 +111,7 @@ class Log:
         return self._size_sums[-1] - self._size_sums[0] + len(self._batches[0])
 
     def append(self, batch: bytes, count: int, max_timestamp: int, limits: Limits = UNLIMITED) -> None:
-        """Store a batch whose base offset is `end_offset` and which has `count` records.
+        """Append a batch of `count` records whose base offset is `end_offset`.
 
         If the batch exceeds the `limits` of the active segment, the log first rolls a new segment.
         """
@@ -147,7 +147,7 @@ class Log:
 
         `before` excludes batches that start at this offset or later.
 
-        The first batch may begin before `offset`: consumers drop the records before their offset.
+        The first batch may begin before `offset`: consumers drop its records before `offset`.
 
         No batch is copied: the cost does not depend on the size of the batches.
         """
@@ -183,7 +183,7 @@ class Log:
         return [(len(self._batches[index]), self._timestamps[index]) for index in range(first, stop)]
 
     def base_after(self, offset: int, count: int) -> int:
-        """Return the base offset of the batch that is `count` batches after the one with `offset`.
+        """Return the base offset of the batch that is `count` batches after the one that contains `offset`.
 
         If the log ends before this batch, the end offset is returned.
         """

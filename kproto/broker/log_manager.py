@@ -27,7 +27,7 @@ from .topics import Partition, Topic, Topics
 
 
 class LogManager:
-    """Runs retention and compaction on the logs of a cluster (Kafka's LogManager)."""
+    """The manager that runs retention and compaction on the logs of a cluster (Kafka's LogManager)."""
 
     __slots__ = (
         "_dynamic",
@@ -90,7 +90,7 @@ class LogManager:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
-        """Yield partitions and their configs: of the topics that are compacted, or of all other topics."""
+        """Yield the partitions of compacted topics, or of all other topics, each with its topic's config."""
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

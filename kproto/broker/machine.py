@@ -5,8 +5,8 @@
 
 Rules:
 
-* `step` uses no socket, clock or random source. `now` is in milliseconds and never decreases. The time of day
-  is `now` plus `BrokerCluster.wall_clock_offset`.
+* `step` uses no socket, clock or random source. `now` is in milliseconds and never decreases. The wall-clock
+  time is `now` plus `BrokerCluster.wall_clock_offset`.
 
 * Random ids of topics and members are derived from the `random_id` of the request that creates them.
 
@@ -61,7 +61,7 @@ from .topics import MAX_PARTITIONS, Partition, grow
 
 
 class ClientConnected(NamedTuple):
-    """The event that a client connected; `conn` is a number that no other connection ever had."""
+    """The event that a client connected; `conn` is a number that is never used again."""
 
     conn: int
     host: str
@@ -116,7 +116,7 @@ class GrowTopic(NamedTuple):
 
 
 class ElectLeader(NamedTuple):
-    """The event that a partition starts a new leader epoch, as it does after an election.
+    """The event that a partition starts a new leader epoch, for example after an election.
 
     `node` becomes the leader; None keeps the leader.
 
@@ -161,7 +161,7 @@ class LogChanged(NamedTuple):
 
 
 class CleanLogs(NamedTuple):
-    """An event: the operator runs retention and compaction on all logs, active segments included."""
+    """The event that the operator runs retention and compaction on all logs, including active segments."""
 
 
 class FailRequests(NamedTuple):
@@ -452,7 +452,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
 def _begin_large_request(
     broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
 ) -> str | None:
-    """Begin to divide a request. A request with few elements and bytes is served immediately."""
+    """Begin to divide a request. A small request is served immediately."""
     try:
         header, request, body = decode_request_header(frame)
     except UnsupportedRequest as error:

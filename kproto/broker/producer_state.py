@@ -5,10 +5,10 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * The last five batches of each producer are remembered. A batch with the epoch and sequences of one of them
   is a duplicate.
 
-* A duplicate is not stored, and its response has the offset of the stored batch.
+* A duplicate is not stored. Its response contains the offset of the stored batch.
 
-* A batch that is no duplicate must start at the sequence after the producer's last one, and otherwise fails
-  with OUT_OF_ORDER_SEQUENCE_NUMBER. Sequence 2**31 - 1 is followed by 0.
+* A batch that is not a duplicate must start at the sequence after the producer's last one. Otherwise, it
+  fails with OUT_OF_ORDER_SEQUENCE_NUMBER. Sequence 2**31 - 1 is followed by 0.
 
 * A producer's new epoch starts at sequence 0. A batch of an older epoch fails with INVALID_PRODUCER_EPOCH.
 
@@ -20,8 +20,8 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * The first stored batch of a transaction must not start at a higher sequence than an earlier attempt to write
   it in the same epoch.
 
-* After an attempt to write a transaction of KIP-890, a producer that is unknown to the partition must start
-  at sequence 0.
+* After an attempt to write a KIP-890 transaction, a producer that is unknown to the partition must start at
+  sequence 0.
 
 * A producer expires if it stores nothing for `producer.id.expiration.ms`.
 

@@ -9,10 +9,10 @@
 * Records are decoded in parts, up to the first wrong offset, because a compressed batch of a few kilobytes
   may have millions of records. An error names at most `MAX_RECORD_ERRORS` records.
 
-* Unlike in Kafka, the numbers of records and headers of a compressed batch are limited.
+* Unlike in Kafka, the numbers of records and headers in a compressed batch are limited.
 
-* Compressed records may have a decompressed size of 16 MiB, or of 16 times the size of the batch if that is
-  more.
+* Compressed records may take up to 16 MiB when decompressed, or up to 16 times the size of the batch if that
+  is more.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from .topics import Topic
 # smallest record. Decoding them takes 0.1 s. Kafka has no such limit. A producer splits the rejected batch.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
-# The maximum number of headers in a compressed batch, divided by the maximum number of records. Decoding the
-# maximum number of headers takes 0.1 s.
+# A compressed batch may have at most this number of headers times `MAX_COMPRESSED_RECORDS`. Decoding so many
+# headers takes 0.1 s.
 MAX_HEADERS_OF_A_RECORD: Final = 5
 
 # The maximum number of invalid records that the error of one batch names.

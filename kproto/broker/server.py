@@ -88,8 +88,8 @@ FAILING: Final = {API_NAMES[key]: key for key in sorted(REFUSABLE)}
 """The APIs that `Server.fail` accepts: name -> key."""
 # The longest throttle time in seconds: in ms it must fit into the int32 of a response.
 MAX_THROTTLE_SECONDS: Final = 2_000_000
-# The seconds that a call from another thread waits for the broker's event loop. The work itself takes
-# milliseconds.
+# The maximum time in seconds that a call from another thread waits for the broker's event loop. The work
+# itself takes milliseconds.
 CALL_TIMEOUT: Final = 30.0
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
@@ -108,13 +108,13 @@ class Server:
       `kproto.broker.settings` lists the configs and their defaults.
 
     * `advertised_host`: the host in the broker's Metadata. The default is the listener's host, or the name of
-      this computer if the listener has all addresses ("0.0.0.0" or "::").
+      this computer if the listener accepts connections on all addresses ("0.0.0.0" or "::").
 
-    * The config "advertised.listeners" replaces `advertised_host`, and has complete addresses such as
+    * The config "advertised.listeners" replaces `advertised_host`, and contains complete addresses such as
       "PLAINTEXT://kafka:9092".
 
     * `highest`: the highest version of some APIs, to imitate an older Kafka. With {"Fetch": 11} the broker
-      serves Fetch up to v11. With {"OffsetDelete": -1} it has no OffsetDelete.
+      serves Fetch up to v11. With {"OffsetDelete": -1} it does not serve OffsetDelete.
 
     * `listen`: several listeners, in place of `host` and `port`. An example is ["PLAINTEXT://127.0.0.1:0",
       "SASL_SSL://127.0.0.1:0"].
@@ -311,7 +311,7 @@ class Server:
         shell.set_timer()
 
     def _reload_groups(self, broker: Broker) -> None:
-        """Load the groups as a restarted coordinator does, with new session timeouts of members (R175)."""
+        """Load the groups as a restarted coordinator does, and restart all session timeouts (R175)."""
         node = self._settings.node_id
         for group_id in broker.coordinator.group_ids():
             if broker.cluster.group_coordinator_of(group_id) == node:
@@ -384,8 +384,8 @@ class Server:
     def clean_logs(self) -> None:
         """Run retention and compaction on all logs now.
 
-        Unlike periodic compaction, this call also compacts active segments, and logs below both
-        min.cleanable.dirty.ratio and max.compaction.lag.ms. As in Kafka, retention also runs every
+        Unlike periodic compaction, this call also compacts active segments, and logs that reach neither
+        min.cleanable.dirty.ratio nor max.compaction.lag.ms. As in Kafka, retention also runs every
         log.retention.check.interval.ms, and compaction every log.cleaner.backoff.ms.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
@@ -399,7 +399,7 @@ class Server:
 
         A later call for the same API replaces an earlier call. With `times` 0, the API no longer fails.
 
-        Raises ConfigError for an API that cannot fail, and for an error that Kafka does not have.
+        Raises ConfigError if this API cannot be made to fail, or if Kafka does not have the error.
         """
         value: object = code
         error = ErrorCode.__members__.get(value.upper()) if isinstance(value, str) else value
@@ -628,7 +628,7 @@ def _jwks(url: str) -> str:
 def advertised(host: str) -> str:
     """Return `host`, or the host name of this computer if `host` means all addresses.
 
-    The result is localhost if this host name has no address.
+    The result is localhost if the host name cannot be resolved.
     """
     if host not in _ALL_ADDRESSES:
         return host

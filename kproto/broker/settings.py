@@ -115,8 +115,8 @@ class Settings:
     )
     log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
     log_retention_check_interval_ms: int = _setting(300_000, Integer(64, 1))
-    # The retention time is the first of these three configs that is set. Without any of them, records are
-    # kept for ever: tests often write old timestamps. Kafka's default is a week.
+    # The retention time is the first of these three configs that is set. If none is set, records are kept
+    # forever: tests often write old timestamps. Kafka's default is a week.
     log_retention_ms: int | None = _setting(
         None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
     )
@@ -137,7 +137,7 @@ class Settings:
     num_partitions: int = _setting(1, Integer(32, 1))
     # The interval in ms at which expired idempotent producers are removed.
     producer_id_expiration_check_interval_ms: int = _setting(600_000, Integer(32, 1))
-    # The time in ms from an idempotent producer's last batch to its expiration.
+    # The time in ms after its last batch at which an idempotent producer expires.
     producer_id_expiration_ms: int = _setting(86_400_000, Integer(32, 1), dynamic=True)
     # The enabled SASL mechanisms. Kafka's default is GSSAPI, which this broker does not support.
     sasl_enabled_mechanisms: str = _setting(
@@ -151,7 +151,8 @@ class Settings:
     sasl_oauthbearer_jwks_endpoint_url: str = _setting("", Text())
     sasl_oauthbearer_scope_claim_name: str = _setting("scope", Text())
     sasl_oauthbearer_sub_claim_name: str = _setting("sub", Text())
-    # The largest request: 100 MiB, Kafka's default. A connection that announces a larger request is closed.
+    # The maximum size of a request: 100 MiB, Kafka's default. If a client announces a larger request, its
+    # connection is closed.
     socket_request_max_bytes: int = _setting(104_857_600, Integer(32, 0))
     # Whether TLS listeners request client certificates: none, requested or required.
     ssl_client_auth: str = _setting("none", choice(*SSL_CLIENT_AUTH))
@@ -232,7 +233,7 @@ class Settings:
 
 
 def kafka_name(field_name: str) -> str:
-    """Return Kafka's name of the config that a field of the table holds: dots replace underscores."""
+    """Return Kafka's name of the config in the field `field_name`: dots replace underscores."""
     return field_name.replace("_", ".")
 
 

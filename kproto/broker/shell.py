@@ -43,12 +43,12 @@ class Clock:
     def now(self) -> int:
         """Return the time in ms, which never decreases.
 
-        The clock is set to the time of day when this object is created, and then advances monotonically.
+        The clock is set to the wall-clock time when this object is created, and then advances monotonically.
         """
         return self._offset + time.monotonic_ns() // 1_000_000
 
     def wall_clock(self) -> int:
-        """Return the time of day in ms, which may jump if the system's clock is set."""
+        """Return the wall-clock time in ms, which may jump if the system's clock is set."""
         return time.time_ns() // 1_000_000
 
 
@@ -72,7 +72,7 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline: int | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        # `_delay` is the delay in seconds that `Server.slow` set. An entry of `_delayed` is a response, and
+        # `_delay` is the delay in seconds that `Server.slow` set. `_delayed` contains responses, each with
         # the event loop's time at which the state machine returned it.
         self._delay = 0.0
         self._delayed: deque[tuple[float, SendFrame]] = deque()
@@ -81,8 +81,7 @@ class Shell:
     def step(self, event: Event) -> None:
         """Apply an event to the state machine, and perform the actions that it returns.
 
-        For each response that the connection could send immediately, the state machine is stepped with
-        `ResponseSent`.
+        After each response that was sent immediately, the state machine is also given `ResponseSent`.
         """
         events = deque([event])
         while events:

@@ -20,11 +20,11 @@ log: Final = Log(logging.getLogger("kproto.broker"), {})
 
 # The limit of queued requests in bytes, 1 MiB. Above the limit, the broker does not read from the connection.
 MAX_BACKLOG: Final = 1 << 20
-# The number of requests that one connection is served before the event loop serves others. A single read may
-# contain thousands of requests.
+# The number of requests of one connection that the event loop serves before it serves other connections. A
+# single read may contain thousands of requests.
 REQUESTS_PER_TURN: Final = 32
 # The number of bytes of a large response that are passed to the transport at a time: 256 KiB. asyncio copies
-# what the socket does not accept.
+# the bytes that the socket does not accept.
 _PIECE: Final = 1 << 18
 # The maximum duration of a TLS handshake in seconds.
 HANDSHAKE_TIMEOUT: Final = 15.0
@@ -89,7 +89,7 @@ class SocketConnection(asyncio.Protocol):
         # The timer of the TLS handshake: it aborts a slow handshake. After a failed handshake, it ends the
         # wait for the client to read the alert.
         self._handshake_timer: asyncio.TimerHandle | None = None
-        # Whether requests have the lower size limit that applies until the login is complete.
+        # Whether the size limit for requests is the lower one, which applies until the login is complete.
         self._limits_size = listener.startswith("SASL")
         self._frames = Frames(
             MAX_UNAUTHENTICATED_SIZE if self._limits_size else owner.broker.settings.socket_request_max_bytes
@@ -122,7 +122,7 @@ class SocketConnection(asyncio.Protocol):
         self.used_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Register the connection, or with TLS wait for its handshake."""
+        """Register the connection; if it uses TLS, wait for its handshake first."""
         self.transport = cast(asyncio.Transport, transport)
         peer: tuple[Any, ...] = transport.get_extra_info("peername") or ("", 0)
         self._host, self.port = str(peer[0]), int(peer[1])
@@ -223,7 +223,7 @@ class SocketConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
-        """Handle the end of the client's data; return whether the connection stays open for now.
+        """Handle the end of the client's data; return whether the connection stays open for the time being.
 
         A producer with acks=0 may close its side of the connection right after a request. So a connection
         without TLS stays open until the received requests are served.
@@ -285,7 +285,7 @@ class SocketConnection(asyncio.Protocol):
         self.transport.write(data if self.tls is None else self.tls.encrypt(data))
 
     def _write_pieces(self) -> None:
-        """Pass a large response to the transport, until the send buffer is full."""
+        """Pass pieces of a large response to the transport until the send buffer is full."""
         while self._unsent and not self._is_full:
             piece, unsent = self._unsent[:_PIECE], self._unsent[_PIECE:]
             self._unsent = unsent or memoryview(b"")  # An empty view of the response would keep it in memory.

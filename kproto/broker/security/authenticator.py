@@ -76,14 +76,14 @@ class SaslAuthenticator:
     mechanism: str = ""
     # The time in ms at which the session expires; None without a limit.
     expires_at: int | None = None
-    # The time in ms of the last handshake for a re-authentication; None without one.
+    # The time in ms of the last handshake for a re-authentication; None if there was none.
     reauthenticated_at: int | None = None
     # The broker's half of the SASL exchange in progress.
     server: SaslServer | None = None
     versions_requested: bool = False
-    # The reason for which every further request closes the connection.
+    # If it is set, every further request closes the connection for this reason.
     failure: str = ""
-    # The time of day in ms of the last SASL message.
+    # The wall-clock time in ms of the last SASL message.
     wall_clock: int = 0
 
     def rejection_reason(self, api_key: int, now: int) -> str | None:
@@ -144,8 +144,8 @@ class SaslAuthenticator:
     ) -> Challenge | Accepted | Rejected:
         """Pass a SASL message of the client to the mechanism, and return the mechanism's result.
 
-        `wall_clock_offset` is the time of day minus `now` in ms. It is needed to check the expiration of a
-        token.
+        `wall_clock_offset` is the wall-clock time minus `now` in ms. It is needed to check whether a token
+        has expired.
         """
         assert self.server is not None
         self.wall_clock = now + wall_clock_offset

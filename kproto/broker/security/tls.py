@@ -45,7 +45,7 @@ def server_context(certificate: str, client_auth: str = "none", ca: str | None =
 
     `client_auth` is none, requested or required, as in Kafka's ssl.client.auth.
 
-    `ca` is a PEM file with the trusted issuers of client certificates. It is needed unless `client_auth` is
+    `ca` is a PEM file with the trusted issuers of client certificates. It is required unless `client_auth` is
     none.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -13,7 +13,7 @@ Rules:
 * An unknown name gets a decoy: a credential that no password matches.
 
 * Salts and decoys are derived from a secret of the broker. So an unknown name has the same salt at every
-  login, like a user.
+  login, as an existing user has.
 
 * No repr contains a password.
 """
