@@ -25,7 +25,7 @@ _CLASS = "one class of another library, whose methods a reader compares with the
 # Each long file, and the reason for which it is not divided.
 LONG_FILES = {
     "consumer/aio/admin.py": _ADMIN,
-    "consumer/blocking/admin.py": _ADMIN,
+    "consumer/blocking/admin.py": "tests/consumer/blocking/update_admin.py writes its methods",
     "consumer/engine/consumer.py": _POLL,
     "consumer/engine/fetch/fetcher.py": _POLL,
     "consumer/engine/positions/partition_states.py": _POLL,

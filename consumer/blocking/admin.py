@@ -9,6 +9,8 @@
 
 Every method waits for at most `timeout` seconds, by default 30. The module does not import the consumer, so
 an admin tool loads only what it needs.
+
+`tests/consumer/blocking/update_admin.py` writes the methods of `Admin` from those of `AsyncAdmin`.
 """
 
 from __future__ import annotations
@@ -914,10 +916,7 @@ class Admin(BoundToProcess, Block):
         """
         run_to_end(
             self._operations.remove_members_from_consumer_group(
-                group,
-                group_instance_ids,
-                reason=reason,
-                timeout=timeout,
+                group, group_instance_ids, reason=reason, timeout=timeout
             )
         )
 
