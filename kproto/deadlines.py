@@ -18,7 +18,7 @@ def earliest(*times: int | None) -> int | None:
     return result
 
 
-# Obsolete entries of the heap, left by moved or dropped deadlines, are removed when they exceed the current
+# Obsolete heap entries, left by moved or dropped deadlines, are removed when they outnumber the current
 # entries by more than this number.
 _SLACK: Final = 64
 

@@ -7,8 +7,8 @@ Messages carry error codes as plain ints, because a broker may be newer than thi
     ErrorCode(code).name          # raises ValueError for an unknown code
     describe(code)                # never raises: "REBALANCE_IN_PROGRESS (27)"
 
-Names and sets follow Kafka's ``Errors``: RETRIABLE has the codes of a RetriableException, REFRESH_METADATA
-the codes of an InvalidMetadataException.
+Names and sets follow Kafka's ``Errors``: RETRIABLE contains the codes whose exception is a
+RetriableException, REFRESH_METADATA those whose exception is an InvalidMetadataException.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ErrorCode(IntEnum):
     STALE_CONTROLLER_EPOCH = 11
     OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
-    # The broker is the coordinator, but it is still reading __consumer_offsets.
+    # The broker is the coordinator, but is still loading its state from the internal topic.
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16  # Another broker is the coordinator of this group.

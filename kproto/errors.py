@@ -96,9 +96,9 @@ class KprotoError(Exception):
 
 
 class DecodeError(KprotoError):
-    """The bytes are not the expected message: the only exception that `decode` raises.
+    """The bytes are not the expected message. `decode` raises no other exception.
 
-    `message` is Kafka's name of the message. `version` is the version in which it was decoded, or -1 if the
+    `message` is Kafka's name for the message. `version` is the version in which it was decoded, or -1 if the
     version is unknown.
 
     `field` is the dotted path of the field that could not be read. `offset` is the position in bytes from the
@@ -124,7 +124,8 @@ class FrameError(DecodeError):
 
     `limit` is the reader's limit in bytes, or None if the reader does not report it.
 
-    For the first frame of a connection `limit` is None, because the peer may not use Kafka's protocol at all.
+    For the first frame of a connection, `limit` is None, because the peer possibly does not use Kafka's
+    protocol at all.
     """
 
     size: int | None = None
@@ -307,7 +308,7 @@ class MissingExtra(KprotoError, ImportError):
 
 
 class ConnectionFailed(KprotoError, ConnectionError):
-    """A connection to a broker failed or broke. `address` is HOST:PORT.
+    """A connection to a broker could not be established, or was lost. `address` is HOST:PORT.
 
     `reasons` maps each address that was tried to its error. With several addresses, `address` and `detail`
     name all of them.
@@ -352,7 +353,7 @@ class AuthenticationFailed(KprotoError, PermissionError):
 
 
 class RequestTimedOut(KprotoError, TimeoutError):
-    """No response arrived in time. `request` names the call, `timeout_ms` the waiting time.
+    """No response arrived in time. `request` names the request or call, `timeout_ms` is its timeout.
 
     If requests to several brokers failed, `reasons` maps each broker's address to its error, and `detail`
     names all of them.
@@ -395,7 +396,7 @@ class NotDelivered(KprotoError):
 
 
 def _names(text: str, item: str) -> bool:
-    """Return whether the text contains the item, and not only as a part of a longer word."""
+    """Return whether the text contains the item as a whole word."""
     return re.search(rf"(?<!\w){re.escape(item)}(?!\w)", text) is not None
 
 
@@ -404,8 +405,8 @@ class PartialFailure(KprotoError):
 
     `succeeded` maps each successful item to its result. `failed` maps each other item to its error.
 
-    An item without a response before the timeout fails with RequestTimedOut, although the broker may have
-    executed its request.
+    An item whose response does not arrive before the timeout fails with RequestTimedOut, although the broker
+    may have executed the request.
     """
 
     def __init__(self, call: str, succeeded: Mapping[Any, Any], failed: Mapping[Any, KprotoError]) -> None:
@@ -481,8 +482,8 @@ class LogTruncated(OffsetOutOfRange):
     `partition` is TOPIC-PARTITION. `position` is the offset of the next record to read. To continue, seek to
     `diverging_offset`, or to an earlier offset.
 
-    `diverging_offset` is the first offset whose record was replaced, or None if the broker does not report
-    it.
+    `diverging_offset` is the first offset at which the log is known to differ from what was read, or None if
+    the broker does not report it.
     """
 
     def __init__(self, partition: str, position: int, diverging_offset: int | None) -> None:

@@ -31,10 +31,10 @@ from .transaction_index import COORDINATOR_EPOCH, PartitionTransactions, marker
 NO_ID: Final = UUID(int=0)
 # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH.
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-# The name of the controllers' metadata log, which Kafka does not allow as the name of a topic.
+# The name of the controllers' metadata log. Kafka does not allow a topic with this name.
 CLUSTER_METADATA: Final = "__cluster_metadata"
 # The maximum number of partitions of a topic. Kafka has no such limit. In this broker, each partition
-# occupies memory, and Metadata lists all partitions.
+# occupies memory, and Metadata responses list all partitions.
 MAX_PARTITIONS: Final = 100_000
 
 

@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_secrets(error: ConfigError) -> ConfigError:
-    """Return the error without secrets: a secret value is hidden, and a login in an address is masked."""
+    """Return the error without secrets: secret values are hidden, and credentials in addresses are masked."""
     from consumer.security.secret import HIDDEN, is_secret_value, mask_login
 
     if not isinstance(error.value, str) or not error.value:
@@ -170,7 +170,7 @@ def build_parser(
 ) -> tuple[Parser, Mapping[str, argparse.ArgumentParser]]:
     """Return the parser of `kproto`, and a map from each command to its parser.
 
-    With `name` only this command is added, because the parsers of all commands take 50 ms.
+    With `name`, only the parser of this command is added, because building all parsers takes 50 ms.
     """
     parser = Parser(
         prog="kproto",

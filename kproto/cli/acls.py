@@ -140,7 +140,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _print(acls: Iterable[AclBinding], *, as_json: bool) -> None:
-    """Print the ACLs of each resource below its line, as kafka-acls does."""
+    """Print each resource on a line, followed by its ACLs, as kafka-acls does."""
 
     def resource(acl: AclBinding) -> tuple[str, str, str]:
         return acl.resource_type, acl.resource_name, acl.pattern_type

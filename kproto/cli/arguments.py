@@ -26,7 +26,7 @@ _LONGEST_MS = 366 * 86_400_000
 
 # A width in columns that no usage exceeds.
 _UNLIMITED = 100_000
-# Escape sequences with which argparse colors a usage since Python 3.14.
+# Escape sequences with which argparse colors usage messages since Python 3.14.
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -82,7 +82,9 @@ def _usage_parts(usage: str) -> list[str]:
 
 
 def _pieces(parts: Iterable[str], width: int) -> list[str]:
-    """Return the parts; a group of exclusive options longer than `width` is split into its options."""
+    """Return the parts of a usage; a group of exclusive options longer than `width` is split into its
+    options.
+    """
     return [
         piece
         for part in parts
@@ -245,9 +247,10 @@ def _from_command_config(read: Callable[[], T]) -> T:
 
 
 def read_secret(variable: str, prompt: str) -> str:
-    """Return a secret from an environment variable, or else from a line of the terminal or of stdin.
+    """Return a secret from an environment variable, or else from a line of the terminal or stdin.
 
-    The history of the shell and other users of the computer can see arguments, but not these.
+    Unlike a command-line argument, such a secret is neither stored in the shell's history nor visible to
+    other users of the computer.
     """
     text = os.environ.get(variable)
     if text is None:

@@ -92,7 +92,9 @@ def _assign(options: argparse.Namespace) -> int:
 
 
 def _read_group(options: argparse.Namespace) -> AssignorInput:
-    """Return the group that the arguments or the file describe. Raises ConfigError."""
+    """Return the group that the arguments or the file describe. Raises ConfigError if the file is not allowed
+    or not readable.
+    """
     from ..inspect import assignments
     from ..inspect.json_lines import BadQuestion, parse_question
 

@@ -7,7 +7,7 @@ Rules:
 
 * NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".
 
-* The output is valid JSON, and can be sent again.
+* The output is valid JSON, and can be used as input.
 
 * A value of a union is written without the name of its branch, unlike in Avro's own JSON.
 
@@ -15,7 +15,7 @@ Rules:
   belongs to the first branch that it fits.
 
 * JSON to send must fit the schema exactly. The check is needed because fastavro would ignore unknown fields,
-  and shorten large integers.
+  and truncate large integers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BITS: Final = {"int": 32, "long": 64}
 
 
 def to_json(value: Any) -> Any:
-    """Return a value that fastavro has decoded as JSON; the module's rules describe the types."""
+    """Return the JSON value for a value that fastavro has decoded; the module's rules describe the types."""
     items: Any = value
     match value:
         case dict():
@@ -78,7 +78,7 @@ def _decimal(text: str) -> Decimal:
 
 
 # A key is (type, logical type). A value is (the parser of a string of this type, an example for error
-# messages). A missing logical type, such as timestamp-nanos, is read like its type.
+# messages). A logical type that is missing here, such as timestamp-nanos, is read like its underlying type.
 _LOGICAL: Final[Mapping[tuple[str, str], tuple[Callable[[str], Any], str]]] = {
     ("int", "date"): (date.fromisoformat, "a date such as 2026-11-28"),
     ("int", "time-millis"): (time.fromisoformat, "a time such as 09:30:00"),

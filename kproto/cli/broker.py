@@ -178,7 +178,7 @@ def _broker(options: argparse.Namespace) -> int:
             raise ConfigError("--advertise", options.advertise, f"allowed only without --set {_ADVERTISED}")
         settings[_ADVERTISED] = options.advertise
     advertised_text = settings.get(_ADVERTISED, "")
-    # With --trace, the proxy advertises this address to the clients, and the broker does not.
+    # With --trace, only the proxy advertises this address to the clients; the broker itself does not.
     advertised_address = (
         _one_address(settings.pop(_ADVERTISED)) if options.trace and advertised_text else None
     )
@@ -224,7 +224,7 @@ def _tls(
             raise ConfigError(
                 "--listen",
                 options.listen,
-                "a certificate is used only by an SSL or SASL_SSL listener: add one",
+                "a certificate is used only by an SSL or SASL_SSL listener: add such a listener",
             )
         return None, None
     if (folder is None) == (cert is None):
@@ -262,7 +262,7 @@ def _tls(
 
 
 def _check_tokens(settings: dict[str, str], accepts_unsigned: bool) -> None:
-    """Raise ConfigError if OAUTHBEARER is enabled without a check of tokens, or with two checks."""
+    """Raise ConfigError if OAUTHBEARER is enabled with no way to validate tokens, or with two."""
     if accepts_unsigned and settings.get(_JWKS):
         raise ConfigError("--unsecured-tokens", True, f"allowed only without {_JWKS}")
     named = "OAUTHBEARER" in settings.get(_MECHANISMS, "").split(",")

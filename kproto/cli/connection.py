@@ -97,6 +97,6 @@ def exit_code(command: str, failures: list[KprotoError]) -> int:
 
 
 def say_not_executed(outcome: str) -> int:
-    """Print that only the plan was printed, and return the exit code."""
+    """Print `outcome` and a hint that --execute is needed, and return the exit code."""
     print(f"{outcome}; add --execute to do it", file=sys.stderr)
     return 0

@@ -132,7 +132,7 @@ def _is_internal(word: str) -> bool:
 
 
 def _of_group(consumer: Consumer, options: argparse.Namespace) -> Generator[ConsumerRecord]:
-    """Yield records as a member of a group, and commit the records that were printed.
+    """Yield records as a member of a group, and commit the offsets of the printed records.
 
     A record counts as printed when the caller requests the next record. Without `--follow`, the iteration
     ends when the member's partitions have no further records.
@@ -187,7 +187,7 @@ def _of_partitions(consumer: Consumer, options: argparse.Namespace) -> Generator
 def _places(
     consumer: Consumer, option: str, text: str, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Map each partition to the offset that the value of `--from` or `--to` means for it.
+    """Map each partition to the offset that the value of `--from` or `--to` denotes for it.
 
     An offset outside of the log becomes the start or the end of the log.
     """
@@ -227,7 +227,7 @@ def _print_messages(record: ConsumerRecord) -> None:
 
 
 def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespace) -> None:
-    """Print a record. Raises _InvalidPart if its key or value is printed, and is not in its format."""
+    """Print a record. Raises _InvalidPart if the key or value to print is not valid in its format."""
     if options.messages:
         _print_messages(record)
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from consumer.delivery import Delivery
 
-# The time for which a record waits for further records of its batch, as in Java's producer.
+# The time in ms for which a batch waits for further records (linger.ms), as in Java's producer.
 _LINGER_MS = 5
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _KEYS = ("key", "value", "headers", "partition", "timestamp")
@@ -159,7 +159,7 @@ def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
     The input may be the output of `kproto consume --json`. A string is sent as its text, and any other key or
     value as its JSON.
 
-    A format with a schema encodes every value. In the format string, {"base64": TEXT} stands for bytes.
+    A format with a schema encodes every value. In the format `string`, {"base64": TEXT} stands for bytes.
     """
     try:
         fields: object = json.loads(line)

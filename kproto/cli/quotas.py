@@ -93,7 +93,8 @@ def _entity(options: argparse.Namespace) -> ClientQuotaEntity:
         raise ConfigError(
             "--user",
             "",
-            "the quota needs an entity: add --user, --client or both, or add --ip; or use their defaults",
+            "the quota needs an entity: add --user, --client or both, or add --ip; "
+            "for default entities, add --user-defaults, --client-defaults or --ip-defaults",
         )
     if options.ip is not None and len(entity.names()) > 1:
         raise ConfigError("--ip", options.ip, "allowed only without --user and --client")

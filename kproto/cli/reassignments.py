@@ -100,7 +100,7 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 
 
 def _moves(options: argparse.Namespace) -> Moves:
-    """Return the moves that the arguments and the file describe."""
+    """Return the reassignments that the arguments and the file describe."""
     moves: Moves = {}
     for partition, nodes in [
         *map(_move, options.moves),
@@ -164,7 +164,7 @@ def _file_moves(file: str) -> list[tuple[TopicPartition, list[int]]]:
 
 
 def _plan_json(replicas: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
-    """Return the replicas of partitions in the JSON of kafka-reassign-partitions."""
+    """Return the replicas of partitions as JSON that kafka-reassign-partitions reads."""
     return {
         "version": 1,
         "partitions": [
@@ -260,8 +260,9 @@ def spread(
     result: dict[TopicPartition, list[int]] = {}
     count = len(ordered)
     for number, (partition, factor) in enumerate(sorted(factors.items())):
-        # After each round, in which every broker gets one first replica, the other replicas shift by one more
-        # broker. So several brokers take over the load of a failed one.
+        # In each round, every broker becomes the preferred leader of one partition. After each round, the
+        # other replicas are shifted by one more broker, so several brokers take over the load of a failed
+        # one.
         shift = number // count % max(count - 1, 1)
         followers = ordered[number % count + 1 :] + ordered[: number % count]
         candidates = [ordered[number % count], *followers[shift:], *followers[:shift]]

@@ -44,8 +44,8 @@ def formatted(value: Any, form: str) -> str:
 def json_value(data: bytes | None, form: str, *, lossless: bool = False) -> Any:
     r"""Return a key or value for a JSON line: null, the value of its JSON, or a string.
 
-    A byte that is not UTF-8 is written as `\xff`. With `lossless`, a value with such bytes is {"base64":
-    TEXT}, which `bytes_in_json` reads. Raises ValueError for invalid JSON.
+    A byte that is not valid UTF-8 is written as an escape such as `\xff`. With `lossless`, a value with such
+    bytes is {"base64": TEXT}, which `bytes_in_json` reads. Raises ValueError for invalid JSON.
     """
     match form:
         case _ if data is None:
@@ -64,7 +64,7 @@ def json_value(data: bytes | None, form: str, *, lossless: bool = False) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError also for NaN and infinity, which only Python's parser accepts."""
+    """Parse JSON. Raises ValueError for NaN and infinity, too, which Python's parser accepts."""
     return json.loads(text, parse_constant=_reject_number, parse_float=_finite)
 
 
@@ -74,7 +74,7 @@ def _finite(text: str) -> float:
 
 
 def _reject_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number of JSON with at most 64 bits")
+    raise ValueError(f"{text} is not a JSON number of at most 64 bits")
 
 
 def bytes_in_json(value: object) -> bytes | None:

@@ -1,9 +1,9 @@
 """The formats of keys and values whose schemas are in a registry: Avro, Protobuf and JSON Schema.
 
-The bytes of keys and values are those of Confluent's serializers (`consumer.schema_registry`).
+Keys and values have the bytes that Confluent's serializers write (`consumer.schema_registry`).
 
-Avro is shown as the JSON of `avro_json`, Protobuf as Google's JSON mapping with all fields that have a
-default, and JSON Schema as its JSON.
+Avro values are shown as the JSON of `avro_json`, Protobuf messages in Google's JSON mapping, including fields
+with default values, and JSON Schema values as their JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from consumer import ConsumerRecord
     from consumer.schema_registry.registry import Registry, Schema, SchemaId
 
-# Maps each format to the registry's name of its schemas.
+# Maps each format to the registry's schema type.
 KINDS: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 _LATEST: Final = "latest"
 _LOGIN_VARIABLE: Final = "KPROTO_REGISTRY_LOGIN"
@@ -170,7 +170,7 @@ def _encoder(form: str, registry: Registry, part: str, options: argparse.Namespa
                 return _json_encoder(schema_id, schema)
     except KprotoError:
         raise
-    # The packages of the formats raise many kinds of errors for schemas that are not valid.
+    # For an invalid schema, the libraries of the formats raise many kinds of errors.
     except Exception as error:
         raise ConfigError(f"--{part}-schema", word, f"allowed: a schema for {form} ({error})") from None
 

@@ -11,8 +11,8 @@ from .arguments import duration, parse_digits
 
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
-# The names of the offsets that ListOffsets finds by a negative timestamp. Kafka's tools write them with
-# hyphens.
+# The special offsets, which ListOffsets requests by a negative timestamp. Kafka's tools write their names
+# with hyphens.
 _NAMED = ("earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered")
 
 

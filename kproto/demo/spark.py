@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_PATIENCE = 60.0  # The seconds to wait until Spark has read all departures, after all were produced.
+_PATIENCE = 60.0  # How many seconds to wait, after all departures were produced, until Spark has read them.
 
 
 class HourlyQuery:
@@ -54,7 +54,7 @@ class HourlyQuery:
 
 @contextlib.contextmanager
 def hourly_query(bootstrap: str, topic: str, command_config: Path | None = None) -> Generator[HourlyQuery]:
-    """Start Spark and the query; `command_config` is the client.properties of a secured cluster.
+    """Start Spark and the query; `command_config` is the path of a secured cluster's client.properties.
 
     Raises MissingExtra, which says what to install, if PySpark or Java is missing.
     """

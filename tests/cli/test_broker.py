@@ -117,8 +117,8 @@ def test_with_telemetry_clients_receive_instance_ids() -> None:
             "only with a single listener, without TLS",
         ),
         ("--trace --listen SSL://127.0.0.1:0", "only with a single listener, without TLS"),
-        ("--tls-cert c.pem", "a certificate is used only by an SSL or SASL_SSL listener: add one"),
-        ("--tls-self-signed folder", "a certificate is used only by an SSL or SASL_SSL listener: add one"),
+        ("--tls-cert c.pem", "SSL or SASL_SSL listener: add such a listener"),
+        ("--tls-self-signed folder", "SSL or SASL_SSL listener: add such a listener"),
         ("--listen SSL://127.0.0.1:0", "needs either --tls-self-signed FOLDER or --tls-cert FILE"),
         (
             "--listen SSL://127.0.0.1:0 --tls-self-signed folder --tls-cert c.pem",

@@ -46,8 +46,8 @@ def test_json_is_sent_as_it_was_written() -> None:
         ("hex", "zz", "non-hexadecimal"),
         ("base64", "A*==", "base64"),
         ("json", "{", "Expecting"),
-        ("json", "[NaN]", "NaN is not a number of JSON"),
-        ("json", "-1e999", "-1e999 is not a number of JSON"),
+        ("json", "[NaN]", "NaN is not a JSON number"),
+        ("json", "-1e999", "-1e999 is not a JSON number"),
     ],
 )
 def test_text_that_is_not_in_its_format_is_rejected(form: str, text: str, message: str) -> None:
