@@ -44,7 +44,7 @@ class SendFrame(NamedTuple):
 
 
 class Disconnect(NamedTuple):
-    """Close the connection; `reason` is for the log. A later `ClientDisconnected` event is optional."""
+    """Close the connection; `reason` is for the log. The caller need not send `ClientDisconnected` then."""
 
     conn: int
     reason: str
@@ -100,8 +100,8 @@ class Broker:
     ) -> None:
         """Create the broker of one node.
 
-        `apis` are the advertised versions, see `apis.table.served_versions`. Without `cluster`, the broker
-        creates a cluster with this node only.
+        `apis` holds the versions to advertise (see `apis.table.served_versions`). Without `cluster`, the
+        broker creates a cluster with this node only.
         """
         self.node: Final = node
         self.apis: Final = apis
@@ -122,7 +122,7 @@ class Broker:
         # for the log.
         self.pending_closes: Final[dict[int, tuple[Message | None, str]]] = {}
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
-        # Connections whose response has been sent: the next requests of these connections may be served.
+        # Connections whose response has been sent, so that their next request may be served.
         self.ready_connections: Final[deque[Connection]] = deque()
         # Connections whose large request is divided into pieces, in the order in which their next pieces are
         # served.
@@ -288,7 +288,7 @@ class Broker:
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Create a topic without leaders: the caller then calls `assign_leaders` of the cluster.
+        """Create a topic without leaders: the caller must then call `assign_leaders` of the cluster.
 
         The caller has checked the name and the partition count with `Topics.refusal`.
         """

@@ -13,7 +13,7 @@ Rules, as in Kafka's ClientMetricsManager:
 * A request before the end of the push interval fails with THROTTLING_QUOTA_EXCEEDED.
 
 * The push interval does not apply to the first push after a subscription request, to the last push
-  (`terminating`), and to a subscription request after UNKNOWN_SUBSCRIPTION_ID or
+  (`terminating`), or to a subscription request after UNKNOWN_SUBSCRIPTION_ID or
   UNSUPPORTED_COMPRESSION_TYPE.
 
 * An instance is removed when its connection closes, or when it has sent no request for three push intervals
@@ -21,7 +21,7 @@ Rules, as in Kafka's ClientMetricsManager:
 
 * If more than `MAX_INSTANCES` instances exist, the least recently used one is removed.
 
-* Expired instances are removed when another client creates an instance, whereas Kafka uses a timer.
+* Expired instances are removed when any client sends a telemetry request, whereas Kafka uses a timer.
 
 The class `PushedMetrics` replaces Kafka's ClientTelemetryReceiver. The prefixes of a merged subscription are
 sorted, whereas Kafka uses the order of a HashSet.
@@ -31,7 +31,7 @@ The broker stores payloads without decoding them: `PushedMetrics.metrics` decode
 At most `MAX_PUSHES` payloads are kept. `MAX_KEPT_BYTES` limits the total size of the payloads and of their
 clients' names. The oldest payloads are removed first.
 
-`MAX_KEPT_BYTES` also bounds the names of the instances, which Kafka does not bound.
+`MAX_KEPT_BYTES` also limits the total size of the attributes of all instances, which Kafka does not limit.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ class PushedMetrics(NamedTuple):
     # The name and version of the client library, from ApiVersions; "unknown" if the client sent none.
     client_software_name: str
     client_software_version: str
-    # Whether the client is closing, so that this is its last push.
+    # Whether this is the client's last push before it closes.
     is_terminating: bool
     # The name of the codec, such as "zstd".
     compression: str
-    # The payload as the client sent it: compressed MetricsData of OpenTelemetry.
+    # The payload as the client sent it: OpenTelemetry MetricsData, compressed.
     payload: bytes
 
     @property
     def size(self) -> int:
-        """The bytes of the payload, and the characters of the client's names, which the client chooses."""
+        """The bytes of the payload plus the characters of the names, which the client chooses."""
         names = (self.client_id, self.client_software_name, self.client_software_version)
         return len(self.payload) + sum(map(len, names))
 
@@ -108,7 +108,8 @@ class ClientMetricsResources:
     def __init__(self) -> None:
         self._configs: Final[dict[str, Mapping[str, str]]] = {}
         self._subscriptions: Final[dict[str, Subscription]] = {}
-        # The number of changes so far. An instance with a lower version gets a new merged subscription.
+        # The number of changes so far. An instance whose merged subscription has a lower version gets a new
+        # one.
         self.version = 0
 
     def names(self) -> list[str]:
@@ -157,7 +158,7 @@ class ClientMetricsInstance:
 
     @property
     def attribute_size(self) -> int:
-        """The characters of the attributes, most of which the client chooses."""
+        """The total number of characters in the attributes, most of which the client chooses."""
         return sum(map(len, self.attributes.values()))
 
     def accepts_get(self, now: int) -> bool:
@@ -186,7 +187,7 @@ class ClientMetricsInstance:
 
 
 class ClientMetricsManager:
-    """The client instances of one broker, and the payloads that it received."""
+    """The client instances of one broker, and the payloads that they pushed."""
 
     def __init__(self, resources: ClientMetricsResources) -> None:
         self._resources: Final = resources

@@ -1,4 +1,4 @@
-"""The configs of client metrics resources, which say what metrics the clients push (KIP-714).
+"""The configs of client metrics resources, which determine what metrics the clients push (KIP-714).
 
 A resource is a subscription: prefixes of metric names, a push interval, and the clients that it matches
 (Kafka's ClientMetricsConfigs).
@@ -65,7 +65,7 @@ class Subscription(NamedTuple):
     match: Mapping[str, re.Pattern[str]]
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether a client with these attributes matches each pattern."""
+        """Return whether the attributes of a client match all patterns."""
         return all(
             name in attributes and pattern.fullmatch(attributes[name]) is not None
             for name, pattern in self.match.items()
@@ -73,7 +73,7 @@ class Subscription(NamedTuple):
 
 
 def shown(name: str, value: str) -> str:
-    """Return a value as DescribeConfigs shows it: without white space around numbers and list items."""
+    """Return a value as DescribeConfigs shows it: without whitespace around numbers and list items."""
     is_list = CLIENT_METRICS_CONFIGS[name].type is ConfigType.LIST
     return ",".join(_items(value)) if is_list else trimmed(value)
 
@@ -126,7 +126,7 @@ def _items(value: str) -> list[str]:
 
 def _pattern(item: str) -> tuple[str, re.Pattern[str]] | None:
     """Return the attribute and the pattern of ATTRIBUTE=PATTERN, or None if the item is invalid."""
-    # Trailing "=" are removed, because Java's String.split omits empty parts at the end.
+    # Trailing "=" characters are removed, because Java's String.split drops trailing empty strings.
     parts = item.rstrip("=").split("=")
     if len(parts) != 2 or trimmed(parts[0]) not in MATCHED:
         return None

@@ -92,7 +92,7 @@ class BrokerCluster:
         self.offsets_leaders: Final[dict[int, int]] = {}
         self.state_leaders: Final[dict[int, int]] = {}
         self.brokers: Final[dict[int, ClusterBroker]] = {}
-        # Group id -> the time (ms) until which its new coordinator loads it.
+        # Group id -> the time (ms) at which its new coordinator finishes loading it.
         self.loading: Final[dict[str, int]] = {}
         # The time of day minus the argument `now` of `machine.step`, in ms. The shell (`broker.shell`)
         # updates this difference.
@@ -108,8 +108,8 @@ class BrokerCluster:
         self.client_metrics: Final = ClientMetricsResources()
         # Entity -> its quotas by name. They are stored and described, and have no effect.
         self.client_quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}
-        # The level of the feature transaction.version, if UpdateFeatures has changed it, and the number of
-        # such changes.
+        # The level of the feature transaction.version, or None if UpdateFeatures has not changed it, and the
+        # number of changes.
         self.transaction_version: int | None = None
         self.features_epoch = 0
         self._settings: Final = settings

@@ -11,7 +11,7 @@ Rules, as in Kafka's Cleaner:
 * A tombstone is kept for `delete.retention.ms` after its first compaction. The batch stores the end of this
   time as its delete horizon (KIP-534).
 
-* A tombstone whose delete horizon exceeds an int64 is kept for ever.
+* A tombstone whose delete horizon does not fit in an int64 is kept forever.
 
 * The marker of a transaction is kept for `delete.retention.ms` after the last record of the transaction was
   removed.
@@ -150,7 +150,7 @@ def _is_kept(record: Record, last_offsets: dict[bytes, int], *, tombstones: bool
 
 
 def _is_last_of_producer(partition: Partition, batch: Batch) -> bool:
-    """Return whether a batch has the last sequence, or the last epoch, of a known producer."""
+    """Return whether a batch is the last one of a known producer, or the marker of its last epoch."""
     entry = partition.producers.entry(batch.producer_id)
     if entry is None:
         return False
@@ -219,7 +219,7 @@ class _CleanedTransactionMetadata:
         """Aborted transactions whose records are gone: only the marker remains."""
 
     def is_discarded(self, batch: Batch) -> bool:
-        """Return whether compaction discards a batch; call this for each batch once, in log order."""
+        """Return whether compaction discards a batch; call this once for each batch, in log order."""
         while self._upcoming and self._upcoming[-1].first_offset <= batch.last_offset:
             transaction = self._upcoming.pop()
             self._ongoing_aborted.setdefault(transaction.producer_id, (transaction, False))

@@ -31,7 +31,7 @@ class ConfigType(IntEnum):
 
 
 class ValueType(Protocol):
-    """The type of a config's value. The methods expect a `text` without white space around it."""
+    """The type of a config's value. The methods expect `text` without surrounding whitespace."""
 
     @property
     def config_type(self) -> ConfigType:
@@ -52,7 +52,7 @@ class ValueType(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """The type of the values true and false. If `refused` is set, true is rejected with this message."""
+    """The type of booleans. If `refused` is set, the value true is rejected with this message."""
 
     refused: str | None = None
     config_type: ConfigType = ConfigType.BOOLEAN

@@ -13,7 +13,7 @@ from .security.authenticator import ANONYMOUS, SaslAuthenticator
 
 @dataclass(slots=True)
 class Connection:
-    """One client connection, with the requests that are not answered yet."""
+    """One client connection, with its unanswered requests."""
 
     conn: int
     host: str

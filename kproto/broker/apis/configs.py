@@ -166,7 +166,7 @@ _PERMISSIONS: Final[Mapping[int, tuple[Resource, ErrorCode]]] = {
 
 
 def config_requirements(operation: Operation) -> tuple[Requirement, ...]:
-    """Return the requirements of an operation on configs, one for each type of resource."""
+    """Return the permissions that an operation on configs requires, one for each type of resource."""
     return tuple(
         Requirement(operation, resource, error) for resource, error in dict.fromkeys(_PERMISSIONS.values())
     )

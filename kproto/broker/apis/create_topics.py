@@ -43,9 +43,9 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     """Create topics; with `validate_only`, only check them.
 
     A topic is rejected if its name collides with the name of an existing topic in Kafka's metrics, which
-    replace dots by underscores: `a.b` collides with `a_b`.
+    replace dots with underscores: `a.b` collides with `a_b`.
 
-    The names of topics in the same request are not compared with each other.
+    Collisions between new topics of the same request are not detected.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)

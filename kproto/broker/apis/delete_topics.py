@@ -42,7 +42,7 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
         if topic is None:
             return _refuse_state(state, missing_topic(by_id=by_id), "The topic does not exist.")
         if by_id and topic.name in names:
-            # The request also contains the topic by name. The result for the name contains the error.
+            # The request also lists the topic by name. The result for the name contains the error.
             return None
         if topic.id in ids and not by_id:
             message = "The topic appears in the request by name and by id."

@@ -60,8 +60,8 @@ BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
 # The first version in which a partition's error contains the current leader (KIP-951).
 LEADER_SINCE: Final = 16
-# The limit of all unsent responses in bytes: 256 MiB. Above the limit, a fetch returns only one batch. Kafka
-# needs no limit, because it sends records from its files.
+# The maximum size of all unsent responses in bytes: 256 MiB. If it is reached, a fetch returns only one
+# batch. Kafka needs no limit, because it sends records directly from its log files.
 MOST_UNSENT: Final = 1 << 28
 
 
@@ -77,7 +77,7 @@ class FoundBatches(NamedTuple):
 
 @dataclass(slots=True)
 class DelayedFetch:
-    """A fetch that waits for records, until they suffice or `deadline` has passed.
+    """A fetch that waits until enough records are available or `deadline` has passed.
 
     `try_complete` is called whenever one of the objects in `waits_for` changes.
     """
@@ -138,8 +138,8 @@ class DelayedFetch:
     def _find(self, room: int) -> tuple[dict[Key, PartitionData], int]:
         """Find the batches of partitions that may have changed since the last response of the session.
 
-        `room` is the limit of the response's records in bytes. Returns each partition's result, without its
-        batches, and the total size of all batches in bytes.
+        `room` is the maximum size of the response's records in bytes. Returns each partition's result,
+        without its batches, and the total size of all batches in bytes.
         """
         self.waits_for.clear()
         self._found.clear()
@@ -153,7 +153,7 @@ class DelayedFetch:
             size = self._found[key].batches.size if key in self._found else 0
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
-                # A negative `max_bytes` of the request is an error for the first existing partition. As in
+                # If `max_bytes` of the request is negative, the first existing partition gets an error. As in
                 # Kafka, the limit of the following partitions is 0.
                 room = max(room - size, 0)
             results[key] = data

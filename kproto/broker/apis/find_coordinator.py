@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): the node of a group or a transactional id (R7, R170)."""
+"""FindCoordinator (key 10): find the coordinator of a group or of a transactional id (R7, R170)."""
 
 from __future__ import annotations
 

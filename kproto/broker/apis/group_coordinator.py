@@ -1,10 +1,10 @@
-"""The routing of requests to the group coordinator, and errors for groups of other nodes.
+"""The routing of requests to the group coordinator, and errors for groups that other nodes coordinate.
 
 Rules, as in Kafka's GroupCoordinatorService on a cluster:
 
 * A request for a single group that another node coordinates is answered with NOT_COORDINATOR.
 
-* In a request for several groups, only the groups that another node coordinates are answered with
+* For a request for several groups, only the results of the groups that another node coordinates contain
   NOT_COORDINATOR.
 """
 

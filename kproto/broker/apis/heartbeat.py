@@ -1,6 +1,7 @@
 """Heartbeat (key 12), which also succeeds while the coordinator loads the group (R69).
 
-A heartbeat that failed during the loading would make members look up their coordinator again.
+Clients do not expect COORDINATOR_LOAD_IN_PROGRESS in a Heartbeat response: Java's AbstractCoordinator reports
+it as an unexpected error.
 """
 
 from __future__ import annotations

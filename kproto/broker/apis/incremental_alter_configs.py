@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44): change single configs of topics, brokers and client metrics (KIP-339)."""
+"""IncrementalAlterConfigs (key 44): change individual configs of a resource (KIP-339)."""
 
 from __future__ import annotations
 

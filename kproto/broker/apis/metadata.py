@@ -80,7 +80,7 @@ def _requests_all_topics(request: MetadataRequest, version: int) -> bool:
 
 
 def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
-    """Return whether a request before v12 has a topic id, so that Kafka rejects the whole request."""
+    """Return whether a request before v12 has a topic id: Kafka rejects such a request as a whole."""
     topics = request.topics or ()
     return version < BY_ID_SINCE and any(topic.name is None or topic.topic_id != NO_ID for topic in topics)
 

@@ -15,8 +15,8 @@ Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 * From v12 on, the Produce request itself adds the partition to the transaction (KIP-890). Up to v11, the
   client sends AddPartitionsToTxn first.
 
-* If the client cannot know an error of the transaction coordinator, because the error is newer than the
-  version of the request, the response has an older error.
+* An error of the transaction coordinator that is newer than the version of the request is replaced by an
+  older error, which the client knows.
 
 * The bytes that the CRC covers are stored unchanged. Records are decoded only for validation
   (`record_validation`).
@@ -151,7 +151,7 @@ def _close_without_acks(error: ErrorCode) -> CloseWithoutResponse:
 
 
 def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
-    """Return the topics without duplicate partitions: the last entry of each partition stays."""
+    """Return the topics without duplicate partitions: the last entry of each partition is kept."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     unique: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
@@ -260,8 +260,7 @@ def _transaction_errors(
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Verify transactional batches with the transaction coordinator (X6).
 
-    A key of the result is a partition in which the transaction has no batch yet. A value is the partition's
-    error code, or NONE.
+    The result maps each partition in which the transaction has no batch yet to its error code, or to NONE.
 
     Returns None if the batches have several producer ids or epochs.
     """
@@ -457,8 +456,8 @@ def _authorize(access: Access, request: ProduceRequest) -> Authorized:
     ]
     narrowed = access.narrow(lambda response: response.responses.extend(refusals), topic_data=permitted)
     if request.acks == 0:
-        # With acks=0, the permitted batches are appended before the connection is closed for the denied
-        # batches.
+        # With acks=0, the permitted batches are appended before the connection is closed because of the
+        # denied batches.
         handle_produce(access.broker, narrowed)
         return _close_without_acks(TOPIC_FAILED)
     return narrowed

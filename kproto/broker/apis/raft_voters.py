@@ -1,4 +1,4 @@
-"""What AddRaftVoter and RemoveRaftVoter share: the checks of a request that changes the quorum's voters.
+"""The checks that AddRaftVoter and RemoveRaftVoter share: whether a change of the quorum's voters is valid.
 
 Every valid request fails, as in a Kafka cluster with a single node. A new voter cannot be reached, and the
 only voter cannot be removed.

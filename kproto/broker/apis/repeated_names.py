@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# The limit of all repeated results in bytes. A request of 400 bytes can name the same group 200 times, and
-# each description of the group may have megabytes.
+# The maximum total size of all repeated results in bytes. A request of 400 bytes can name the same group 200
+# times, and the description of one group may be megabytes long.
 MAX_REPEATED: Final = 1 << 20
 
 
@@ -27,9 +27,9 @@ def repeat_as_named(answers: Mapping[str, T], names: Sequence[str], size: Callab
 
 
 def name_in_messages(name: str, count: int) -> str:
-    """Return `name` for error messages, cut so that `count` messages have at most `MAX_REPEATED` bytes of it.
+    """Return `name`, truncated so that `count` copies of it have at most `MAX_REPEATED` bytes.
 
-    The cut bounds the response: a request of 100 kilobytes can contain 19,000 partitions of a topic whose
-    name has 3,000 characters.
+    This limits the size of the response: a request of 100 kilobytes can contain 19,000 partitions of a topic
+    whose name has 3,000 characters.
     """
     return name.encode()[: MAX_REPEATED // max(count, 1)].decode(errors="ignore")

@@ -17,8 +17,8 @@ def assignment_fault(
 ) -> str | None:
     """Return why a manual replica assignment is invalid, or None.
 
-    `assignment` has a list of node ids for each partition. Each list must have `factor` node ids, or as many
-    as the first list if `factor` is None.
+    `assignment` lists the node ids of each partition. Each list must contain `factor` node ids, or the same
+    number of node ids as the first list if `factor` is None.
     """
     nodes = broker.cluster.nodes
     size = len(assignment[0]) if factor is None else factor

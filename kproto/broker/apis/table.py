@@ -152,15 +152,15 @@ _TELEMETRY: Final = (get_telemetry_subscriptions.API.key, push_telemetry.API.key
 def served_versions(
     highest: Mapping[str, int] | None = None, *, telemetry: bool = False
 ) -> dict[int, ApiVersion]:
-    """Return the API versions that a broker advertises: a map from API key to the entry in ApiVersions.
+    """Return the API versions that a broker advertises: a map from API key to its entry in ApiVersions.
 
-    The APIs of client telemetry are advertised only with `telemetry`: Kafka advertises them only with a
-    receiver for metrics.
+    The APIs of client telemetry are advertised only with `telemetry`: Kafka advertises them only if a metrics
+    reporter implements ClientTelemetry.
 
-    `highest` imitates an older Kafka. A key is the name of an API, and a value is the highest version to
-    serve, or -1 to omit the API.
+    `highest` makes the broker advertise the versions of an older Kafka. It maps the name of an API to the
+    highest version to serve, or to -1 to omit the API.
 
-    Raises ConfigError if `highest` has an API or a version that this broker does not serve.
+    Raises ConfigError if `highest` names an API or a version that this broker does not serve.
     """
     keys = {api.name: key for key, api in APIS.items()}
     caps: dict[int, int] = {} if telemetry else dict.fromkeys(_TELEMETRY, NOT_SERVED)

@@ -8,8 +8,8 @@ Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceA
 * The coordinator verifies X6 for the first record or offset in a partition. Later requests are not verified,
   even if they carry another transactional id.
 
-* A client with KIP-890 adds a partition to the transaction by writing to it. An older client sends
-  AddPartitionsToTxn first.
+* A client that implements KIP-890 adds a partition to the transaction by writing to it. An older client
+  sends AddPartitionsToTxn first.
 
 * The coordinator's PRODUCER_FENCED is replaced by INVALID_PRODUCER_EPOCH. TRANSACTION_ABORTABLE is replaced
   by INVALID_TXN_STATE for clients that do not know it.
@@ -61,8 +61,8 @@ def verify_partitions(
 
     Returns the error code of each partition: NONE if the producer may write to it.
 
-    `producer` is the producer's id and epoch. A partition that is missing in the transaction is added if
-    `adds` is true, and otherwise gets an error.
+    `producer` is the producer's id and epoch. If the transaction does not contain a partition, the partition
+    is added if `adds` is true, and otherwise gets an error.
     """
     if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -108,7 +108,7 @@ def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
 
 
 def _refuse_partitions(errors: list[tuple[_Partition, ErrorCode]]) -> TxnOffsetCommitResponse:
-    """Return a response with `errors` in their order, grouped by topic (TxnOffsetCommitResponse.Builder)."""
+    """Return a response that lists `errors` in order, grouped by topic (TxnOffsetCommitResponse.Builder)."""
     topics: dict[tuple[str, UUID], TxnOffsetCommitResponseTopic] = {}
     for (name, topic_id, number), code in errors:
         empty = TxnOffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=[])

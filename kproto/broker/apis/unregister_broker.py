@@ -1,6 +1,6 @@
 """UnregisterBroker (key 64): remove the registration of a broker (KIP-631).
 
-Only the registration of a stopped broker is removed: a running broker registers itself again at once. In
+Only the registration of a stopped broker is removed: a running broker registers itself again immediately. In
 Kafka, a running broker stays unregistered until it is restarted.
 """
 

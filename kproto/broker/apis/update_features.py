@@ -30,10 +30,10 @@ UNSAFE_DOWNGRADE: Final = 3
 
 
 def handle_update_features(broker: Broker, call: Call) -> Result:
-    """Change the levels of all features of the request, or of none."""
+    """Apply all feature updates of the request, or none of them."""
     request = call.request
     assert isinstance(request, UpdateFeaturesRequest)
-    # Of two updates of a feature, the last one applies.
+    # If a feature is updated twice, only the last update applies.
     updates = {update.feature: update for update in request.feature_updates}
     fault = next((fault for update in updates.values() if (fault := _fault(broker, update))), None)
     if fault is not None:
