@@ -13,7 +13,7 @@ from kproto.errors import ConfigError, KprotoError, RequestTimedOut
 from ..delivery import Delivery
 from ..validation import Buffer, Headers, optional, seconds
 
-# Maximum number of unread results with which a producer still accepts messages.
+# Maximum number of unread results. At this number, a producer accepts no further message.
 MAX_UNREAD = 10_000
 
 

@@ -87,7 +87,8 @@ class AsyncPartitionConsumer(RecordQueue):
     def errors(self) -> AsyncIterator[Exception]:
         """Return an iterator over the errors.
 
-        The iterator over the errors ends when the messages end. The last 256 unread errors are kept.
+        The iterator over the errors ends when the iterator over the messages ends. The last 256 unread errors
+        are kept.
         """
         return aiter(self.error_channel)
 
@@ -97,7 +98,7 @@ class AsyncPartitionConsumer(RecordQueue):
         return self._paused
 
     def async_close(self) -> None:
-        """Stop fetching. The iterators of messages and errors end after the queued records were returned."""
+        """Stop fetching. The iterators over messages and errors end after the queued records."""
         self._owner.remove(self)
 
     async def close(self) -> None:
@@ -143,7 +144,7 @@ class AsyncPartitionConsumers(AsyncBlock):
         """Start to read a partition at `offset`: a number, `OLDEST` or `NEWEST`.
 
         Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
-        that is already consumed.
+        that is already being consumed.
         """
         checked = topic_partition(topic, partition)
         named = isinstance(offset, str) and offset in (OLDEST, NEWEST)

@@ -47,7 +47,7 @@ class PartitionConsumer:
     def errors(self) -> Iterator[Exception]:
         """Return an iterator over the errors, to be read in a separate thread.
 
-        The iterator over the errors ends when the messages end.
+        The iterator over the errors ends when the iterator over the messages ends.
         """
         return self._loop.iterate(self._consumer.error_channel)
 
@@ -55,7 +55,7 @@ class PartitionConsumer:
     def high_water_mark_offset(self) -> int:
         """The partition's high watermark, as of the last fetch.
 
-        Before the first fetch, the property returns the end that the log had when reading began.
+        Before the first fetch, the property returns the log end offset at the time when reading began.
         """
         return self._consumer.high_water_mark
 
@@ -73,7 +73,7 @@ class PartitionConsumer:
         self._loop.call(self._consumer.resume)
 
     def async_close(self) -> None:
-        """Stop fetching. The iterators of messages and errors end after the queued records were returned."""
+        """Stop fetching. The iterators over messages and errors end after the queued records."""
         if not self._loop.ended:
             self._loop.call(self._consumer.async_close)
 
@@ -100,7 +100,7 @@ class PartitionConsumers(Block):
         """Start to read a partition at `offset`: a number, `OLDEST` or `NEWEST`.
 
         Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
-        that is already consumed.
+        that is already being consumed.
         """
         self._loop.check_usable("these partition consumers are closed; make new ones")
         consumer = self._loop.run(self._loop.client.consume_partition(topic, partition, offset))

@@ -214,7 +214,7 @@ class AsyncQueueProducer(AsyncBlock):
         try:
             await self._producer.close(timeout)
         except KprotoError:
-            pass  # The error of each message has been reported with the message.
+            pass  # Each failed message has already been reported with its error.
         finally:
             # The delivery callbacks, which add the results, run first.
             await asyncio.sleep(0)

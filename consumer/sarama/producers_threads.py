@@ -231,7 +231,7 @@ class QueueProducer(Block):
         try:
             self._producer.close(timeout)
         except KprotoError:
-            pass  # The error of each message has been reported with the message.
+            pass  # Each failed message has already been reported with its error.
         finally:
             with self._changed:
                 self._ended = True

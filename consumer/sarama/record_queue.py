@@ -1,4 +1,4 @@
-"""A queue of one partition's records that were fetched, and that the application has not read yet."""
+"""A queue of one partition's fetched records that the application has not read yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kproto.group.subscription import TopicPartition
 from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord
 
-# Number of records with which a queue is full: sarama's default of ChannelBufferSize.
+# Number of records at which a queue is full: sarama's default of ChannelBufferSize.
 MAX_BUFFERED = 256
 # Interval (s) at which a waiting reader checks whether its partition may be lost.
 RECHECK_S = 0.01
@@ -47,7 +47,7 @@ class RecordQueue:
         """The partition's high watermark, as of the last fetch.
 
         Before the first fetch of a group's claim, the property returns the offset at which the claim began.
-        Before the first fetch of a partition without a group, it returns the end of the log.
+        Before the first fetch of a partition without a group, it returns the log end offset.
         """
         high_watermark = self._consumer.high_watermark(self.topic_partition)
         return self.initial_high_water_mark if high_watermark is None else high_watermark
@@ -78,7 +78,7 @@ class RecordQueue:
     def may_be_lost(self) -> bool:
         """Return whether another member may own the partition. Thread-safe.
 
-        If another member may own it, the next poll reports the loss.
+        If so, the next poll reports the loss.
         """
         return not self.ended and self._consumer.assignment_lost()
 

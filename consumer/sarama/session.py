@@ -80,13 +80,13 @@ class SessionGroup(Protocol):
         """Mark an offset for the next commit of a partition that the session claims."""
 
     async def commit(self, partitions: set[TopicPartition] | None, timeout: float | None = None) -> None:
-        """Commit the marks of these partitions, or of all partitions if None."""
+        """Commit the marked offsets of these partitions, or of all partitions if None."""
 
 
 class Session:
     """A member's session between two rebalances: its claims, its member id and its generation.
 
-    `done` is set when the session ends, for handlers that wait for other events than records.
+    `done` is set when the session ends, for handlers that wait for events other than records.
     """
 
     def __init__(self, group: SessionGroup) -> None:
@@ -104,7 +104,7 @@ class Session:
 
     @property
     def claims(self) -> dict[str, list[int]]:
-        """The partitions that are claimed now: each topic is mapped to its partition numbers, in order."""
+        """The claimed partitions: each topic is mapped to its partition numbers in ascending order."""
         partitions: dict[str, list[int]] = {}
         for topic, partition in sorted(self.by_partition):
             partitions.setdefault(topic, []).append(partition)
@@ -117,7 +117,7 @@ class Session:
 
     @property
     def generation_id(self) -> int:
-        """The group's generation. It increases during a session if all rebalances are cooperative."""
+        """The group's generation. It may increase during a session if all rebalances are cooperative."""
         return self._metadata().generation
 
     def _metadata(self) -> GroupMetadata:
@@ -144,10 +144,10 @@ class Session:
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Mark `offset` as the next record to read, even if it is lower than the last mark.
+        """Reset the mark to `offset`, the next record to read, even if it is lower than the last mark.
 
-        The next session begins to read at this offset. After a reset in `setup`, the current session already
-        begins at this offset. sarama only accepts offsets below the last mark.
+        The next session begins reading at this offset. After a reset in `setup`, the current session already
+        begins there. sarama only accepts offsets up to the last mark.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=True)
 

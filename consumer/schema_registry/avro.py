@@ -57,8 +57,8 @@ class _Decoder:
 class AvroDeserializer(_Decoder):
     """Converts Avro to dicts and other Python objects, as fastavro returns them.
 
-    `reader_schema` is a schema in JSON. Values of other schemas are converted to it by Avro's rules. Without
-    it, each value has its writer's schema.
+    `reader_schema` is a schema in JSON. Values written with other schemas are converted to it by Avro's
+    schema resolution. Without it, each value has its writer's schema.
 
     For keys, set `part` to "key". Needs the extra `avro`.
     """
@@ -115,7 +115,7 @@ class _Encoder:
         return subject_of(self._strategy, topic, self._part, self._name)
 
     def _requested(self, subject: str) -> _Writer:
-        """Return the schema of a subject and its id. Raises NoSuchSchema, RegistryFailed."""
+        """Return the id of a subject's schema, and the parsed schema. Raises NoSuchSchema, RegistryFailed."""
         if self._latest or self._text is None:
             schema_id, schema = self._registry.latest_id(subject)
             return schema_id, _parsed(self._fastavro, require_kind(schema, "AVRO"))
@@ -135,7 +135,7 @@ class _Encoder:
 
 
 class AvroSerializer(_Encoder):
-    """Converts dicts and other Python objects to Avro, as fastavro takes them.
+    """Converts dicts and other Python objects that fastavro accepts to Avro.
 
     `schema` is the schema in JSON. By default it is registered under the subject TOPIC-value. With
     `auto_register_schemas=False` it must be registered already.
@@ -190,13 +190,13 @@ def _parsed(fastavro: Any, schema: Schema) -> Any:
 def parsed_schema(fastavro: Any, schema: Schema) -> tuple[Any, dict[str, Any]]:
     """Return a schema as fastavro parses it, and its named types by their full names.
 
-    The named types include those of the schemas to which it refers.
+    The named types include those of all schemas to which the schema refers.
     """
     named: dict[str, Any] = {}
     for _, reference in schema.references():
         fastavro.parse_schema(_json(reference.text), named_schemas=named)
     top = _json(schema.text)
-    # fastavro adds the types to which a schema refers only to the schema of a named type. In other schemas
-    # (an array, a map, a union), `expand` replaces the names of types by the types.
+    # fastavro adds referenced types only to the schema of a named type. In other schemas (an array, a map, a
+    # union), `expand` replaces the names of types with their definitions.
     is_named = isinstance(top, dict) and cast("Any", top).get("type") in ("record", "error", "enum", "fixed")
     return fastavro.parse_schema(top, named_schemas=named, expand=bool(named) and not is_named), named

@@ -46,7 +46,7 @@ from .subjects import (
 from .wire_format import encoded_id, split
 
 if TYPE_CHECKING:
-    # Only type checkers see the default, because the type variables of Python 3.11 have none.
+    # Only type checkers see the default, because type variables have no defaults before Python 3.13.
     from typing_extensions import TypeVar
 
     T = TypeVar("T", default=Any)
@@ -61,7 +61,7 @@ _Writer: TypeAlias = tuple[SchemaId, _Check]
 # Writes JSON as Confluent's serializer does: without spaces, and with Python's floats (msgspec writes 1e22
 # instead of 1e+22). NaN is rejected, because JSON has no NaN.
 JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-# The limit for the text of an error, which contains a part of the value.
+# Maximum length (characters) of an error's text, which contains a part of the value.
 _MAX_TEXT = 300
 
 
@@ -214,7 +214,7 @@ class JsonSchemaSerializer(_Encoder):
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
         """Return the schema id and the value in JSON.
 
-        Raises ValueError if the value does not fit the schema, RegistryFailed, and msgspec's errors.
+        Raises RegistryFailed, msgspec's errors, and ValueError if the value does not fit the schema.
         """
         return self._encode(self._writers.get(self._subject(topic)), value)
 
@@ -269,7 +269,7 @@ def check_function(schema: Schema) -> Callable[[Any], None]:
 
 
 def _parsed(text: str) -> Any:
-    """Return a schema as Python objects. Raises ConfigError, which is a ValueError, if it is no schema."""
+    """Return a schema as Python objects. Raises ConfigError, a ValueError, if it is not a schema."""
     try:
         schema: object = json.loads(text)
     except (ValueError, RecursionError) as error:

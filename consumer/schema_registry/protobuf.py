@@ -50,7 +50,7 @@ from .subjects import (
 from .wire_format import encoded_id, encoded_indexes, split_indexed
 
 if TYPE_CHECKING:
-    # Only type checkers see the default, because the type variables of Python 3.11 have none.
+    # Only type checkers see the default, because type variables have no defaults before Python 3.13.
     from typing_extensions import TypeVar
 
     M = TypeVar("M", default=Any)
@@ -173,7 +173,7 @@ class _Encoder:
         return encoded_id(schema_id) + encoded_indexes(message_indexes(self._descriptor))
 
     def _references(self, topic: str, file: Any) -> list[Reference]:
-        """Return the references of a file to the files that it imports. Register those files first."""
+        """Return references to the files that `file` imports, which are registered first."""
         references: list[Reference] = []
         for imported in file.dependencies:
             if is_builtin(imported.name):
@@ -211,7 +211,7 @@ class ProtobufSerializer(_Encoder):
     def serialize(self, topic: str, value: Any, headers: RecordHeaders) -> bytes:
         """Return the schema id, the message indexes and the message in Protobuf.
 
-        Raises TypeError for a message of another class, RegistryFailed, and protobuf's errors.
+        Raises RegistryFailed, protobuf's errors, and TypeError for a message of another class.
         """
         self._check(value)
         return self._encode(self._prefixes.get(self._target(topic)), value)
@@ -227,7 +227,7 @@ class AsyncProtobufSerializer(_Encoder):
 
 
 def _text(file: Any) -> str:
-    """Return a file as the registry takes it: its descriptor in base64."""
+    """Encode a file for the registry: its descriptor in base64."""
     return base64.b64encode(file.serialized_pb).decode()
 
 
@@ -239,7 +239,7 @@ def _checked_type(message_type: Any) -> Any:
 
 
 def message_type_of(schema: Schema, name: str) -> Any:
-    """Return the class of a message in a registered schema, which has descriptors. Raises ValueError."""
+    """Return a message's class, given a schema that contains the descriptors. Raises ValueError."""
     factory: Any = import_module("google.protobuf.message_factory")
     pool = descriptor_pool(registered_files(schema))
     return factory.GetMessageClass(pool.FindMessageTypeByName(name))

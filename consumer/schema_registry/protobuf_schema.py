@@ -17,9 +17,9 @@ from typing import Any, Final
 from .registry import Schema
 from .subjects import require_kind
 
-# The form of a schema that contains its descriptor, for the requests of `Registry`.
+# The value of `format` with which the registry returns a Protobuf schema as its descriptor.
 SERIALIZED: Final = "serialized"
-# The files of the packages protobuf and googleapis-common-protos. A schema imports them without a reference.
+# The folders of Google's and Confluent's own files, which a schema imports without a reference.
 _BUILTIN_PREFIXES: Final = ("google/protobuf/", "google/type/", "confluent/")
 _IMPORTABLE: Final = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")
 
@@ -161,7 +161,7 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
 
 
 def _add_import(pool: Any, own: Any, pb: Any, name: str) -> bool:
-    """Add a file that this process knows to the pool. Return whether the pool has the file now."""
+    """Add to the pool a file that this process knows. Return whether the pool now has the file."""
     try:
         pool.FindFileByName(name)
     except KeyError:

@@ -85,7 +85,7 @@ class InvalidReferences(RegistryFailed):
 class Reference(NamedTuple):
     """A reference to a registered schema: the version `version` of `subject`.
 
-    In the schema that contains the reference, the registered schema has the name `name`.
+    `name` is the name under which the referring schema refers to the registered schema.
     """
 
     name: str
@@ -181,8 +181,8 @@ class Registry:
     def latest(self, subject: str, form: str = "") -> Schema:
         """Return the newest schema of a subject.
 
-        Raises NoSuchSchema if the subject has none. Raises RegistryFailed if the registry cannot be reached
-        or rejects the request.
+        Raises NoSuchSchema if the subject has no schema. Raises RegistryFailed if the registry cannot be
+        reached or rejects the request.
         """
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
         shown = f"the latest schema of {subject}"
@@ -227,7 +227,7 @@ class Registry:
     ) -> int:
         """Return the version of a schema under a subject; arguments and errors are those of `id_of`."""
         definition = _definition(schema, references, kind)
-        if register:  # The response to a registration has a version only since Confluent Platform 7.
+        if register:  # The response to a registration contains the version only since Confluent Platform 7.
             self._post_schema(subject, definition, True, normalize, "id")
         return self._post_schema(subject, definition, False, normalize, "version")
 
@@ -240,7 +240,7 @@ class Registry:
         return int(self._ask("POST", f"{path}{query}", f"the schema of {subject}", required, data)[required])
 
     def latest_id(self, subject: str, form: str = "") -> tuple[int, Schema]:
-        """Return the id and the newest schema of a subject. Raises the errors of `latest`."""
+        """Return the id of a subject's newest schema, and the schema. Raises the errors of `latest`."""
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
         shown = f"the latest schema of {subject}"
         answer = self._ask("GET", path, shown, "id")

@@ -32,14 +32,14 @@ def id_size(schema_id: SchemaId) -> int:
 
 
 def encoded_id(schema_id: SchemaId) -> bytes:
-    """Return the bytes of a schema id, which stand before the value."""
+    """Encode a schema id as the bytes that precede the value."""
     if isinstance(schema_id, UUID):
         return b"\x01" + schema_id.bytes
     return b"\x00" + schema_id.to_bytes(4, "big")
 
 
 def encoded_indexes(indexes: Sequence[int]) -> bytes:
-    """Return the bytes of message indexes, which stand after the schema id of a Protobuf message."""
+    """Encode message indexes as the bytes that follow the schema id of a Protobuf message."""
     if tuple(indexes) == (0,):
         return b"\x00"
     encoded = bytearray()
@@ -83,8 +83,8 @@ def split_indexed(
 def split(part: str, data: bytes, headers: Iterable[tuple[str, bytes | None]]) -> tuple[SchemaId, bytes]:
     """Return the schema id of a key or value, and the encoded value without the id.
 
-    `data` are the bytes of `part`, which is "key" or "value". If several headers have the name
-    `id_header(part)`, the last one counts. Raises ValueError if there is no schema id.
+    `data` is the encoded `part`, which is "key" or "value". If several headers have the name
+    `id_header(part)`, the last one is used. Raises ValueError if there is no schema id.
     """
     name, header = id_header(part), None
     for key, content in headers:

@@ -1,6 +1,6 @@
-"""Signed assertions, with which a client requests tokens instead of with a secret (RFC 7523).
+"""Signed assertions, which a client sends instead of a secret to request tokens (RFC 7523).
 
-The client signs a JWT, which proves its identity to the token endpoint. It sends the JWT by one of two
+The client signs a JWT, which proves its identity to the token endpoint. It sends the JWT with one of two
 grants: the JWT bearer grant (KIP-1139), or client credentials with a client assertion (KIP-1258).
 
 Rules:

@@ -28,7 +28,7 @@ _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
 _JAVA: Final = "org.apache.kafka.clients.consumer."
 _CLASSES: Final = "empty: Java classes are not run"
 
-# Client -> Java property that changes the client's behaviour and is not supported -> (check, advice). The
+# For each client, the unsupported Java properties that change its behaviour: property -> (check, advice). The
 # check is true for a value that selects this library's behaviour. For any other value, the error contains the
 # advice.
 _Rule = tuple[Callable[[str], bool], str]
@@ -131,7 +131,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 
 def _assignor(name: str, assignor: str) -> str:
-    """Return the name of an assignor. A properties file contains this name or the name of Java's class."""
+    """Return the name of an assignor, given this name or the name of its Java class."""
     for known in ASSIGNORS.values():
         if assignor == known.name or assignor.removeprefix(_JAVA) == known.java_class:
             return known.name

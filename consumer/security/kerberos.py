@@ -1,4 +1,4 @@
-"""Kerberos: the login by SASL's mechanism GSSAPI (RFC 4752), with the package gssapi (the extra `kerberos`).
+"""Kerberos logins with the SASL mechanism GSSAPI (RFC 4752) and the package gssapi (the extra `kerberos`).
 
 Rules:
 
@@ -10,7 +10,7 @@ Rules:
 * The credentials come from the ticket cache or, with `keytab`, from a file with keys. Tickets of a keytab are
   kept in memory.
 
-* Kafka uses no security layers of SASL. TLS provides integrity and confidentiality.
+* Kafka uses no SASL security layers. TLS provides integrity and confidentiality.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_LAYER = 1
 
 
 class KerberosLogin:
-    """The client side of one login. The first message has been made."""
+    """The client side of one login. `begin` returns its first message, which exists already."""
 
     mechanism = "GSSAPI"
 
@@ -54,9 +54,9 @@ class KerberosLogin:
             offer = self._context.unwrap(challenge).message
             if len(offer) != 4 or not offer[0] & _NO_LAYER:
                 raise SaslFailed(
-                    "the broker requires a security layer of Kerberos, which Kafka does not support"
+                    "the broker requires a Kerberos security layer, which Kafka does not support"
                 )
-            # The second to fourth byte are the maximum size of wrapped messages: 0, because there are none.
+            # The second to fourth bytes hold the maximum size of wrapped messages: 0, because there are none.
             reply = bytes([_NO_LAYER, 0, 0, 0]) + str(self._context.initiator_name).encode()
             message = self._context.wrap(reply, False).message
         except Exception as error:
@@ -82,7 +82,7 @@ class Kerberos:
         _gssapi()
 
     def login(self, host: str) -> KerberosLogin:
-        """Return a login at the broker on this host. The call may wait for the KDC. Raises NoToken."""
+        """Return a login that has begun at the broker `host`. May wait for the KDC. Raises NoToken."""
         service = f"{self.service}@{self.host or host}"
         try:
             gssapi = _gssapi()
@@ -109,7 +109,7 @@ class Kerberos:
 
 @dataclass(frozen=True, slots=True)
 class KerberosSource:
-    """Begins logins at the broker on one host. It has the methods of a `TokenSource`."""
+    """Begins logins at the broker `host`. It has the methods of a `TokenSource`."""
 
     kerberos: Kerberos
     host: str
@@ -121,7 +121,7 @@ class KerberosSource:
         return self.kerberos.login(self.host)
 
     async def awaited(self) -> KerberosLogin:
-        """Return a new login, which is begun in a thread. Raises NoToken."""
+        """Return a new login, begun in a thread. Raises NoToken."""
         try:
             return await call_in_thread(self.blocking, "kproto-token")
         except RuntimeError as error:  # The system cannot start another thread.
@@ -129,7 +129,7 @@ class KerberosSource:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the text of a Kerberos error in one line. It contains names, and no keys."""
+    """Return the text of a Kerberos error in one line. The text contains names, but no keys."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 300 else f"{text[:300]}..."
 

@@ -21,7 +21,7 @@ from .tokens import Token
 
 
 class MskIamTokenProvider:
-    """A token provider for clusters of MSK in `region`, such as "eu-west-1". Thread-safe.
+    """A token provider for MSK clusters in `region`, such as "eu-west-1". Thread-safe.
 
     By default the credentials are those that boto3 finds (environment, profile, role of the EC2 instance).
     `profile` or `role_arn` selects the credentials of a profile, or of a role for a session named

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SecurityConfig(TypedDict, total=False):
-    """The keyword arguments of every client for TLS and SASL.
+    """The keyword arguments for TLS and SASL that every client accepts.
 
     Certificates and keys are given as the path of a file, or as PEM text.
     """

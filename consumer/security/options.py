@@ -93,7 +93,7 @@ class Security:
 
     @property
     def needs_token(self) -> bool:
-        """Whether a login needs a token, or a ticket of Kerberos, that is requested before it."""
+        """Whether a token or a Kerberos ticket must be requested before each login."""
         return self.tokens is not None or self.kerberos is not None
 
     def token_source(self, host: str) -> TokenSource | KerberosSource:
@@ -299,7 +299,8 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
     grant_type = values.get(_GRANT_TYPE)
     if any(name.startswith(PREFIX) for name in values):
         grant_type = grant_type or JWT_BEARER
-        # Client credentials may have a client id, which some token endpoints need (RFC 7521, 4.2).
+        # With client credentials, a client id may be set, because some token endpoints need it (RFC 7521,
+        # 4.2).
         for name in _CREDENTIALS[1 if grant_type == CLIENT_CREDENTIALS else 0 :]:
             if name in values:
                 raise _wrong(name, values[name], f"not together with options that begin with {PREFIX}")

@@ -64,7 +64,7 @@ _NUMBERED: Final = (
     "sasl_oauthbearer_assertion_claim_exp_seconds",
     "sasl_oauthbearer_assertion_claim_nbf_seconds",
 )
-# All options that a file can contain: an option whose value is an object cannot be in a file.
+# All options that a file can contain. A file cannot contain an option whose value is an object.
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 # Java's default class sends a client assertion only if one of these properties is set.
 _SENT_BY_DEFAULT: Final = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
@@ -120,7 +120,7 @@ def about_security(path: str | Path) -> dict[str, str]:
 
 
 def about_registry(path: str | Path) -> dict[str, str]:
-    """Read a file, and return its properties of the schema registry.
+    """Read a file, and return its schema registry properties.
 
     Raise ConfigError if the file is unreadable.
 
@@ -155,7 +155,7 @@ def _read(path: Any) -> dict[str, str]:
 
 
 def from_java(properties: Mapping[str, str]) -> SecurityConfig:
-    """Convert properties about security from Java's names to this library's options."""
+    """Convert security properties from Java's names to this library's options."""
     settings = {name: _trimmed(name, text) for name, text in properties.items() if name.startswith(PREFIXES)}
     remaining = {name: value for name, value in settings.items() if value}
     options: dict[str, Any] = {}
@@ -193,14 +193,14 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
 
 
 def _value(option: str, text: str) -> Any:
-    """Convert an option's text. An invalid text stays as it is, and the check of the option rejects it."""
+    """Convert an option's text. Invalid text is returned unchanged, and the option's check rejects it."""
     if option in _FLAGGED:
         return _FLAGS.get(text.lower(), text)
     return int(text) if option in _NUMBERED and text.isascii() and text.isdigit() else text
 
 
 def _retriever(settings: dict[str, str], options: dict[str, Any]) -> None:
-    """Set the grant type of the Java class that the properties name for token requests.
+    """Set the grant type that belongs to the class in sasl.oauthbearer.jwt.retriever.class.
 
     Java's default class sends a client assertion only if the properties name a file with the assertion, or
     its issuer (Java's ClientCredentialsRequestFormatterFactory). Without these two, the class ignores the
@@ -257,8 +257,8 @@ _RENAMED: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "sasl.oauthbearer.client.credentials.client.secret": ("sasl_oauthbearer_client_secret", _as_is),
     "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _as_is),
 }
-# Ignored properties that do not influence authentication: the JVM's providers, and the timing of Java's login
-# thread.
+# Properties that are ignored because they do not influence authentication: the JVM's providers, and the
+# timing of Java's login thread.
 _IGNORED: Final = frozenset(
     {
         "ssl.protocol",
@@ -312,9 +312,10 @@ def _stores(settings: dict[str, str], options: dict[str, Any]) -> None:
 
 
 def _kind(path: str | None, declared: str | None) -> str:
-    """Return the format of a store: the declared one, else the one of its file name, else Java's default.
+    """Return a store's format: the declared one, else that of the file extension, else Java's default.
 
-    Java also reads a PKCS12 file if the format is JKS, its default. So for JKS the content is checked.
+    Java also reads a PKCS12 file that is declared as JKS, the default format. So for JKS the file's content
+    is checked.
     """
     names = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
     if declared is None:
@@ -338,8 +339,8 @@ def _readable(store: str, path: str, kind: str) -> None:
         raise ConfigError(
             f"{store}.type",
             kind,
-            f"PEM or PKCS12: convert {path} by `keytool -importkeystore -deststoretype PKCS12 -destkeystore "
-            "FILE.p12 -srckeystore ...`",
+            f"PEM or PKCS12: convert {path} with `keytool -importkeystore -deststoretype PKCS12 "
+            "-destkeystore FILE.p12 -srckeystore ...`",
         )
 
 

@@ -46,7 +46,7 @@ class Secret:
 class HiddenText(str):
     """A str whose repr is masked, for code that requires a str.
 
-    Tools that print the local variables of a traceback show the repr of a text, even inside a dict.
+    Some tools print the local variables of a traceback. They show the repr of a string, even inside a dict.
     """
 
     __slots__ = ()
@@ -105,13 +105,13 @@ def is_secret_value(option: str, value: object) -> bool:
 # Strings that are shown as addresses: a host name or an IPv6 address, with or without a port. A host name may
 # contain spaces by mistake.
 _ADDRESS: Final = re.compile(r"[\w.\- ]*(:[+-]?\d*)?|\[?[\da-fA-F:.]*(%\w+)?\]?(:\d*)?")
-# The characters that end a login, or that begin parameters. Addresses that were copied from URLs have them.
+# The characters that end a login, or that begin parameters. Addresses copied from URLs may contain them.
 _AT: Final = re.compile("@|%40|\uff20|\ufe6b", re.IGNORECASE)
 _PARAMETERS: Final = re.compile(r"[?#;=&/]")
 
 
 def mask_login(address: str) -> str:
-    """Return an address, or several with commas between them, for an error message.
+    """Mask the logins in an address, or in several separated by commas, for an error message.
 
     An address that was copied from a URL may have a password before "@" or after "?". So only the protocol
     and parts that look like a host or a port are shown.
@@ -121,7 +121,7 @@ def mask_login(address: str) -> str:
         prefix, mark, rest = "", "", address
     *logins, rest = _AT.split(rest)
     if logins and ("%40" in address or not address.isascii()):
-        return f"{prefix}{mark}{HIDDEN}"  # An encoded "@" may be a part of the password.
+        return f"{prefix}{mark}{HIDDEN}"  # An encoded "@" may be part of the password.
     login = f"{HIDDEN}@" if logins else ""
     return f"{prefix}{mark}{login}{','.join(map(_mask_address, rest.split(',')))}"
 
@@ -137,7 +137,7 @@ def _mask_address(address: str) -> str:
 
 
 def mask_logins(value: Any, depth: int = 3) -> Any:
-    """Return addresses, in a container or not, for an error message: see `mask_login`.
+    """Mask the logins in addresses, or in a container of them, for an error message: see `mask_login`.
 
     Values in more than `depth` nested containers are not shown, because a container that contains itself is
     nested without end.

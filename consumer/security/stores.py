@@ -28,7 +28,7 @@ from typing import Any, Final
 from kproto.errors import ConfigError, MissingExtra
 
 _PEM: Final = "-----BEGIN "
-# The pattern of the file names that OpenSSL reads in a folder of authorities.
+# The file names that OpenSSL reads in a folder of certificate authorities.
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
 _CERTIFICATE, _KEY = r"(?:X509 |TRUSTED )?CERTIFICATE", r"(?:[A-Z0-9]+ )*PRIVATE KEY"
 _BEGIN: Final = re.compile(rf"-----BEGIN (?:{_CERTIFICATE}|{_KEY})-----")
@@ -42,7 +42,7 @@ _MARKS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": 
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _JAVA: Final = (".jks", ".keystore", ".truststore")
 _KEYTOOL: Final = (
-    "a Java keystore is not PEM: export with `keytool -exportcert -rfc` (authorities), or convert by "
+    "a Java keystore is not PEM: export with `keytool -exportcert -rfc` (authorities), or convert with "
     "`keytool -importkeystore -deststoretype PKCS12` (certificates with their keys)"
 )
 _CERTIFICATES: Final = "a file of PEM certificates, or their text"

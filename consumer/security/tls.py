@@ -10,7 +10,7 @@ Rules:
 * Every failure raises `TlsFailed`, with one sentence that contains a remedy. `final` is set if retries cannot
   succeed until the configuration changes.
 
-* No data of the application is sent before the broker's certificate has been verified.
+* No application data is sent before the broker's certificate has been verified.
 
 * The minimum version is TLS 1.2. The last session with a host is resumed, if there is one.
 """
@@ -131,10 +131,10 @@ class Pipe:
         return self._out.read()
 
     def read_into(self, room: memoryview) -> int:
-        """Decrypt received bytes into `room`. Return their number, or 0 if more bytes must be received first.
+        """Decrypt received bytes into `room`. Return the number of decrypted bytes.
 
-        If the stream fails, the bytes before the failure are returned first, and the next call raises
-        TlsFailed.
+        The number is 0 if more bytes must be received first. If the stream fails, the bytes before the
+        failure are returned first, and the next call raises TlsFailed.
         """
         if not self.secured:
             return 0
@@ -201,7 +201,7 @@ class Pipe:
 
 
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
-    """Return a sentence with the failure of TLS and its remedy.
+    """Return the error message for a TLS failure, with its remedy.
 
     `trusts` names the configured authorities; it is None for the authorities of the system. `shows` names the
     client's own certificate; it is None without a certificate.
