@@ -64,7 +64,8 @@ class Assignor(msgspec.Struct, frozen=True):
     name: str
     assign: Assign
     # `user_data(previous, generation)` returns the user data of the subscription. `previous` is the last
-    # assignment, and `generation` is its generation. Before the first assignment, they are None and -1.
+    # assignment, and `generation` is its generation. Before the first assignment, the arguments are None and
+    # -1.
     user_data: UserData = _no_user_data
     # Whether the assignor supports the rebalance protocol COOPERATIVE, and whether it supports EAGER (M71).
     cooperative: bool = False
@@ -74,8 +75,8 @@ class Assignor(msgspec.Struct, frozen=True):
     read_ownership: Callable[[Subscription], ReportedOwnership] | None = None
     # Whether the assignor balances each topic separately, and not the partitions of all topics together.
     balances_each_topic: bool = False
-    # The name of Java's class, without its package. In `partition.assignment.strategy` of a properties file,
-    # the class may stand for the assignor.
+    # The name of Java's class, without its package. `partition.assignment.strategy` in a properties file may
+    # contain the class instead of the assignor's name.
     java_class: str | None = None
 
     def __post_init__(self) -> None:

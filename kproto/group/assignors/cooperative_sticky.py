@@ -31,8 +31,8 @@ def assign(
 ) -> dict[str, list[TopicPartition]]:
     """Return the assignment without the partitions that their previous owners have not revoked yet.
 
-    The package's docstring describes the positional arguments, `sticky.assign_sticky` describes `one_by_one`.
-
+    The docstring of the package describes the positional arguments, and that of `sticky.assign_sticky`
+    describes `one_by_one`.
     """
     assigned, owners = assign_sticky(partitions, members, racks or {}, read_ownership, one_by_one=one_by_one)
     holders: dict[TopicPartition, str] = {}

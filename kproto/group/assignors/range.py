@@ -1,7 +1,7 @@
 """The range assignor: each topic is split into contiguous ranges, one for each of its subscribers.
 
 The assignor follows Kafka's `RangeAssignor` (R187, R189, R191). With n partitions and m subscribers, each
-subscriber gets n // m partitions, and the first n % m subscribers get one partition more.
+subscriber gets n // m partitions, and the first n % m subscribers get one more.
 
 If racks influence the assignment (KIP-881, `racks_matter`), partitions are first assigned to members whose
 rack has a replica. The remaining partitions are split into ranges.
@@ -99,7 +99,7 @@ def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned:
 def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
     """Assign partitions to members whose rack has a replica of the partition.
 
-    Topics with equal subscribers and equal numbers of partitions are assigned together.
+    Topics with the same subscribers and the same number of partitions are assigned together.
     """
     groups: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
     for topic in topics:
@@ -112,7 +112,7 @@ def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
 
 
 def _assign_together(topics: list[_Topic], count: int, assigned: Assigned) -> None:
-    """Assign partition i of all topics to one member whose rack has a replica of each, for each index i."""
+    """For each index i, assign partition i of all topics to one member whose rack has replicas of them."""
     members = dict.fromkeys(topics[0].members)
     for partition in range(count):
         for member_id in members:

@@ -339,8 +339,8 @@ class _GreedyAssignment:
         self.order: list[tuple[int, str]] = []
         # The number of moves so far.
         self.moved = 0
-        # A key is a topic. A value is the least load of the topic's subscribers, and the value of `moved`
-        # when this load was computed.
+        # Maps a topic to the least load among its subscribers, and to the value of `moved` when this load was
+        # computed.
         self.least_loads: dict[str, tuple[int, int]] = {}
         self.moved_from: dict[TopicPartition, str] = {}
         self.moves: dict[tuple[str, str, str], list[TopicPartition]] = {}
@@ -410,7 +410,7 @@ class _GreedyAssignment:
 
         Return whether a partition was moved.
 
-        The loop ends after a pass over all partitions in which none was moved.
+        The loop ends after a pass over all partitions that moves none of them.
         """
         changed = False
         movable = [partition for partition in partitions if len(self.subscribers[partition.topic]) > 1]
@@ -451,8 +451,8 @@ class _GreedyAssignment:
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))
         if moved_back and self.load[source] > self.load[to] + 1:
-            # Each partition of `moved_back` improves the balance. Prefer one that `to` owned and `source` did
-            # not, then one with a replica in the rack of `to` but not of `source`.
+            # Moving any partition of `moved_back` improves the balance. Prefer one that `to` owned and
+            # `source` did not, then one with a replica in the rack of `to` but not of `source`.
             partition = min(
                 moved_back,
                 key=lambda candidate: (

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from ..subscription import Subscription
 
-# A key is a topic. A value has one set for each partition: the racks with a replica of the partition
-# (KIP-881).
+# Maps a topic to one set for each partition: the racks with a replica of the partition (KIP-881).
 Racks = Mapping[str, Sequence[frozenset[str]]]
 
 
@@ -38,8 +37,8 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
 
     Topics with equal subscribers share one tuple.
     """
-    # A key is the tuple of topics of a subscription. A value lists the members that subscribe to exactly
-    # these topics, as indexes in `order`.
+    # Maps the topics of a subscription to the members that subscribe to exactly these topics, as indexes in
+    # `order`.
     positions_by_topics: dict[tuple[str, ...], list[int]] = {}
     order = sort_members(members)
     for position, member_id in enumerate(order):

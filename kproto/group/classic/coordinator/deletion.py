@@ -3,12 +3,12 @@
 * R126: an OffsetDelete is answered with one error code and no partitions if the group does not exist, or if
   it must keep all its offsets (R127).
 
-* R126: if the group may lose offsets, each partition has an error code. As in OffsetCommit, a partition that
-  does not exist has UNKNOWN_TOPIC_OR_PARTITION.
+* R126: if offsets of the group can be deleted, the response has an error code for each partition. As in
+  OffsetCommit, a partition that does not exist has UNKNOWN_TOPIC_OR_PARTITION.
 
 * R127: an Empty group loses every requested offset. The error code is NONE even if no offset was committed.
 
-* R127: a group of consumers with members keeps the offsets of the topics to which a member subscribes.
+* R127: a group with protocol type "consumer" keeps the offsets of the topics to which its members subscribe.
 
 * R127: a group of another protocol type keeps all offsets while it has members, because the coordinator
   cannot decode its subscriptions.
@@ -103,7 +103,7 @@ def delete_offsets_of_empty_group(
 def delete_unsubscribed_offsets(context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion) -> None:
     """Delete the requested offsets of topics to which no member subscribes.
 
-    If the protocol type of the group is not "consumer", the response is NON_EMPTY_GROUP.
+    If the protocol type of the group is not "consumer", the error code is NON_EMPTY_GROUP.
     """
     if group.protocol_type != CONSUMER:
         send_error(context, deletion.call, ErrorCode.NON_EMPTY_GROUP)

@@ -103,8 +103,8 @@ def _add_member(
 ) -> ClassicGroupMember | None:
     request = call.request
     if request.member_id and request.group_instance_id is not None:
-        # The request has an instance id and the member id of a dynamic member, which no client sends. Kafka
-        # throws an IllegalStateException, and answers with this error code.
+        # The request has both an instance id and the member id of a dynamic member; no client sends such a
+        # request. Kafka throws an IllegalStateException, and answers with this error code.
         send_join_error(context, call, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         return None
     member = ClassicGroupMember(
@@ -308,8 +308,8 @@ def _update(group: ClassicGroup, member: ClassicGroupMember, call: RequestReceiv
 def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
     """Return a new member id (R28).
 
-    The id of a static member starts with its instance id. By this prefix of the leader's id, a franz-go
-    member recognizes that it is the leader.
+    The id of a static member starts with its instance id. A franz-go member recognizes that it is the leader
+    by this prefix of the leader's id.
     """
     instance_id = call.request.group_instance_id
     return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"

@@ -11,8 +11,8 @@
 
 * R134: only a new member expires while its JoinGroup is delayed, after a longer timeout.
 
-* R147: a member that does not send SyncGroup within a rebalance timeout of the generation's start is removed,
-  even if it sends heartbeats.
+* R147: a member that does not send SyncGroup within the rebalance timeout after a generation starts is
+  removed, even if it sends heartbeats.
 
 * R81: the delayed requests of a removed member are answered with UNKNOWN_MEMBER_ID.
 """
@@ -196,7 +196,8 @@ def _answer_heartbeat(
 def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
     """Remove the member, because its session has timed out.
 
-    A member with a delayed request is kept, unless it is new: the response will restart the session timeout.
+    A member with a delayed request is kept, unless it is new, because the response will restart its session
+    timeout.
     """
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
@@ -249,7 +250,7 @@ def remove_leaving_members(
 def _remove_leaving_member(
     context: GroupContext, group: ClassicGroup, identity: MemberIdentity, reasons: list[str]
 ) -> ErrorCode:
-    """Remove a member that LeaveGroup names, or return an error code (R78, R79, R80).
+    """Remove a member named in LeaveGroup; return NONE or the error code (R78, R79, R80).
 
     The reason of the removal is added to `reasons`.
 

@@ -1,7 +1,7 @@
 """Committed offsets: OffsetCommit, TxnOffsetCommit and OffsetFetch, and how offsets expire.
 
-* R85: partitions that do not exist are rejected first. The other partitions are committed to the group. If no
-  partition exists, the group is neither validated nor created.
+* R85: partitions that do not exist are rejected first. The offsets of the other partitions are committed. If
+  no partition exists, the group is neither validated nor created.
 
 * R86: a commit without a generation is accepted only if the group is Empty, or does not exist. If it does not
   exist, the commit creates the group.
@@ -462,8 +462,8 @@ def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
 
     * In a group that never had members, the retention of an offset begins with its commit.
 
-    * In a Stable group of consumers, only offsets of topics to which no member subscribes expire. Their
-      retention begins with the commit.
+    * In a Stable group with protocol type "consumer", only offsets of topics to which no member subscribes
+      expire. Their retention begins with the commit.
 
     A retention time in the OffsetCommit request itself (v2 to v4) begins with the commit in all three cases.
     """

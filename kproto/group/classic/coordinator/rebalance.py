@@ -3,8 +3,8 @@
 * R50: a rebalance that starts in CompletingRebalance discards the assignment, and answers each delayed
   SyncGroup with REBALANCE_IN_PROGRESS.
 
-* R139, R141: the join phase waits for JoinGroup from all members, at most for the largest rebalance timeout
-  that a member had at its start.
+* R139, R141: the join phase waits for JoinGroup from all members. The longest wait is the largest rebalance
+  timeout of the members at the start of the phase.
 
 * R139: in a group that was Empty, the join phase lasts for the initial delay.
 

@@ -11,7 +11,8 @@
   partition carries the request's error code.
 
 * Results of partitions are ordered as in Kafka's OffsetCommitResponse.Builder. Partitions that do not exist
-  come first, with one entry for each topic. This entry also has the topic's existing partitions.
+  come first, with one entry for each topic. If other partitions of the topic exist, their results follow in
+  the same entry.
 
 * If all partitions of a request exist, each topic of the request has its own entry, even a topic that the
   request names twice. A topic without partitions has no entry.

@@ -15,9 +15,9 @@
 * `ClassicGroup.wake` is a lower bound of a group's deadlines. It does not change when a deadline moves into
   the future, so a heartbeat needs no search.
 
-* A Tick at which no deadline is due computes `ClassicGroup.wake` again.
+* A Tick at which no deadline is due recomputes `ClassicGroup.wake`.
 
-* The coordinator keeps the groups in the order of `wake`, and finds due deadlines without a search of all
+* The coordinator keeps the groups in the order of `wake`, and finds due deadlines without searching all
   groups.
 
 * Members are kept in the order in which they joined (R163). The leader's member list and the choice of a new
@@ -93,7 +93,7 @@ class GenerationStarted(GroupNotice, frozen=True):
 
 
 class MemberRemoved(GroupNotice, frozen=True):
-    """The coordinator removed a member, whose partitions have no owner from now on.
+    """The coordinator removed a member. The member's partitions no longer have an owner.
 
     `reason` is a sentence for logs and observers.
     """
@@ -159,7 +159,7 @@ class ClassicGroupMember:
         return sum(len(metadata) for _, metadata in self.protocols)
 
     def protocol_names(self) -> dict[str, None]:
-        """Return the names of the member's protocols in its order of preference, without repetitions.
+        """Return the names of the member's protocols in its order of preference, without duplicates.
 
         A name that is listed twice is counted once (R165). Kafka counts it twice, so the vote throws an
         exception, and JoinGroup is never answered.
@@ -177,7 +177,7 @@ class StoredOffset:
     metadata: str
     committed_at: int
     expires_at: int | None
-    # The sequence number of the commit. A transaction that ends does not overwrite a later commit.
+    # The sequence number of the commit. The end of a transaction does not overwrite a later commit.
     order: int
 
 
@@ -219,8 +219,8 @@ class ClassicGroup:
     # The metadata that the members had when this generation began. None before the first generation.
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
-    # Whether the group has a record in Kafka's __consumer_offsets, from which DescribeGroups and ListGroups
-    # know it. A commit of which no offset is stored creates a group without a record.
+    # Whether Kafka would have a record of the group in __consumer_offsets. DescribeGroups and ListGroups
+    # report only such groups. A commit creates a group without a record if all its offsets are rejected.
     written: bool = False
     # Maps a producer id to the offsets that the producer committed in its open transaction.
     pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(
@@ -236,7 +236,7 @@ class ClassicGroup:
         return render_html("kproto.inspect.notebook:classic_group", self)
 
     def max_rebalance_timeout(self) -> int:
-        """Return the largest rebalance timeout of the members in ms, 0 without members (R139)."""
+        """Return the members' largest rebalance timeout in ms, 0 if the group is empty (R139)."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def add(self, member: ClassicGroupMember) -> None:
@@ -319,8 +319,8 @@ class ClassicGroup:
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among the protocols that all members support (R164).
 
-        Each member votes for the first of its protocols that all members support. The leader's order decides
-        a tie; in Kafka, the order of a hash map.
+        Each member votes for the first of its protocols that all members support. The leader's order of
+        preference decides a tie; in Kafka, the order of a hash map does.
         """
         count = len(self.members)
         candidates = {name for name, supporters in self.supported_protocols.items() if supporters == count}

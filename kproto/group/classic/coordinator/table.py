@@ -150,10 +150,10 @@ def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> li
 
 
 def next_deadline(coordinator: CoordinatorState) -> int | None:
-    """Return the time by which a `Tick` is due, in ms of the clock of `step`; None before the first event.
+    """Return the time at which a `Tick` is due, in ms of the clock of `step`; None before the first event.
 
-    The returned time may be earlier than the next deadline, but never later. A `Tick` before the deadline has
-    no other effect than to correct the returned time.
+    The returned time may be earlier than the next deadline, but never later. A `Tick` before the deadline
+    only corrects the returned time.
     """
     group_deadline = coordinator.deadlines.earliest()
     if group_deadline is not None and group_deadline < coordinator.cleanup_deadline:
@@ -182,7 +182,8 @@ def _fire_deadlines(context: GroupContext) -> None:
 def _fire_group_deadlines(context: GroupContext, group: ClassicGroup) -> None:
     """Fire the deadlines of a group that are due, the oldest first.
 
-    If an earlier deadline has moved a later one into the future, the later one does not fire (R132).
+    If the handler of an earlier deadline has postponed a later deadline, the later deadline does not fire
+    (R132).
     """
     now = context.now
     due: list[tuple[int, GroupEventKind, str]] = [

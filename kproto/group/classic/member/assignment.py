@@ -59,7 +59,7 @@ def on_metadata(member: Member, event: MetadataUpdated, now: int, out: Actions) 
 
 
 def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
-    """Store the metadata, and run the assignor if it covers the topics of all members (M80)."""
+    """Store the metadata; if it covers the topics of all members, run the assignor (M80)."""
     on_metadata(member, event, now, out)
     topics = leadership.topics_of(member.subscriptions)
     if event.requested is None or topics <= event.requested or topics <= member.metadata.partitions.keys():
@@ -79,8 +79,8 @@ def assign_group(member: Member, out: Actions) -> None:
     if not member.skips_assignment:
         member.inherits_assignment, member.assignment_metadata = False, member.metadata
     elif member.assignment_metadata is None:
-        # The former process of this static member computed the assignment, from unknown metadata. Later
-        # metadata is compared with the first metadata of this process instead.
+        # The former process of this static member computed the assignment from metadata that is unknown here.
+        # Later metadata is compared with the first metadata of this process instead.
         member.inherits_assignment = member.policy.check_inherited_plan
         member.assignment_metadata = member.metadata
     with_racks = member.config.rack_id is not None
@@ -192,9 +192,9 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
         member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
-        # A partition that the member has revoked since its last JoinGroup has no owner until a rejoin. So
-        # `revoked_since_assignment` is kept for a cooperative static member that was removed and accepted
-        # again.
+        # Partitions that the member has revoked since its last JoinGroup have no owner until the member
+        # rejoins. A cooperative static member that was removed and has joined again therefore keeps
+        # `revoked_since_assignment`.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False
@@ -215,8 +215,8 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
 def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignment:
     """Decode the assignment of a SyncGroup response.
 
-    Raises DecodeError for an unreadable assignment. An empty assignment raises IllegalState, or means no
-    partitions if the policy has `replaces_unreadable_assignment`.
+    Raises DecodeError for an unreadable assignment. An assignment of zero bytes raises IllegalState; if the
+    policy has `replaces_unreadable_assignment`, it means no partitions.
     """
     if not response.assignment and not member.policy.replaces_unreadable_assignment:
         raise IllegalState(
@@ -243,7 +243,7 @@ def on_released_adopting(member: Member, event: Released, now: int, out: Actions
 
 
 def adopt(member: Member, assignment: Assignment, out: Actions) -> None:
-    """Own the assigned partitions and run the assigned callback, even if no partition was added (M89)."""
+    """Take ownership of the partitions, and run the assigned callback even if none was added (M89)."""
     assert member.generation is not None
     owned = tuple(sorted(set(assignment.partitions)))
     previous = set(member.owned)

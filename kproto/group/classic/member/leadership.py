@@ -19,8 +19,8 @@
 * R226: the sticky assignor sends no counts, because sarama's members would return them as the user data of
   their next subscription.
 
-* M206: a count is stored only if it is certain: in the group's first generation, or for a topic that earlier,
-  complete metadata did not have.
+* M206: a count is stored only if it is certain: in the group's first generation, or for a topic that was
+  missing from earlier, complete metadata.
 
 * A restarted static leader keeps the group's assignment, without knowing the metadata from which it was
   computed (KIP-814). `is_complete` returns whether DescribeGroups shows an owner for every partition.
@@ -44,8 +44,7 @@ from ...subscription import Assignment, Subscription, TopicPartition, read_subsc
 # The first bytes of kproto's user data: kproto's name and the version of the format.
 MAGIC = b"kproto\0\1"
 
-# A key is a topic. A value is its number of partitions, or the racks of each partition if the member has a
-# rack.
+# Maps a topic to its number of partitions, or, if the member has a rack, to the racks of each partition.
 Snapshot = dict[str, int | tuple[frozenset[str], ...]]
 
 
@@ -101,7 +100,7 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
 
 
 def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
-    """Return each topic's partition count, or, if `with_racks`, its replicas' racks, as a snapshot.
+    """Return each topic's partition count or, `with_racks`, the racks of its replicas as a snapshot.
 
     The snapshot is compared with later metadata. Topics that do not exist are left out.
     """
@@ -131,7 +130,7 @@ def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metada
 def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topics: Container[str]) -> bool:
     """Return whether the empty assignment of a follower is wrong.
 
-    The empty assignment is wrong if the coordinator knows another assignment of the member.
+    The empty assignment is wrong if the coordinator has a different assignment for the member.
 
     The empty assignment is also wrong if no member owns any partition of `topics`: then the leader does not
     know that it is the leader.
