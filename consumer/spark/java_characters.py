@@ -97,7 +97,7 @@ _EXACT = {
     "javaunicodeidentifierstart": "javaUnicodeIdentifierStart",
     "javaunicodeidentifierpart": "javaUnicodeIdentifierPart",
 }
-# The properties in which Java does not distinguish upper, lower and title case under the flag (?i).
+# The properties for which Java does not distinguish upper, lower and title case under the flag (?i).
 _CASES = _words(
     "Lu Ll Lt lower upper javalowercase javauppercase javatitlecase islowercase isuppercase istitlecase"
 )

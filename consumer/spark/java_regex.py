@@ -6,7 +6,7 @@ flags. Python's `re` supports only a part of this syntax, and silently gives ano
 Rules:
 
 * A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. So each character class is translated to
-  a list of the matching ones among them. Patterns for line ends, spaces and other alphabets never match.
+  a list of those that match. Patterns for line ends, spaces and other alphabets never match.
 
 * The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source. For
   example, `flights` also selects `my-flights-2`, and `^flights$` selects only `flights`.
@@ -42,7 +42,7 @@ _GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 
 
 def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], bool]:
-    """Return a function that says whether Java's `pattern` matches somewhere in a topic name.
+    """Return a function that returns whether Java's `pattern` matches somewhere in a topic name.
 
     Raises ConfigError with the position in the pattern for patterns that Java rejects or Python cannot
     express.
@@ -187,7 +187,7 @@ class _Reader:
                 if self.accept("<"):
                     name = _GROUP_NAME.match(self.pattern, self.at)
                     if name is None or self.pattern[name.end() : name.end() + 1] != ">":
-                        raise self.error_at("a group name has letters and digits, and begins with a letter")
+                        raise self.error_at("a group name is letters and digits, beginning with a letter")
                     if name[0] in self.names:
                         raise self.error_at(f"the group name {name[0]} is defined twice")
                     self.at = name.end() + 1

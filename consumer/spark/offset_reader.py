@@ -2,7 +2,8 @@
 
 Rules:
 
-* A topic or partition is missing in a `View` only if the brokers report that it does not exist. If it existed
+* A topic or partition is missing from a `View` only if the brokers report that it does not exist. If it
+  existed
   before, it is requested several times before it counts as deleted.
 
 * All other failures are retried (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then
@@ -53,8 +54,8 @@ from .selection import Assigned, Bound, GlobalTimestamp, LogEdge, Pattern, Speci
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# A missing topic counts as deleted after this number of requests, at intervals in seconds. A broker may learn
-# of a new topic with a delay, and report until then that it does not exist.
+# The number of requests after which a missing topic counts as deleted, and the pause between them in seconds.
+# A broker may learn of a new topic late, and until then reports that the topic does not exist.
 METADATA_TRIES = 5
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
@@ -101,7 +102,7 @@ class OffsetReader:
 
     @property
     def cluster(self) -> Admin:
-        """The client of the cluster, which is created if necessary."""
+        """The client of the cluster, which is created at first use."""
         if self._cluster is None:
             self._cluster = connect(self.options)
         return self._cluster
@@ -168,8 +169,8 @@ class OffsetReader:
             view = self.cluster.metadata(wanted, timeout=self._timeout)
             names = list(view.topics) if wanted is None else wanted
             if wanted is None and (unlisted := expected.difference(names)):
-                # The response for all topics omits topics that the client may not describe. A request for the
-                # missing topics by name returns the authorization error.
+                # The response for all topics omits topics that the client is not authorized to describe. A
+                # request for the missing topics by name returns the authorization error.
                 view = self.cluster.metadata(unlisted, timeout=self._timeout)
                 names = [*names, *unlisted]
             topics = {name: view.topics[name] for name in names if name in view.topics}
@@ -228,7 +229,8 @@ class OffsetReader:
         Explicit offsets are returned unchanged, even if they are outside of the log.
 
         Raises ConfigError if the option does not list exactly the partitions of `ends`. Also raises it if a
-        starting timestamp is later than every record of a partition, unless the options allow this.
+        starting timestamp is later than every record of a partition, unless
+        startingOffsetsByTimestampStrategy is `latest`.
         """
         if isinstance(bound, LogEdge):
             return ResolvedBound(dict(ends) if bound.edge == "latest" else self.starts(ends), set(ends))
@@ -289,7 +291,7 @@ class OffsetReader:
 
     @property
     def _unreachable_limit(self) -> tuple[float, str]:
-        """Return for how many seconds requests are retried, and the option that sets this limit.
+        """Return the time in seconds for which requests are retried, and the option that sets this limit.
 
         The limit applies while the cluster is unreachable.
         """
@@ -322,7 +324,7 @@ class OffsetReader:
         )
 
     def _retry(self, request: Callable[[], T]) -> T:
-        """Return the result of `request`, which is retried as often as fetchOffset.numRetries allows."""
+        """Return the result of `request`, which is retried at most `fetchOffset.numRetries` times."""
         timeout, option = self._unreachable_limit
         for retries_left in reversed(range(self.options.fetch_offset_retries + 1)):
             try:

@@ -1,4 +1,5 @@
-"""Computes the offsets and ranges of a query's next batch, and lost records. No I/O, no clock.
+"""Computes the offsets and ranges of a query's next batch, and detects lost records. Does no I/O, reads no
+clock.
 
 A query's offset contains the offset of the *next* record to read in each partition. Spark writes it as JSON
 to the checkpoint, and shows it in the query's progress. The JSON maps topics to partitions and offsets, as in
@@ -7,7 +8,7 @@ Spark's own source:
     {"@flights id=c0ff… began=2:0": {}, "@flights epochs=0:3,1:3,2:5": {},
      "flights": {"0": 17, "1": 9, "2": 4}}
 
-A source can store nothing else in the checkpoint. So all other data that must survive a crash is in
+A source can store only offsets in the checkpoint. So all other data that must survive a crash is in
 additional keys, which cannot be topic names. Their values are empty objects. Other readers see these keys as
 topics without partitions.
 
@@ -17,8 +18,8 @@ the leader epochs of its logs. The keys "@ids" and "@began" of the oldest checkp
 Rules:
 
 * Spark compares the JSON *text* of offsets, so `Offsets.to_json` is deterministic: topics are sorted by name,
-  and partitions by number. With another order, Spark would treat an equal offset as new, and run empty
-  batches without end.
+  and partitions by number. If the order varied, Spark would treat an equal offset as new, and run empty
+  batches forever.
 
 * The end offset of a batch also contains the first offset of each partition that is new in the batch. So
   ``partitions(start, end)`` needs only the two offsets.
@@ -36,9 +37,9 @@ Rules:
 * A position moves back only to the offset at which a log was truncated, or to the start of a re-created log.
   Both are data loss, and raise an error unless failOnDataLoss=false.
 
-* Truncation is detected by leader epochs, because the log may have grown beyond the position again. For
-  example, the query has read records of epoch 3 up to offset 20. If epoch 3 now ends at offset 10, the log
-  was truncated at offset 10.
+* Truncation is detected by leader epochs, and not only by the end of the log, which may have grown beyond the
+  position again. For example, the query has read records of epoch 3 up to offset 20. If epoch 3 now ends at
+  offset 10, the log was truncated at offset 10.
 
 * Without leader epochs (an older checkpoint or broker), truncation is detected only while the log is shorter
   than the position.
@@ -134,7 +135,7 @@ class Offsets:
             topic_id = f" id={self.ids[topic]}" if topic in self.ids else ""
             starts = f" began={began[topic]}" if topic in began else ""
             json[f"@{topic}{topic_id}{starts}"] = {}
-        # The epochs have their own keys, which a release that does not know epochs ignores.
+        # The epochs have separate keys, so that releases that do not know epochs ignore them.
         json.update({f"@{topic} epochs={epochs[topic]}": {} for topic in sorted(epochs)})
         json.update(_nested(self.positions))
         return json
@@ -180,7 +181,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of the logs since the offset `start` of a query.
+    """How the logs have changed since the offset `start` of a query.
 
     `new`: partitions that were never read. `recreated`: partitions of topics that were deleted and
     re-created. `truncated`: partitions whose log was truncated below the position. `removed`: partitions that
@@ -199,8 +200,8 @@ def find_changes(
 ) -> Changes:
     """Compare the progress of a query with the current logs. `losses` describes every loss.
 
-    `is_selected` returns whether the options select a partition. A missing partition is reported as no longer
-    selected, or else as deleted.
+    `is_selected` returns whether the options select a partition. A missing partition that the options do not
+    select is reported as no longer selected, and any other as deleted.
     """
     new = tuple(sorted(set(view.ends) - set(start.positions)))
     recreated: list[TopicPartition] = []
@@ -333,7 +334,7 @@ def should_wait(waiting: int, least: int | None, since_last_ms: int | None, long
 
 
 def waiting(start: Offsets, end: Offsets) -> int:
-    """Return how many offsets lie between two offsets of a query, in all partitions together."""
+    """Return the number of offsets between two offsets of a query, summed over all partitions."""
     return sum(r.size for r in ranges(start, end))
 
 
@@ -360,10 +361,10 @@ def ranges(start: Offsets, end: Offsets) -> list[Range]:
 def split(
     ranges: Iterable[Range], *, least: int | None = None, most_records: int | None = None
 ) -> list[Range]:
-    """Cut ranges into at least `least` pieces of at most `most_records` offsets each.
+    """Split ranges into at least `least` pieces of at most `most_records` offsets each.
 
-    The longest pieces are cut first, into equal parts. A single offset cannot be cut, so the result may have
-    fewer than `least` pieces.
+    The longest pieces are split first, into equal parts. A single offset cannot be split, so the result may
+    have fewer than `least` pieces.
     """
     ranges = [r for r in ranges if r.size > 0 or r.open_end]
     parts = [1 if most_records is None else max(1, -(-r.size // most_records)) for r in ranges]
@@ -409,7 +410,7 @@ def check_partitions(
 def clamp_starts(
     option: str, starts: Positions, log_starts: Positions, log_ends: Positions
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Move each start outside of its log to the log's start or end, and describe it as a loss."""
+    """Move each start that is outside of its log to the log's start or end, and describe each as a loss."""
     losses: list[str] = []
     for (topic, partition_number), start in sorted(starts.items()):
         log_start, log_end = (at[TopicPartition(topic, partition_number)] for at in (log_starts, log_ends))
@@ -433,12 +434,11 @@ def batch_ranges(
     explicit_starts: Collection[TopicPartition] = (),
     explicit_ends: Collection[TopicPartition] = (),
 ) -> tuple[list[Range], list[str]]:
-    """Return the ranges that a batch query reads, and the descriptions of its losses.
+    """Return the ranges that a batch query reads, and a description of each loss.
 
     An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss.
 
-    If the offset was requested from the brokers, moving it is not a loss: the log may have changed since that
-    request.
+    If the offset came from the brokers, moving it is not a loss: the log may have changed since the request.
     """
     result: list[Range] = []
     losses: list[str] = []
@@ -466,7 +466,7 @@ def batch_ranges(
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
-    """Cut a range into equal parts. Only the first has its open start, and only the last its open end."""
+    """Split a range into equal parts. Only the first has its open start, and only the last its open end."""
     if parts == 1:
         return [whole]
     at = [whole.start + whole.size * i // parts for i in range(parts + 1)]
@@ -482,7 +482,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _texts(numbers: Positions) -> dict[str, str]:
-    """Map each topic to a text of its partitions with their numbers, such as ``0:17,1:9``.
+    """Map each topic to a text that pairs its partitions with their numbers, such as ``0:17,1:9``.
 
     The numbers are offsets or leader epochs. The keys that begin with ``@`` contain these texts.
     """

@@ -77,7 +77,7 @@ def duration_ms(name: str, value: str) -> int:
 
 
 def json_object(name: str, value: str, shape: str) -> dict[str, object]:
-    """Parse a JSON object in which no name appears twice. `shape` is an example for errors."""
+    """Parse a JSON object in which no name appears twice. Error messages show `shape` as an example."""
     try:
         value_read: object = json.loads(value, object_pairs_hook=_without_duplicates)
     except ValueError as error:

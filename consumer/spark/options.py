@@ -4,7 +4,7 @@ The option names are those of Spark's own Kafka source. To migrate a query, chan
 
 Rules:
 
-* Spark passes option names in lower case. The comparison of names ignores case, and errors show the
+* Spark passes option names in lower case. Names are compared without regard to case, and errors show the
   documented names.
 
 * The data source calls `parse` in its constructor, so an invalid option fails at ``load()``. The error
@@ -21,7 +21,7 @@ Rules:
 
 * ``kafka.*`` options that would change which records are read, or how they are decoded, are rejected:
   ``auto.offset.reset``, deserializers, ``enable.auto.commit``. Options for group membership are accepted and
-  have no effect, because this source uses no group membership.
+  have no effect, because this source does not join a group.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ _MAY_BE_EMPTY = ("client.id", "client.rack")
 
 
 def _from_zero(name: str, value: str) -> int:
-    """Parse a number that may be 0 in Java's clients, and replace 0 by 1, which has the same effect."""
+    """Parse a number that may be 0 in Java's clients, and replace 0 with 1, which has the same effect."""
     return max(1, integer(0, _INT32)(name, value))
 
 

@@ -20,8 +20,8 @@ Rules:
 
 * One fetch is always in flight while the records of the previous fetch are decoded and passed to the JVM.
 
-* Connections remain open as long as the worker process, which Spark uses for many slices. A forked process
-  opens its own connections.
+* Connections remain open until the worker process ends. Spark reuses a worker process for many slices. A
+  forked process opens its own connections.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ T = TypeVar("T")
 FETCH_BYTES = 16 * 1024 * 1024
 
 # The assumed size of a record in bytes, until records have been read. It limits a fetch near the end of a
-# slice, because later records belong to another slice. Brokers always send whole batches.
+# slice, because later records belong to another slice. A limit that is too low does no harm: brokers always
+# send at least one whole batch.
 GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
 
@@ -158,7 +159,8 @@ class _Fetches:
             except UnknownTopic:
                 raise LogDeleted(f"{self.name} was deleted") from None
             except (ConnectionFailed, RequestTimedOut, Retriable) as e:
-                # Keep an earlier reason if this error is only a timeout at the end of the time limit.
+                # If this error is only a timeout at the end of the time limit, keep the reason of an earlier
+                # error.
                 if remaining_s > PAUSE_S or not why:
                     why = str(e)
                 time.sleep(PAUSE_S)
@@ -214,12 +216,14 @@ class _Fetches:
 
 
 class LogDeleted(KprotoError):
-    """Raised if the log for which a slice was planned no longer exists. The message has the reason."""
+    """Raised if the log for which a slice was planned no longer exists. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Fetched record batches. Records below `position` are skipped: they were already read, or deleted."""
+    """Fetched record batches. Records below `position` are skipped: they were already read, or they were
+    deleted.
+    """
 
     records: Data
     aborted: Aborted

@@ -38,8 +38,8 @@ _NAMED = 4
 class Behind:
     """The lag of one source of a query, after a batch that has read from `start` to `end`.
 
-    `start`, `end` and `latest` map a partition to an offset. The batch has read from `start` to before `end`.
-    `latest` is the end of the log when the batch was planned.
+    `start`, `end` and `latest` map a partition to an offset. The batch has read from `start` up to, but not
+    including, `end`. `latest` is the end of the log when the batch was planned.
 
     `rows_per_second` is the number of rows divided by the duration of the batch.
     """
@@ -68,7 +68,7 @@ class Behind:
 
     @property
     def metrics(self) -> dict[str, str]:
-        """Return the metrics of Spark's own source, with its names and its number format."""
+        """Return the metrics of Spark's own source, under its names and in its number format."""
         counts = self.offsets.values()
         if not counts:
             return {}
@@ -144,7 +144,7 @@ def describe_batch(progress: Mapping[str, Any]) -> str:
 def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[TopicPartition], str]) -> str:
     """Describe the partitions with the most offsets in `counts`, and say how many others there are.
 
-    The partitions are in the order of topic and number.
+    The partitions are sorted by topic and number.
     """
     largest = sorted(counts, key=lambda p: (-counts[p], p))[:_NAMED]
     remainder = [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []

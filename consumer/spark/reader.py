@@ -10,8 +10,8 @@ In later actions, a task whose range is bounded by the start or end of the log l
 again. So a later action reads the current records, as with Spark's own source, including those of a
 re-created topic.
 
-A later action does not read partitions that were added since the first action. If a task is repeated, it
-reads to the end of the log at the time of the repetition.
+A later action does not read partitions that were added since the first action. A repeated task reads to the
+end that the log has when the task is repeated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KprotoReader(DataSourceReader):
         self.loaded = loaded
 
     def partitions(self) -> list[InputPartition]:
-        """Return the slices that the batch reads. Raises UnknownTopic, ConfigError, DataLoss."""
+        """Return the slices that the batch reads. Raises UnknownTopic, ConfigError or DataLoss."""
         plan = Plan(self.loaded, wall())
         with kafka_option_names_in_errors():
             logs = OffsetReader(self.options)

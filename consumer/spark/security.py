@@ -55,7 +55,7 @@ def config_error_with_kafka_names(error: ConfigError, names: Iterable[str]) -> C
 
 
 def with_kafka_names(text: str, names: Iterable[str]) -> str:
-    """Replace the client's option names in `text`, such as `max_request_size`, by Kafka's names."""
+    """Replace the client's option names in `text`, such as `max_request_size`, with Kafka's names."""
     words = re.compile(rf"\b({'|'.join(sorted((n for n in names if '_' in n), key=len, reverse=True))})\b")
     return words.sub(lambda match: _kafka_name(match[1]), text)
 
@@ -77,7 +77,7 @@ _PHRASES: Final[Mapping[str, str]] = {
 def kafka_option_names_in_errors() -> Generator[None]:
     """Use the query's option names in errors, and hide kproto's stack frames from Spark's tracebacks.
 
-    Authentication, connection and timeout errors are raised again in the same class, with Kafka's option
+    Authentication, connection and timeout errors are raised again as the same class, with Kafka's option
     names. Every function that Spark calls uses this context manager.
     """
     try:

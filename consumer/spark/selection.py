@@ -4,7 +4,7 @@ The options and their syntax are those of Spark's own source. Partitions are sel
 pattern or one by one.
 
 A bound is the position where a query starts or ends: the start or end of the log, an offset or a timestamp.
-It applies to all partitions or to single ones.
+It applies to all partitions or to individual ones.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SpecificOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
-    """A bound at the first record, in each partition, at or after a timestamp in ms since 1970."""
+    """A bound at the first record of each partition at or after `timestamp_ms` (ms since 1970)."""
 
     timestamp_ms: int
 
@@ -98,7 +98,7 @@ Choice: TypeAlias = Topics | Pattern | Assigned
 
 
 def read_choice(options: Mapping[str, str]) -> Choice | None:
-    """Return the selection in the options, or None if they have none."""
+    """Return the selection in the options, or None if they contain none."""
     set_options = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
     if len(set_options) > 1:
         raise ConfigError(
@@ -110,7 +110,7 @@ def read_choice(options: Mapping[str, str]) -> Choice | None:
     if name == "subscribe":
         names = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
         if not names:
-            raise ConfigError(name, value, "name at least one topic; separate several topics by commas")
+            raise ConfigError(name, value, "name at least one topic; separate topics with commas")
         return Topics(names)
     if name == "subscribePattern":
         pattern = text(name, value)
@@ -136,7 +136,7 @@ def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
 
 
 def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
-    """Return a function that says whether the options select a partition."""
+    """Return a function that returns whether the options select a partition."""
     if isinstance(choice, Assigned):
         return set(choice.partitions).__contains__
     if isinstance(choice, Topics):

@@ -100,8 +100,8 @@ def settings_of(version: str) -> dict[str, str]:
 
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _LASTING_JAVA = f"-XX:+UseParallelGC {_ARROW}"
-# The JVM options with `quick`. They reduce the time of the first query by a third, but long queries never
-# reach full speed.
+# The JVM options if `quick` is set. They reduce the time of the first query by a third, but long queries
+# never reach full speed.
 _QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
 
 
@@ -125,7 +125,7 @@ def _temporary_folder() -> Path:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kproto")`` available in a session, also in one from ``newSession()``.
+    """Make ``format("kproto")`` available in a session, and in those that its ``newSession()`` creates.
 
     The workers of a local session run the caller's Python, unless PYSPARK_PYTHON or spark.pyspark.python is
     set. The python3 on the PATH may not have kproto. A warning is logged if the workers cannot import this
@@ -166,16 +166,16 @@ def session(
 ) -> SparkSession:
     """Return a local session with this data source registered and a reduced log level.
 
-    The function finds a Java, and works from a source checkout. With `quick`, the session starts sooner and
-    uses less memory, but runs slower, which suits tests and demos.
+    The function finds a Java, and also works from a source checkout. With `quick`, the session starts sooner
+    and uses less memory, but runs slower, which suits tests and demos.
 
-    `settings` are added to `SETTINGS` or replace them. To use a RocksDB state store, set it in `settings`.
+    `settings` are added to `SETTINGS` and override them. To use a RocksDB state store, set it in `settings`.
 
-    Options of `spark-submit` take precedence over `SETTINGS` and `cores`. If they set a cluster, kproto adds
-    only `settings` to them.
+    Options of `spark-submit` take precedence over `SETTINGS` and `cores`. If these options name a cluster,
+    kproto adds only `settings`.
 
     If a session exists, it is returned unchanged, with the source registered. A warning lists its settings
-    that differ from `settings`. Raises MissingExtra with the package to install.
+    that differ from `settings`. Raises MissingExtra, which names the package to install.
     """
     try:
         from pyspark import __version__ as version
@@ -246,7 +246,7 @@ def _submitted_settings() -> dict[str, str]:
 
 @contextmanager
 def _environment(files: Path) -> Generator[None]:
-    """Set environment variables for the JVM and its workers during a context.
+    """Set environment variables for the JVM and its workers until the context ends.
 
     The JVM and its workers inherit the variables. At the end of the context the old values are restored.
     """
@@ -281,7 +281,7 @@ def _choose_python(spark: SparkSession) -> None:
 
     The virtual environment of this Python need not be activated.
     """
-    # With Spark Connect this process has no context, and the server chooses the Python of its workers.
+    # With Spark Connect, this process has no SparkContext, and the server chooses the Python of its workers.
     context: Any = getattr(spark, "_sc", None)
     if context is None or not str(context.master).startswith("local"):
         return
@@ -294,7 +294,8 @@ def _choose_python(spark: SparkSession) -> None:
     python = shutil.which(str(context.pythonExec))
     if python is None or python in _launchers or Path(python).samefile(sys.executable):
         return
-    # Test the import with only the paths that the JVM passes to its workers: this Python may search more.
+    # Test the import with only the paths that the JVM passes to its workers: this Python may search other
+    # paths, too.
     result = subprocess.run(
         [python, "-c", f"import {', '.join(_NEEDED)}"],
         env={**os.environ, "PYTHONPATH": _jvm_python_path(spark)},

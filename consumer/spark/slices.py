@@ -37,13 +37,13 @@ class Plan(NamedTuple):
         """Return whether the current task's action began between `load()` and the plan.
 
         The action's time is in its id. For an action directly on the DataFrame that `load()` returned, such
-        as `collect`, the id has the time of the DataFrame, which is not after `load()`. So the result is
-        False, and tasks look up the ends again.
+        as `collect`, the id contains the creation time of the DataFrame, which is not after `load()`. So the
+        result is False, and tasks look up the ends again.
 
-        This is safe for an action directly on the DataFrame, because it has no shuffle.
+        Looking up the ends again is safe for such an action, because it has no shuffle.
 
-        A job on `df.rdd` has no id, and the result is False. Before Spark 4.2, ids contain no time, and the
-        result is True.
+        For a job on `df.rdd`, which has no id, the result is False. Before Spark 4.2, ids contain no time,
+        and the result is True.
         """
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:

@@ -42,7 +42,7 @@ def _requires_pyspark(version: str, feature: str) -> Generator[None]:
 
 
 def _hide_secrets(options: MutableMapping[str, str]) -> None:
-    """Mask the secrets in the repr of `options`. Local variables of Spark's functions refer to `options`."""
+    """Mask the secrets in the repr of `options`, which local variables of Spark's functions refer to."""
     for name, value in list(options.items()):
         if mask_secret(name, value) != value:
             options[name] = HiddenText(value)
@@ -51,8 +51,8 @@ def _hide_secrets(options: MutableMapping[str, str]) -> None:
 class FailedStreamReader(DataSourceStreamReader):
     """A stream reader that raises a given error as soon as Spark uses it.
 
-    An error that `streamReader` itself raised would be hidden: the process that plans streams replaces it by
-    its own error (``cannot access local variable 'reader'``).
+    An error that `streamReader` itself raised would be hidden: the process that plans streams replaces it
+    with its own error (``cannot access local variable 'reader'``).
     """
 
     def __init__(self, error: KprotoError) -> None:

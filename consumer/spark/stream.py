@@ -10,7 +10,7 @@ consequences:
 * The module `offsets` describes how an end offset contains the first offsets of new partitions.
 
 * Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. So the
-  initial offset is always the same, and ``startingOffsets`` is evaluated for the first end offset.
+  initial offset is always the same, and ``startingOffsets`` is evaluated only for the first end offset.
 
 * Spark calls ``commit(end)`` one batch late, and never for the last batch. After the last batch it calls
   ``latestOffset(start)`` with the completed offset as `start`. So ``latestOffset`` also commits the group's
@@ -27,8 +27,8 @@ consequences:
 * Each call of ``latestOffset`` requests the ends, which costs less than a millisecond of CPU time. Only with
   many partitions is the list of topics cached.
 
-* ``pushFilters`` is not implemented. Spark 4.3 pushes filters only to batch sources, and applies the filters
-  of one query also to other queries.
+* ``pushFilters`` is not implemented. Spark 4.3 pushes filters only to batch sources, and applies one query's
+  filters to other queries, too.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the slices of the batch from `start` to `end`. The result depends on the arguments only."""
+        """Return the slices of the batch from `start` to `end`. The result depends only on the arguments."""
         with kafka_option_names_in_errors():
             batch = ranges(Offsets.from_json(start), Offsets.from_json(end))
         max_records = self.options.max_records_per_partition
@@ -287,8 +287,8 @@ class Planner:
             found_changes = find_changes(start, view, self._is_selected)
         ahead = [p for p in found_changes.truncated if p not in view.truncations]
         if ahead and self.logs.isolation == "read_committed":
-            # An earlier run with uncommitted records has reached a position beyond the last stable offset.
-            # The logs are not truncated, so the query waits until the transactions end.
+            # An earlier run that also read uncommitted records has reached a position beyond the last stable
+            # offset. The logs are not truncated, so the query waits until the transactions end.
             high_watermarks = self.logs.ends(ahead, isolation="read_uncommitted")
             ends = {
                 p: max(view.ends[p], min(start.positions[p], high_watermark))
@@ -305,7 +305,7 @@ class Planner:
         self._reported_losses.update(losses)
 
     def _with_truncations(self, start: Offsets, view: View) -> View:
-        """Return `view` with `truncations`, for the logs that were truncated below their position.
+        """Return `view` with the offsets at which logs were truncated below the query's position.
 
         The end of the previous epoch is requested once for each new leader.
         """
@@ -346,8 +346,8 @@ class Planner:
 class LagGroup:
     """Commits a consumer group's offsets for lag tools. Failures are logged, and not raised."""
 
-    # The timeout of a commit in seconds. An available coordinator responds within this time, and the query
-    # does not wait for an unavailable one.
+    # The timeout of a commit in seconds. An available coordinator responds within this time, and an
+    # unavailable one does not delay the query for longer.
     TIMEOUT_S = 2.0
     FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
@@ -362,7 +362,7 @@ class LagGroup:
     def commit(self, completed: Offsets) -> None:
         """Commit the positions that have changed since the last successful commit.
 
-        After each failure, the pause before the next try doubles.
+        The pause before the next attempt doubles after each failure.
         """
         changed = {p: n for p, n in completed.positions.items() if self._done.get(p) != n}
         if self._name is None or not changed or self._clock() < self._not_before:
