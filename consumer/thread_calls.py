@@ -1,8 +1,8 @@
 """Calls of functions that may block, in threads of their own, for asyncio clients.
 
-The loop's executor is not used, for two reasons. At its end, the loop waits for the executor's threads, even
-if a function never returns. After the main thread has ended, the executor accepts no work, although a loop in
-another thread may still run.
+The loop's executor is not used, for two reasons. When the loop shuts down, it waits for the executor's
+threads, even if a function never returns. After the main thread has ended, the executor accepts no work,
+although a loop in another thread may still run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
 
     Raises the errors of `call`, and RuntimeError if the system cannot start another thread.
     """
-    import asyncio  # Imported here, because blocking clients do not need the module.
+    import asyncio  # Imported here, because blocking clients do not need asyncio.
 
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()

@@ -319,7 +319,7 @@ def subscribed_topics(name: str, value: Any) -> list[str]:
     """Check topics for `subscribe`. A single name is accepted as a list."""
     names = [topic(name, value)] if isinstance(value, str) else topics(name, value)
     for topic_name in names:
-        # No topic name can begin with this character. In librdkafka, such a name is a regular expression.
+        # No topic name can begin with "^". In librdkafka, a name that does is a regular expression.
         if topic_name.startswith("^"):
             allowed = f"names of topics; a regular expression, for whole names, is pattern={topic_name[1:]!r}"
             raise ConfigError(name, topic_name, allowed)
@@ -394,7 +394,7 @@ def warn_if_seconds(name: str, time_ms: int) -> None:
     """Warn about a time that seems to be in seconds. Such a time is allowed, but nearly always a mistake.
 
     Python shows the same warning only once for each line of the application. The message does not contain the
-    time, because each time would then be a new warning.
+    time, because each different time would then cause a new warning.
     """
     if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
         return

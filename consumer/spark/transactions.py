@@ -2,20 +2,20 @@
 
 The marker says that the batch is written.
 
-Consumers that read committed records (``isolation.level=read_committed``) see the rows of a task in a batch
-either completely and once, or not at all. This holds even if the task runs again by speculation, after the
-loss of an executor, or after a restart of the driver from its checkpoint.
+Consumers that read committed records (``isolation.level=read_committed``) see either all rows of a task in a
+batch, each of them once, or none. This holds even if the task runs again because of speculative execution,
+the loss of an executor, or a restart of the driver from its checkpoint.
 
 A repeated batch must have the same rows in each partition. Spark ensures this if the query depends only on
-its input and is partitioned in the same way: by ``spark.sql.shuffle.partitions``, minPartitions,
-maxRecordsPerPartition and the query itself.
+its input, and if its partitioning does not change. The partitioning depends on
+``spark.sql.shuffle.partitions``, minPartitions, maxRecordsPerPartition and the query itself.
 
 The tasks of a batch commit one by one, so some tasks may be visible before others.
 
 Rules:
 
-* The transactional id is PREFIX-QUERY-PARTITION, so each task of a query has its own. A task that begins
-  fences an earlier attempt. If two attempts write the same rows, one of them fails.
+* The transactional id is PREFIX-QUERY-PARTITION, so each task of a query has its own. A new attempt of a task
+  fences the earlier attempts. If two attempts write the same rows at the same time, one of them fails.
 
 * The marker is the number of the last written batch. It is committed as an offset for partition 0 of the
   topic, in a group whose id is the transactional id, and in the same transaction as the rows.
@@ -23,8 +23,8 @@ Rules:
 * A task reads the marker after it has fenced earlier attempts, so no earlier attempt can still change the
   marker.
 
-* The marker's metadata contains the number of rows. If a repeated batch has another number of rows, its rows
-  are not the same, and a warning is logged. This is not an error, because a query may select rows at random.
+* The marker's metadata contains the number of rows. If a repeated batch has a different number of rows, its
+  rows have changed, and a warning is logged. This is not an error, because a query may select rows at random.
 
 * A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
   because the batches after the restored state are already marked as written.
@@ -33,8 +33,8 @@ Rules:
   commit. If a query is killed within a batch and restarts after that time, it writes the rows of this batch
   again.
 
-* A batch query counts as a query with one batch. The rows of each of its tasks are written together and once.
-  If the job fails, the rows of its finished tasks remain.
+* A batch query counts as a query with one batch. The rows of each of its tasks are written atomically, and
+  only once. If the job fails, the rows of its finished tasks remain.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ OPTION = "transactionalIdPrefix"
 # The properties that the driver sets for each batch: StreamExecution.QUERY_ID_KEY and
 # MicroBatchExecution.BATCH_ID_KEY.
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-# The transaction timeout: 15 minutes, the brokers' default of transaction.max.timeout.ms. The one minute of
-# Kafka's producer is too short, because a task may compute for longer.
+# The transaction timeout: 15 minutes, the brokers' default of transaction.max.timeout.ms. The default of
+# Kafka's producer, one minute, is too short, because a task may compute for longer.
 TIMEOUT_MS = 15 * 60_000
 
 
@@ -142,7 +142,7 @@ def write(
 
 
 def _find_marker(task: Task, options: Options, marker_partition: TopicPartition) -> CommittedOffset | None:
-    """Return the committed marker if it is that of this batch or of a later one, or else None."""
+    """Return the committed marker if it is for this batch or a later one, or else None."""
     with connect(options) as cluster:
         marker = cluster.committed_offsets(task.id, [marker_partition])[marker_partition]
     return marker if marker is not None and marker.offset >= task.batch else None

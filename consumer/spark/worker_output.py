@@ -8,7 +8,7 @@ process" and the traceback of a BrokenPipeError, as if the query had failed. Thi
 messages. The filter is installed in two ways:
 
 * `session` sets the module `daemon` as ``spark.python.daemon.module``. Spark starts this daemon for the
-  workers of tasks, including those of ``mapInArrow``, but not for the processes that plan.
+  workers of tasks, including those of ``mapInArrow``, but not for the processes that plan queries.
 
 * In any other session, a worker of Spark's own daemon installs the filter when it imports this package.
 
@@ -25,7 +25,7 @@ from typing import Any, cast
 
 
 def print_unless_disconnected(*words: object, **options: Any) -> None:
-    """Print like `print`, unless the current exception is that of a closed connection."""
+    """Print like `print`, unless the current exception is due to a closed connection."""
     if not isinstance(sys.exception(), (BrokenPipeError, ConnectionResetError)):
         print(*words, **options)
 

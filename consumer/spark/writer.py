@@ -15,7 +15,7 @@ Rules, as in Spark's own sink:
 
 * Errors in columns, types and modes, and a missing topic, are raised before anything is written.
 
-* Delivery is at least once: a repeated task writes its rows again, and the rows of a failed task remain. A
+* Delivery is at least once: a retried task writes its rows again, and the rows of a failed task remain. A
   task ends when every record has been acknowledged.
 
 * With ``transactionalIdPrefix``, delivery is exactly once (see `transactions`).
@@ -63,8 +63,8 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     "headers": (HEADERS,),
 }
 
-# The ``kafka.*`` options that the producer has, under Kafka's names. (The producer's own names have
-# underscores.)
+# The ``kafka.*`` options that the producer supports, under Kafka's names. (The producer's own names have
+# underscores instead of dots.)
 _PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annotations__)
 
 _IN_FLIGHT = "max_in_flight_requests_per_connection"
@@ -245,7 +245,7 @@ _producers: dict[tuple[object, ...], Producer] = {}
 
 
 def _producer(options: Options, config: ProducerConfig) -> Producer:
-    """Return this process's producer. Later tasks of the worker use it again."""
+    """Return this process's producer, which later tasks of the worker reuse."""
     if options.key not in _producers:
         _producers[options.key] = Producer(options.bootstrap_servers, **config)
     return _producers[options.key]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """Return the DDL type of the column, which is that of the reader's schema."""
+    """Return the DDL type of the column, which is the type of the reader's schema."""
     return _reader(column_format).ddl
 
 
@@ -240,8 +240,8 @@ class _Read:
             is_null = branch == writer.null
             lanes.fail(at, is_null, f"{place} is null, and its type in the reader's schema is {reader.kind}")
         members = [n for n in range(count) if n != writer.null]
-        # The position of each branch in the reader's union. The column's member for the branch has the same
-        # number.
+        # The position of each branch in the reader's union, which is also the number of the branch's member
+        # in the column.
         positions = [0] * len(members) if merged or target is None else branch_positions(writer, reader)
         columns: list[Column] = []
         branch_rows: list[Ints] = []
@@ -390,7 +390,7 @@ def _member(target: Any, number: int) -> Any:
 
 
 def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> Column:
-    """Read one value from each lane. Its type contains no other types."""
+    """Read one value from each lane, of a type that contains no other types."""
     match writer.kind:
         case "int" | "long":
             value = lanes.zigzag(at, place)

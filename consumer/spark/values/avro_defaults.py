@@ -12,8 +12,8 @@ from .avro_schema import ABSENT, AvroNode
 def encode(node: AvroNode, default: Any) -> bytes:
     """Encode a default value of the type `node`. Raises ValueError if the value is not of this type.
 
-    `default` is the value as parsed from JSON. The default of a union has the type of the first branch that
-    it fits.
+    `default` is the value as parsed from JSON. The default of a union is encoded as the first branch that it
+    fits.
     """
     match node.kind:
         case "null" if default is None:
@@ -88,5 +88,5 @@ def _sized(data: bytes) -> bytes:
 
 
 def _block(items: list[bytes]) -> bytes:
-    """Encode the items of an array or map as one block, followed by the end mark of the blocks."""
+    """Encode the items of an array or map as one block, followed by the empty block that marks the end."""
     return (_number(len(items)) if items else b"") + b"".join(items) + b"\0"

@@ -17,7 +17,7 @@ def common_type(node: AvroNode) -> AvroNode | None:
 
 
 def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bool:
-    """Return whether two named types match: by their names without namespace, or by an alias of the reader's.
+    """Return whether two named types match: by name without namespace, or by one of the reader's aliases.
 
     With `full`, the namespaces must match too, unless an alias matches.
     """
@@ -28,8 +28,8 @@ def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bo
 def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
     """Return the type to which a writer's union is converted if its branches have a common type.
 
-    If the reader's union differs from the writer's union at most in namespaces, the result is the common type
-    of the reader's union. If not, the result is the reader's type.
+    If the two unions are equal except for namespaces, the result is the common type of the reader's branches.
+    Otherwise it is the reader's type.
     """
     only = common_type(reader)
     if only is None or reader.kind != "union":
@@ -60,10 +60,10 @@ def _position(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
 
 
 def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
-    """Return for each symbol of the writer's enum the symbol that is read.
+    """Return, for each symbol of the writer's enum, the symbol in the decoded column.
 
-    The symbol that is read is the writer's symbol, if the reader's enum has it. If not, it is the reader's
-    default symbol, or None without a default.
+    This is the writer's symbol if the reader's enum contains it, or else the reader's default symbol. It is
+    None if the enum has no default.
     """
     if reader.kind != "enum":
         return list(writer.symbols)
@@ -78,7 +78,8 @@ def field_named(node: AvroNode, name: str) -> AvroField | None:
 def writers_field(writer: AvroNode, read: AvroField) -> AvroField | None:
     """Return the writer's field that is read as the reader's field `read`.
 
-    The field has the name or an alias of `read`. Returns None if the writer has no such field.
+    The writer's field has the name of `read` or one of its aliases. Returns None if the writer has no such
+    field.
     """
     for name in read.names:
         field = field_named(writer, name)

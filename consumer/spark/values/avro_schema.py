@@ -70,7 +70,7 @@ class AvroNode:
     inner: tuple[AvroNode, ...] = ()
     symbols: tuple[str, ...] = ()
     default_symbol: str | None = None
-    # The full names under which a reader's type also matches a writer's type.
+    # The full names of the aliases. A reader's type also matches a writer's type that has one of these names.
     aliases: tuple[str, ...] = ()
     size: int = 0
     precision: int = 0
@@ -127,7 +127,7 @@ def quoted(name: str) -> str:
 
 
 def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
-    """Parse a schema in JSON, after `references`, the schemas whose types it uses. Raises ConfigError."""
+    """Parse an Avro schema in JSON. `references` define types that it uses. Raises ConfigError."""
     names: dict[str, AvroNode] = {}
     for reference in references:
         _Reader(option, names).read(_load(option, reference), "", "")

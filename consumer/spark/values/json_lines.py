@@ -70,13 +70,12 @@ _INNER_TYPE = re.compile(r"[<,:]\s*([A-Za-z_]\w*)\s*(?=[(>,]|$)")
 
 
 def _check_ddl(option: str, ddl: str) -> None:
-    """Raise ConfigError for a column whose type is unknown to Spark.
+    """Raise ConfigError if Spark does not know the type of a column, or JSON has no such values.
 
     Spark's own error would not name the option. Nested types are checked by Spark.
     """
     if "'" in ddl or '"' in ddl:
-        # This check is omitted for a schema with a comment or a default, whose commas need not separate
-        # columns.
+        # This check is omitted for a schema with a comment or a default, which may contain commas.
         return
     depth, columns = 0, [""]
     for character in ddl:
@@ -320,7 +319,7 @@ def _holds(kind: Kind, matches: Callable[[Kind], bool]) -> bool:
 
 
 def _arrow_read_type(kind: Kind) -> Kind:
-    """Return the Arrow type with which a column is first read.
+    """Return the Arrow type that a column has before its conversion to the final type.
 
     Dates and binary values are read as strings, and then converted.
     """

@@ -3,8 +3,8 @@
 Each value is a *lane*. A lane has a position, which advances, and an end, which the position never exceeds.
 Each step is a numpy operation on some lanes, given by their numbers in ascending order.
 
-The first error of a lane is stored, and ends the lane: its position is set to its end, and what is read there
-is discarded. Other lanes are not affected.
+The first error of a lane is stored, and ends the lane: its position is set to its end, and the values that
+are read from it are discarded. Other lanes are not affected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Lanes:
         self._numbers = self.windows("<i8")
 
     def within(self, start: Ints, stop: Ints) -> Lanes:
-        """Return new lanes on the same bytes, one for each start and stop. The offsets are ascending."""
+        """Return a new lane for each pair of `start` and `stop`, on the same bytes. Both are ascending."""
         inner = Lanes.__new__(Lanes)
         inner._begin(self.data, start.copy(), stop)
         return inner
@@ -83,7 +83,7 @@ class Lanes:
     def varint(self, lanes: Ints, name: str) -> Ints:
         """Read the next unsigned varint of each lane as a 64-bit number.
 
-        A malformed varint gives its lane an error and the number 0.
+        If a varint is malformed, its lane gets an error, and the number is 0.
 
         `name` is the field's name for error messages.
         """
@@ -124,7 +124,7 @@ class Lanes:
         return numbers
 
     def skip(self, lanes: Ints, sizes: Ints, name: str) -> tuple[Ints, Ints]:
-        """Skip `sizes` bytes in each lane. Return where the bytes start and end.
+        """Skip the next `sizes[i]` bytes of each lane `lanes[i]`. Return where these bytes start and end.
 
         For a lane with an error, the start and the end are equal.
         """
@@ -137,11 +137,11 @@ class Lanes:
         return start, stop
 
     def binary(self, lanes: Ints, sizes: Ints, name: str) -> Any:
-        """Read the next `sizes` bytes of each lane as a BinaryArray."""
+        """Read the next `sizes[i]` bytes of each lane `lanes[i]` as a BinaryArray."""
         return self.cut(*self.skip(lanes, sizes, name))
 
     def cut(self, start: Ints, stop: Ints) -> Any:
-        """Return a BinaryArray with the bytes between each pair of a start and an end. The starts are
+        """Return a BinaryArray with the bytes from `start[i]` to `stop[i]` for each i. The starts are
         ascending.
         """
         places = np.empty(2 * len(start) + 1, np.int32)
@@ -153,16 +153,16 @@ class Lanes:
         return pc.take(every, from_numpy(np.arange(0, 2 * len(start), 2, dtype=np.int32)), boundscheck=False)
 
     def text(self, lanes: Ints, sizes: Ints, name: str) -> Any:
-        """Read the next `sizes` bytes of each lane as a StringArray.
+        """Read the next `sizes[i]` bytes of each lane `lanes[i]` as a StringArray.
 
-        Bytes that are not UTF-8 are an error of the lane.
+        Invalid UTF-8 is an error of the lane.
         """
         return self.as_text(lanes, self.binary(lanes, sizes, name), name)
 
     def as_text(self, lanes: Ints, values: Any, name: str) -> Any:
         """Convert the bytes of these lanes to a StringArray.
 
-        Bytes that are not UTF-8 are an error of the lane.
+        Invalid UTF-8 is an error of the lane.
         """
         try:
             return values.cast(pa.string())

@@ -109,7 +109,7 @@ def _check_field(field: Any, target: Any, place: str) -> None:
 
 
 def _check_one(field: Any, target: Any, place: str) -> None:
-    """Raise ConfigError if a single value of a field cannot be converted to this type."""
+    """Raise ConfigError if a field, or an item of a repeated field, cannot be converted to this type."""
     if field.type == MESSAGE and not known(field.message_type):
         _check(field.message_type, target, place)
     elif target != _arrow(field):
@@ -131,7 +131,7 @@ def _arrow(field: Any) -> Any:
 
 
 def _check_message_indexes(lanes: Lanes, names: dict[tuple[int, ...], str], wanted: str, option: str) -> None:
-    """Read the message indexes after the schema id: a count, and as many numbers. The count 0 means [0].
+    """Read the message indexes after the schema id: their count, and then the indexes. The count 0 means [0].
 
     Each lane whose indexes do not name the message `wanted` in its writer's schema gets an error.
     """
@@ -195,7 +195,7 @@ class _FieldReader:
     def column(self, lanes: Lanes, begin: Ints, whole: bool) -> Column:
         """Return the field's column.
 
-        With `whole`, a missing value is the default even if the field's presence is tracked.
+        With `whole`, a missing value becomes the default, even if the field's presence is tracked.
         """
         count = len(lanes)
         kind = "i8" if self.wire == 2 else KINDS[self.field.type][2].strip("<")
@@ -230,8 +230,8 @@ class _FieldReader:
     def _build(self, lanes: Lanes, rows: Ints, starts: Any, ends: Any, target: Any) -> Column:
         """Return a column of the field's values. Value i belongs to the message (lane) `rows[i]`.
 
-        The bytes of value i are from `starts[i]` to `ends[i]`. If the values are numbers, `starts` has the
-        numbers.
+        Value i occupies the bytes from `starts[i]` to `ends[i]`. For numbers, `starts` contains the numbers
+        themselves.
         """
         field = self.field
         if field.type == MESSAGE:
@@ -260,7 +260,7 @@ class _FieldReader:
 
 
 def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, starts: Any, ends: Any) -> Column:
-    """Return the entries of a map as structs of key and value.
+    """Return the entries of a map as structs with a key and a value.
 
     A missing key or value is the default of its type.
     """
@@ -361,7 +361,7 @@ def _size(view: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def _places(start: Ints, counts: Ints, step: int) -> Ints:
-    """Return for each start as many offsets as `counts` says, `step` bytes apart."""
+    """Return `counts[i]` offsets for each start i, at intervals of `step` bytes."""
     before = np.cumsum(counts) - counts
     within: Ints = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(before, counts)
     return np.repeat(start, counts) + within * step

@@ -43,7 +43,7 @@ KINDS: dict[int, tuple[str, int, str]] = {
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """Return the DDL type of the column, which is that of the message."""
+    """Return the DDL type of the column, which is the type of the message."""
     return _ddl(column_format, message(column_format), ())
 
 
@@ -114,7 +114,7 @@ def _registered(column_format: ColumnFormat, schema: Any) -> Any:
 
 
 def _missing_import(file: str, imported: str) -> str:
-    """Return the reason why a descriptor set with a missing file is not valid."""
+    """Return the reason why a descriptor set without an imported file is invalid."""
     return (
         f"{file} imports {imported}, which the descriptor set lacks; create it with protoc --include_imports"
     )
@@ -131,7 +131,7 @@ def is_map(field: Any) -> bool:
 
 
 def _ddl(column_format: ColumnFormat, message: Any, within: tuple[str, ...]) -> str:
-    """Return the DDL type of a message. `within` has the names of the enclosing messages, to detect
+    """Return the DDL type of a message. `within` contains the names of the enclosing messages, to detect
     recursion.
     """
     if message.full_name in within:

@@ -17,7 +17,7 @@ from .api import Api
 from .authorization import AUTHORIZATION_FAILED, on_cluster
 from .raft_voters import Fault, controller, voter_fault, voter_key, voters
 
-# The name of the listener of Kafka's controllers in its default configuration.
+# The name of the controller listener in Kafka's default configuration.
 _LISTENER: Final = "CONTROLLER"
 
 

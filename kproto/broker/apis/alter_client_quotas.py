@@ -31,8 +31,8 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
-# The quotas of users and client ids, and those of IP addresses (QuotaConfig). A value is the maximum of the
-# quota; None means no maximum, and allows fractions.
+# The quotas of users and client ids, and those of IP addresses (QuotaConfig), with their maximum values. A
+# quota with None has no maximum, and may be fractional.
 _USER_AND_CLIENT: Final[Mapping[str, int | None]] = {
     "producer_byte_rate": 2**63 - 1,
     "consumer_byte_rate": 2**63 - 1,

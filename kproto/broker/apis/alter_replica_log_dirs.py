@@ -29,7 +29,7 @@ _MAX_NAME: Final = 255 - len(".") - 32 - len("-future")
 
 
 def handle_alter_replica_log_dirs(broker: Broker, call: Call) -> Result:
-    """Check the directory of each partition. If a partition has several directories, the last one counts."""
+    """Check the directory of each partition. If a partition has several directories, the last one applies."""
     request = call.request
     assert isinstance(request, AlterReplicaLogDirsRequest)
     paths = {

@@ -46,7 +46,7 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
     software = (request.client_software_name, request.client_software_version)
     if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(word) for word in software):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    # A request that has only one of the expected cluster id and the expected node id is invalid (KIP-1242).
+    # A request must have both the expected cluster id and the expected node id, or neither (KIP-1242).
     if (request.cluster_id is None) != (request.node_id == NO_NODE):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     expected = (request.cluster_id, request.node_id)

@@ -91,7 +91,7 @@ class Access:
         )
 
     def topic_name(self, topic: Any) -> str | None:
-        """Return the name of a topic that a request gives by name or id; None for an unknown id."""
+        """Return the name of a topic that a request identifies by name or id; None for an unknown id."""
         if topic.topic_id == NO_ID:
             return topic.name or ""
         known = self.broker.topics.with_id(topic.topic_id)

@@ -1,4 +1,4 @@
-"""Changes of configs of topics, brokers and client metrics, for AlterConfigs and IncrementalAlterConfigs."""
+"""Changes to configs of topics, brokers and client metrics, for AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
