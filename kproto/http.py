@@ -1,4 +1,4 @@
-"""Sends one HTTP request and returns the response; used for schemas, tokens and signing keys.
+"""Send one HTTP request and return the response; used for schemas, tokens and signing keys.
 
 Rules:
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 10.0
 # The maximum time in seconds for reading the body of a response.
 BODY_TIMEOUT_S: Final = 30.0
-# The default limit of a response in bytes. Tokens and keys have a few KB.
+# The default limit on the size of a response, in bytes. Tokens and keys take a few KB.
 MAX_BYTES: Final = 1 << 20
 _CHUNK: Final = 1 << 16
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
@@ -144,7 +144,7 @@ def is_http_address(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """Return an address without user, password, query and fragment, for errors."""
+    """Return an address for error messages, without user, password, query and fragment."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -162,7 +162,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def _pool(url: str, context: ssl.SSLContext | None) -> Any:
-    """Return connections to the address: direct ones, or through the proxy from the environment."""
+    """Return a pool of connections to the address, direct or through the proxy from the environment."""
     from urllib.request import getproxies, proxy_bypass
 
     import urllib3

@@ -25,11 +25,10 @@ Rules, as in Kafka's GroupMetadataManager:
   TxnOffsetCommit, OffsetFetch and OffsetDelete for them. The classic coordinator does so in
   `classic/coordinator/offsets.py`.
 
-* A second type of group can use the functions that store and look up offsets, if they move to
+* A second type of group could use the functions that store and look up offsets if they were moved to
   `kproto/group/offsets.py`.
 
-* The functions of offsets need only the attributes `offsets`, `pending_transactions` and `written` of a
-  group.
+* The offset functions need only the attributes `offsets`, `pending_transactions` and `written` of a group.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ class GroupCoordinators:
         return None
 
     def _first_server(self, request: type[Message]) -> GroupCoordinator:
-        """Return the first coordinator that serves a class of requests."""
+        """Return the first coordinator that serves requests of this class."""
         for coordinator in self.by_type.values():
             if request in coordinator.requests:
                 return coordinator

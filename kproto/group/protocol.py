@@ -129,7 +129,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class SendFailed(msgspec.Struct, frozen=True):
-    """A request of a `Send` has no response: the connection was lost, or the request timed out."""
+    """A request of a `Send` received no response: the connection was lost, or the request timed out."""
 
     request: Message
     why: str = ""
@@ -138,8 +138,8 @@ class SendFailed(msgspec.Struct, frozen=True):
 class SendRefused(msgspec.Struct, frozen=True):
     """The request of a `Send` cannot be sent to this broker, and a retry would not help.
 
-    For example, a static member needs the instance id of JoinGroup v5, and the broker supports only older
-    versions.
+    For example, a static member needs JoinGroup v5, which added the instance id, but the broker supports only
+    older versions.
     """
 
     request: Message
@@ -254,14 +254,14 @@ class Send(msgspec.Struct, frozen=True):
     # The minimum time to wait for the response; None for request.timeout.ms. JoinGroup needs a longer time,
     # because its response waits for all members of the group.
     timeout_ms: int | None = None
-    # Whether to use a separate connection while JoinGroup or SyncGroup is in flight. The broker reads no
-    # further requests of their connection until it has answered.
+    # Whether to use a separate connection while JoinGroup or SyncGroup is in flight. Until the broker has
+    # answered them, it reads no further requests from their connection.
     urgent: bool = False
     purpose: Purpose = Purpose.OTHER
 
 
 class RevokePurpose(Enum):
-    """What a member does after a revocation. Java commits before the callback if it is JOIN or CLOSE."""
+    """What a member does after a revocation. For JOIN and CLOSE, Java commits before the callback."""
 
     # The member sends JoinGroup next.
     JOIN = "join"
@@ -287,8 +287,7 @@ class Revoke(msgspec.Struct, frozen=True):
 class Lose(msgspec.Struct, frozen=True):
     """Stop delivering `partitions` immediately, run the lost callback; then answer with `Released`.
 
-    A commit is not possible. A `Lose` replaces a `Revoke` that has not been answered: one `Released` answers
-    both.
+    Offsets can no longer be committed. A `Lose` replaces an unanswered `Revoke`: one `Released` answers both.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -310,8 +309,8 @@ class AdoptAssignment(msgspec.Struct, frozen=True):
     # The partitions of `added` that were created after the group's first assignment. Without a committed
     # offset they start at the earliest offset, whatever `auto.offset.reset` says.
     new: frozenset[TopicPartition] = frozenset()
-    # Maps a topic to its number of partitions at the group's first assignment. A topic is missing if this
-    # number is unknown; its partitions do not count as new.
+    # Maps a topic to its number of partitions at the group's first assignment. If this number is unknown, the
+    # topic is missing, and its partitions do not count as new.
     initial_counts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
 
@@ -396,7 +395,7 @@ class ClientMember(Protocol):
 
     @property
     def joined_identity(self) -> Identity | None:
-        """The identity of the last JoinGroup response. Unlike `identity` it is kept during a rebalance.
+        """The identity of the last JoinGroup response. Unlike `identity`, it is kept during a rebalance.
 
         The coordinator accepts commits with this identity until the next generation begins.
         """
@@ -460,7 +459,7 @@ class ClientMember(Protocol):
 
     @property
     def is_rejoining_repeatedly(self) -> bool:
-        """Whether the member has rejoined several times in a row, because it had to after each assignment."""
+        """Whether the member has had to rejoin several times in a row, after one assignment each."""
         ...
 
     def assignment_deadline(self) -> int | None:
@@ -483,7 +482,7 @@ class ClientMember(Protocol):
     def retried_error(self, response: Message) -> int | None:
         """Return the error code of `response` if the member only retries the request, otherwise 0.
 
-        The result is None for a response to a request whose retries are not reported.
+        Return None for a response of an API whose retries are not reported.
         """
         ...
 

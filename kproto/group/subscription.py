@@ -9,7 +9,7 @@ The metadata and the assignment begin with an int16, the version. `ConsumerProto
 * R182: the instance id is not encoded. The coordinator passes it to the leader.
 
 * R183: a version above 3 is read as version 3, and the bytes after its fields are ignored. A negative version
-  and missing bytes raise DecodeError.
+  or missing bytes raise DecodeError.
 
 * R184: an empty `assignment` field is an empty assignment. The broker sends it to members that the leader's
   SyncGroup does not list.
@@ -216,7 +216,7 @@ class StickyUserDataTopic(Struct):
 
 
 class ReportedOwnership(NamedTuple):
-    """The partitions that a member reports as owned, and their generation, or None without a generation."""
+    """The partitions that a member reports as owned, and their generation (None if it reports none)."""
 
     owned: tuple[TopicPartition, ...]
     generation: int | None

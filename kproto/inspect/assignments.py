@@ -10,7 +10,7 @@
 A member requires `id` and `subscribed`. `racks` lists, for each partition, the racks of its replicas.
 
 `owned` and `generation` are the member's previous assignment. They are encoded in the subscription and the
-user data, as Java's consumer does. `user_data_hex` replaces the user data.
+user data, as in Java's consumer. `user_data_hex` replaces the user data.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ def _subscription(fields: Question, assignor: Assignor, where: str) -> Subscript
         owned += [TopicPartition(topic, index) for index in cast("list[int]", indexes)]
     generation = _optional(fields, "generation", int, where)
     if generation is not None and not -1 <= generation < 2**31:
-        raise BadQuestion(f"{where}generation is {short_json(generation)}, not an int32 of at least -1")
+        raise BadQuestion(
+            f"{where}generation is {short_json(generation)}; it must be an int32 of at least -1"
+        )
     user_data: bytes | None
     if fields.get("user_data_hex") is not None:
         user_data = get_hex(fields, "user_data_hex", where)
@@ -209,7 +211,7 @@ def to_json(group: AssignorInput) -> Answer:
 
 
 def reported_owned(group: AssignorInput, member_id: str) -> ReportedOwnership:
-    """Return the partitions that the assignor takes as the member's previous ones, and their generation.
+    """Return the partitions that the assignor takes as previously owned by the member, and their generation.
 
     If the assignor ignores previous owners, the result is `owned` and `generation` of the subscription.
     """
@@ -220,7 +222,7 @@ def reported_owned(group: AssignorInput, member_id: str) -> ReportedOwnership:
 
 
 def assign_until_settled(group: AssignorInput) -> dict[str, list[TopicPartition]]:
-    """Return the assignment after as many rebalances as a cooperative assignor needs.
+    """Return the assignment after repeating the rebalance until a cooperative assignor changes nothing.
 
     A cooperative assignor withholds a partition from its new owner until the previous owner has revoked it.
     The next rebalance assigns the partition. Members with different subscriptions may need a third rebalance.
@@ -303,9 +305,9 @@ def _outcome(
 def _rack_reason(
     group: AssignorInput, partition: TopicPartition, owner: str, previous: str | None
 ) -> str | None:
-    """Return a text if the owner is preferred because its rack has a replica, else None.
+    """Return a reason if the owner is preferred because a replica is in its rack, else None.
 
-    The rack of the previous owner, if there is one, must have no replica.
+    The result is also None if a replica is in the rack of the previous owner.
     """
     racks = group.racks.get(partition.topic)
     rack = group.members[owner].rack_id
@@ -384,7 +386,7 @@ def format_ranges(indexes: list[int]) -> str:
 
 
 def summary_lines(group: AssignorInput) -> list[str]:
-    """Return lines for people: what each member gets, then what moved, was kept or withheld, and why."""
+    """Return readable lines: what each member gets, then what moved, was kept or withheld, and why."""
     assigned = group.assign()
     total = sum(group.partitions.values())
     lines = [

@@ -8,8 +8,8 @@ Rules:
 * A response is decoded with the API and version of its request, which has the same correlation id. A response
   whose request is missing from the capture cannot be decoded.
 
-* TCP segments are put in order, and duplicates are dropped. After bytes that the capture lacks, decoding
-  resumes at the next segment that seems to start a frame.
+* TCP segments are put in order, and duplicates are dropped. After a gap in the capture, decoding resumes at
+  the next segment that seems to start a frame.
 
 * Bytes that cannot be decoded are reported at the end, by one `CapturedFrame` per direction of the
   connection. The frame's `dissection` is None, and its `note` gives the reason.
@@ -37,7 +37,8 @@ from .dissect import Dissection, dissect
 # Sequence numbers wrap at this value. A number counts as later than another if it is less than half of this
 # value ahead.
 _SEQUENCES = 1 << 32
-# The most bytes to buffer while a segment is missing: 16 MiB, about the largest TCP window in use.
+# The maximum number of bytes to buffer while a segment is missing: 16 MiB, about the largest TCP window in
+# use.
 _MAX_BUFFERED = 16 << 20
 _SEGMENT_OVERHEAD = 100  # The approximate memory overhead of a buffered segment, in bytes.
 _MAX_UNMATCHED = 1000
@@ -152,7 +153,7 @@ class _Direction:
 
 
 class _Connection:
-    """The two directions of a connection, and its open requests.
+    """The two directions of a connection, and its unanswered requests.
 
     `requests` maps the correlation id of each request without a response to (API, version). `unmatched` has
     the responses that were read before their requests. `end` tries again to decode them.
@@ -169,7 +170,7 @@ class _Connection:
         """Return whether a segment seems to start with the first byte of a response frame.
 
         The result is True if the segment consists of whole frames, or if one of its frames has the
-        correlation id of an open request. In the second case the segment may end within a frame.
+        correlation id of an unanswered request. In the second case the segment may end within a frame.
         """
         offset = 0
         while len(data) - offset >= 8:
@@ -218,7 +219,7 @@ def _starts_request(data: bytes) -> bool:
 
 
 def frames(path: Path, port: int = 9092) -> Iterator[CapturedFrame]:
-    """Yield the decoded frames to and from `port`. The order is that in which their last segments arrived.
+    """Yield the decoded frames to and from `port`, in the order in which their last segments arrived.
 
     Raises MissingExtra without dpkt, and ConfigError if the file is not a capture or has no traffic on
     `port`.

@@ -15,7 +15,7 @@ Rules:
 
 * Blocks of other types are skipped, and so are packets whose interface the section does not describe.
 
-* Reading ends where the file is truncated or broken. Then `is_cut` is true.
+* Reading stops where the file is truncated or corrupt. Then `is_cut` is true.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PCAP: Final = {
 }
 # The first four bytes of capture files that are not compressed.
 MAGIC_NUMBERS: Final = (*_PCAP, b"\x0a\x0d\x0d\x0a")
-# Maps the first bytes of a compressed file to a compression that this module does not read.
+# Maps the magic number of a compressed file to its format, which this module does not read.
 _COMPRESSED: Final = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x04\x22\x4d\x18": "lz4",
@@ -75,7 +75,7 @@ class Packet(NamedTuple):
 @dataclass(slots=True)
 class _Interface:
     link: int
-    most: int  # The most bytes that are captured of each packet (snap length). 0 means no limit.
+    most: int  # The maximum number of bytes captured per packet (snap length). 0 means no limit.
     per_second: int = 10**6
     offset: int = 0
 

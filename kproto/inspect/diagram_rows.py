@@ -9,7 +9,7 @@ Rules:
 
 1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are always drawn.
 
-2. Of every other API, a client's first exchange is drawn, and the first one after each of its JoinGroups. Of
+2. For every other API, a client's first exchange is drawn, and its first exchange after each JoinGroup. For
   Metadata and FindCoordinator, only the client's first exchange is drawn.
 
 3. An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its response is new: it differs from
@@ -47,8 +47,7 @@ _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 _NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
 # APIs whose first exchange after a JoinGroup is not drawn.
 _ONCE = ("Metadata", "FindCoordinator")
-# If two rows are at least this time in ms apart, a pause between them shows the number of exchanges that are
-# not drawn.
+# If two rows are at least this many ms apart, a pause between them shows how many exchanges are not drawn.
 _PAUSE = 250
 # Error codes that are not drawn as failures. The first JoinGroup of a new member gets MEMBER_ID_REQUIRED
 # (KIP-394).
@@ -103,7 +102,7 @@ class Diagram:
 
 
 class _Turn(NamedTuple):
-    """An event of a rebalance, derived from an exchange or a note. `order` sorts events of the same time."""
+    """An event of a rebalance, derived from an exchange or a note. `order` sorts simultaneous events."""
 
     at: int
     order: int
@@ -211,7 +210,7 @@ class DiagramBuilder:
         return is_new
 
     def _rebalances(self) -> list[_Rebalance]:
-        """Return the rebalances of all groups. Each has the cause of the generation in which it ended."""
+        """Return the rebalances of all groups, each with the cause of the generation that it led to."""
         groups = dict.fromkeys(turn.group for turn in self._turns if turn.group)
         rebalances = [
             rebalance._replace(cause=self._causes.get((group, rebalance.generation), ""))

@@ -44,10 +44,10 @@ def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
 def in_version(request: Message, version: int) -> Message:
     """Return a member's request with the fields of `version`. Encoding it may still raise EncodeError.
 
-    Only LeaveGroup is changed: it has one member id up to v2, and a list of members from v3 on (KIP-345).
+    Only LeaveGroup is changed: up to v2 it has one member id, and from v3 on a list of members (KIP-345).
 
     As in Java's JoinGroupRequest.Builder, UnsupportedVersion is raised for the JoinGroup of a static member
-    if the version has no instance id.
+    if the version has no field for the instance id.
     """
     if isinstance(request, JoinGroupRequest) and version < STATIC_MEMBERS and request.group_instance_id:
         allowed = (
@@ -66,8 +66,8 @@ def in_version(request: Message, version: int) -> Message:
 def _release_then_leave(member: Member, state: MemberState, reason: str, now: int, out: Actions) -> None:
     """Move to `state`, revoke all partitions, then leave (M97).
 
-    During a rebalance the partitions are lost instead of revoked, because the next generation may have
-    assigned them to another member already.
+    During a rebalance the partitions are lost instead of revoked, because the next generation may already
+    have assigned them to another member.
     """
     if member.state is S.UNJOINED or member.is_rebalancing:
         member.generation = None
@@ -112,7 +112,7 @@ def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Acti
 
 
 def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Drop a subscription that was made since `Unsubscribed`: the member leaves, and then stays idle."""
+    """Drop a subscription made since the first `Unsubscribed`: the member stays idle after leaving."""
     member.topics, member.pattern = frozenset(), None
 
 
@@ -191,6 +191,6 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
 
 
 def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Ignore that JoinGroup or SyncGroup could not be sent, because the member is about to leave."""
+    """Ignore a refused JoinGroup or SyncGroup, because the member is about to leave."""
     if event.request is member.rebalance_request:
         member.rebalance_request = None

@@ -14,7 +14,7 @@ from .policy import AS_JAVA, KPROTO
 from .state import Member, MemberState, sends_heartbeats
 
 # After these errors of JoinGroup and SyncGroup the member rejoins and reports no error to the application.
-# MEMBER_ID_REQUIRED is missing, because it is part of every first join (KIP-394).
+# MEMBER_ID_REQUIRED is not listed, because it is part of every first join (KIP-394).
 REJOINED_ERRORS = RETRIABLE | {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.UNKNOWN_MEMBER_ID,

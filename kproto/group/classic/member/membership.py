@@ -15,7 +15,7 @@ def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
     """Reset the generation, and unless `keep_id` also the member id; request a rejoin (M13).
 
     `reason` is sent with the next JoinGroup (KIP-800). After an unreadable assignment, the member id is
-    always reset, with another reason (Java's AbstractCoordinator.joinGroupIfNeeded).
+    always reset and another reason is sent (Java's AbstractCoordinator.joinGroupIfNeeded).
     """
     if member.assignment_error is not None:
         reason, keep_id = GENERATION_RESET.format(member.member_id if keep_id else ""), False
@@ -43,8 +43,8 @@ def reset(member: Member, reason: str, out: Actions, *, keep_id: bool) -> None:
 def reset_after(member: Member, code: int, request: str, out: Actions) -> None:
     """Reset the membership: the coordinator does not know this generation or member id (M59)."""
     if member.state is S.JOINING and not member.owned:
-        # The membership is kept, because the member has no partitions to lose, and the response to the
-        # JoinGroup in flight will report the same error.
+        # The membership is kept: the member has no partitions to lose, and the response to the JoinGroup in
+        # flight will report the same error.
         return
     reason = ENCOUNTERED.format(ErrorCode(code).name, request)
     reset(member, reason, out, keep_id=code == ErrorCode.ILLEGAL_GENERATION)
@@ -55,8 +55,8 @@ def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
 
     The member joins again at the next poll, with the same member id.
 
-    The partitions are lost, because the member stops its heartbeats and the group will reassign them. Java
-    keeps the partitions.
+    The partitions are lost because the group will reassign them: the member stops its heartbeats. Java keeps
+    the partitions.
     """
     generation = member.generation
     forget_membership(member, FAILED_WITH.format(reason), keep_id=True)

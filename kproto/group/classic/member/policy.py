@@ -8,9 +8,9 @@ import msgspec
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The choices of a classic member. The defaults are Java's, except for `fenced_join_again`."""
 
-    # Whether to lose all partitions after session.timeout.ms without a successful response. librdkafka loses
-    # them too, but also its member id, and not during a join. Java keeps the partitions, so two members may
-    # deliver the same records. With this choice, max.poll.interval.ms also applies during a join.
+    # Whether to lose all partitions after session.timeout.ms without a successful response. librdkafka does
+    # so too, but not during a join, and it also drops its member id. Java keeps the partitions, so two
+    # members may deliver the same records. With this choice, max.poll.interval.ms also applies during a join.
     lose_on_session_timeout: bool = False
     # Whether every member rejoins if the number of partitions of one of its topics changes (librdkafka). By
     # default only the leader rejoins (Java, sarama, franz-go).
@@ -25,8 +25,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the member checks assignments that Java's member trusts. The docstring of `table` lists the
     # checks.
     check_inherited_plan: bool = False
-    # Whether a member rejoins after an assignment that cannot be decoded, and adopts an empty assignment as
-    # one without partitions. Java raises an error from each poll until the coordinator removes the member.
+    # Whether a member rejoins if it cannot decode its assignment, and treats an empty assignment field as no
+    # partitions. Java raises an error from each poll until the coordinator removes the member.
     replaces_unreadable_assignment: bool = False
     # Whether a member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response. Java raises the
     # error, although the coordinator will soon have loaded the group.
@@ -39,8 +39,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 JAVA = Policy()
 # The policy that `policy="java"` of the consumer selects.
 AS_JAVA = Policy(fenced_join_again=True)
-# The consumer's default policy. It prevents that two members read a partition at the same time, and that a
-# partition stays without an owner.
+# The consumer's default policy. It prevents two members from reading a partition at the same time, and
+# partitions from being left without an owner.
 KPROTO = Policy(
     lose_on_session_timeout=True,
     finish_revocations=True,

@@ -12,7 +12,7 @@ COMMIT_WHILE_REBALANCING = "offset commit failed since group is already rebalanc
 METADATA_CHANGED = "cached metadata has changed"
 SUBSCRIPTION_CHANGED = "subscription has changed"
 NOT_OUR_SUBSCRIPTION = "received assignment does not match the current subscription"
-# The leader received another assignment for itself than it had sent. Java does not check this.
+# The leader received a different assignment for itself than it had sent. Java does not check this.
 NOT_OUR_PLAN = "the response to SyncGroup does not contain the assignment that the leader sent"
 # The member's assignment is empty, and DescribeGroups shows that this is wrong. Java does not check this.
 EMPTY_BY_MISTAKE = "the member owns no partition, although another assignment was expected"
@@ -32,7 +32,7 @@ GENERATION_RESET = (
 # The reason for rejoining after the session timeout. Java's member does not rejoin then.
 NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"
 
-# The exception class that Java names in FAILED_WITH for error codes that it does not expect.
+# The exception class in FAILED_WITH for error codes that Java does not expect.
 JAVA_OTHER = "KafkaException"
 JAVA_EXCEPTIONS: dict[int, str] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "CoordinatorLoadInProgressException",

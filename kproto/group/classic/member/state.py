@@ -102,11 +102,11 @@ POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
 # With `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout also apply in these
 # states, if the member keeps partitions: the group may assign them to other members meanwhile.
 TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
-# The states in which an unknown coordinator is looked up.
+# The states in which the member looks up the coordinator if it is unknown.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
 # The number of JoinGroup requests in a row without a backoff: enough for a cooperative rebalance. Later
-# requests back off until an assignment requires no rejoin. Java's never back off.
+# requests back off until an assignment requires no rejoin. Java's member never backs off.
 JOINS_WITHOUT_BACKOFF = 5
 
 
@@ -176,7 +176,8 @@ class Member:
         self.is_finding_coordinator = False
         self.failed_lookups = 0
         self.failed_heartbeats = 0
-        # The number of JoinGroup requests since the last assignment that required no rejoin.
+        # The number of JoinGroup requests since the last assignment after which the member did not have to
+        # rejoin.
         self.joins = 0
 
         # Times in milliseconds; None while the timer is stopped.
@@ -225,7 +226,7 @@ class Member:
 
     @property
     def joined_identity(self) -> Identity | None:
-        """The identity of the last JoinGroup response. Unlike `identity` it is kept during a rebalance.
+        """The identity of the last JoinGroup response. Unlike `identity`, it is kept during a rebalance.
 
         The coordinator accepts commits with this identity until the next generation begins.
         """
@@ -292,7 +293,7 @@ def sends_heartbeats(member: Member) -> bool:
 
 
 def keeps_partitions(member: Member) -> bool:
-    """Return whether the member owns partitions that it loses when its session ends during a join."""
+    """Return whether the member has partitions that it would lose if its session timed out during a join."""
     return bool(member.owned) and member.policy.lose_on_session_timeout
 
 
@@ -304,7 +305,7 @@ def restart_session(member: Member, now: int) -> None:
 
 
 def restart_poll_interval(member: Member, now: int) -> None:
-    """Restart the timer of max.poll.interval.ms, or stop it in poll or without a generation (M108, M112)."""
+    """Restart the timer of max.poll.interval.ms. Stop it in poll or without a generation (M108, M112)."""
     is_timed = member.generation is not None and not member.is_polling
     member.poll_ends_at = now + member.config.rebalance_timeout_ms if is_timed else None
 

@@ -30,7 +30,7 @@ The member differs from Java where Java's members can lose records, or fence eac
 * After some errors the member returns `Fatal` and `Lose`, because the group assigns its partitions to other
   members. Java raises an exception and keeps the assignment, but sends no heartbeats.
 
-* Partitions are lost when max.poll.interval.ms has passed, and in Java at the next poll.
+* Partitions are lost as soon as max.poll.interval.ms has passed. In Java they are lost at the next poll.
 
 * max.poll.interval.ms runs while the application is outside poll or in a callback (librdkafka, M112). In Java
   it starts with each poll.
@@ -38,11 +38,11 @@ The member differs from Java where Java's members can lose records, or fence eac
 * A member that keeps partitions while it joins sends heartbeats on another connection, because the JoinGroup
   response may take minutes. So it notices early if the group has removed it.
 
-* A restarted static leader checks with DescribeGroups that the group's assignment has every partition. Java's
-  leader ignores partitions that were created after the assignment was made.
+* A restarted static leader checks with DescribeGroups that the group's assignment covers every partition.
+  Java's leader ignores partitions that were created after the assignment was made.
 
-* A leader rejoins if the SyncGroup response has another assignment for it than the one that it sent. Java
-  trusts the response.
+* A leader rejoins if the SyncGroup response contains a different assignment for it than it sent. Java trusts
+  the response.
 
 * A follower without partitions checks once with DescribeGroups whether its empty assignment is right. Java's
   member trusts the response, and may read nothing until the next rebalance.
@@ -60,7 +60,7 @@ The member differs from Java where Java's members can lose records, or fence eac
 
 * A dynamic leader always assigns, even if its JoinGroup response has skipAssignment set.
 
-* A leader that is missing in the member list of its JoinGroup response reports an error. Java's leader
+* A leader that is missing from the member list of its JoinGroup response reports an error. Java's leader
   assigns all partitions to the listed members, and owns nothing.
 """
 
