@@ -6,8 +6,9 @@
 * SaslHandshake v1 (Kafka 1.0, KIP-152), then the token in a SaslAuthenticate request. The response has an
   error code.
 
-RFC 4616 defines the token of PLAIN. librdkafka uses the newest framing that the broker supports. sarama uses
-the version in Net.SASL.Version, whatever the broker supports: by default 1 since sarama 1.41, and 0 before.
+RFC 4616 defines the token of PLAIN. librdkafka uses the newest framing that the broker supports. sarama
+ignores what the broker supports, and uses the version in Net.SASL.Version: by default 1 since sarama 1.41,
+and 0 before.
 """
 
 from __future__ import annotations

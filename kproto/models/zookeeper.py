@@ -5,7 +5,7 @@ A small model of kafka.utils.ZkUtils and kafka.consumer.ZookeeperConsumerConnect
 releasePartitionOwnership).
 
 The model has a tree of nodes, watches, and the algorithm that every consumer runs. It does not follow
-`contract`, because it has no coordinator, no generation and no request of Kafka's protocol.
+`contract`, because it has no coordinator and no generations, and sends no Kafka requests.
 
 * Each consumer has an ephemeral node under the path ids. The owner of a partition has an ephemeral node under
   the path owners. ZooKeeper deletes these nodes when the consumer's session ends.

@@ -12,7 +12,7 @@
 * If the last Fetch response had a log start offset, BEGINNING is resolved to that offset without a request.
 
 * If a fetcher was started at STORED and has only reached the partition's end, the end offset is stored when
-  the fetcher stops. In a group no fetcher starts at STORED: the committed offset is fetched before.
+  the fetcher stops. In a group no fetcher starts at STORED, because the committed offset is fetched first.
 """
 
 from __future__ import annotations

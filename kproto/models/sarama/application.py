@@ -81,8 +81,8 @@ def _take_messages(application: Application, payload: object) -> None:
     records: list[ModelRecord] = []
     for receiver in list(application.ready_receivers):
         records += receiver.take_messages(application.limit - len(records))
-        # All claims run at the same time in sarama. So that each claim gets its turn, a receiver that has
-        # delivered moves to the end of the queue.
+        # In sarama, all claims run concurrently. To give each claim its turn, a receiver that has delivered a
+        # message moves to the end of the queue.
         del application.ready_receivers[receiver]
         if receiver.child is not None and receiver.child.messages:
             application.ready_receivers[receiver] = None

@@ -11,13 +11,13 @@ consumer_group_members.go.
 
 * sticky and cooperative-sticky: see `sticky_balance_strategy` (R225, R227).
 
-* The subscription has version 2, or a lower version if Config.Version is below 3.2 (R228). Its topics have
-  the application's order.
+* The subscription has version 2, or a lower version if Config.Version is below 3.2 (R228). It lists the
+  topics in the application's order.
 
 * Sticky members send the user data of their assignment back: the partitions and the generation (R226).
   Cooperative members send the generation and the partitions that they own (M74).
 
-* SyncGroup has an assignment of version 0 for every member, even for a member without partitions.
+* SyncGroup contains an assignment of version 0 for every member, even for a member without partitions.
 """
 
 from __future__ import annotations

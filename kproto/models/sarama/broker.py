@@ -154,7 +154,7 @@ class SaramaBroker(Routine):
     def touch_lock(self, routine: Routine) -> None:
         """Take the lock and release it immediately, then resume `routine` with "lock_touched".
 
-        The call stands for ResponseSize, which takes the lock to count the requests in flight.
+        The call models ResponseSize, which takes the lock to count the requests in flight.
         """
         self._enqueue(BrokerCall(routine, lambda: None, self.client.now, False, "lock_touched"))
 

@@ -44,7 +44,7 @@ class SaramaSettings:
 
     version: KafkaVersion
     # The release of sarama that is modelled. It selects the request versions, the default of Fetch.MaxBytes,
-    # and the members that check the numbers of partitions.
+    # and which members check the partition counts.
     release: str
     client_id: str
     group_id: str
@@ -90,7 +90,7 @@ class SaramaSettings:
 def settings(config: ModelConfig) -> SaramaSettings:
     """Return sarama's options for `config`.
 
-    `extra` has options under sarama's own names, such as "Offsets.Retry.Max" and "Fetch.Max". Raises
+    `extra` contains options under sarama's own names, such as "Offsets.Retry.Max" and "Fetch.Max". Raises
     ConfigError for a strategy or a reset policy that sarama does not have.
     """
     strategies = config.assignors or ("range",)

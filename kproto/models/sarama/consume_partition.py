@@ -1,7 +1,7 @@
 """ConsumePartition: opens a partition consumer at an offset (sarama consumer.go, v1.61.1).
 
-* ConsumePartition first sends two ListOffsets, for the newest and the oldest offset, whatever offset is
-  requested. A requested offset outside these two is out of range (M185).
+* Regardless of the requested offset, ConsumePartition first sends two ListOffsets, for the newest and the
+  oldest offset. A requested offset outside these two is out of range (M185).
 
 * Then the leader is looked up in the metadata. If the leader is unknown, the metadata is refreshed once. Each
   partition can have only one partition consumer.

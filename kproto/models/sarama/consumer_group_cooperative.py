@@ -1,10 +1,10 @@
 """A cooperative rebalance of a ConsumerGroup (sarama consumer_group_cooperative.go, v1.61.1).
 
-* All generations have one Consume and one session. The member joins with the partitions that it owns. Claims
+* All generations share one Consume and one session. The member joins with the partitions that it owns. Claims
   that it keeps continue without interruption (M64, M103).
 
-* The member waits until its revoked claims have ended, at most for Rebalance.Timeout. It commits their
-  offsets with the *new* generation, and then starts the added claims.
+* The member waits for at most Rebalance.Timeout until its revoked claims have ended. It commits their offsets
+  with the *new* generation, and then starts the added claims.
 
 * A member that revoked a claim joins again, with a JoinGroup without a reason.
 

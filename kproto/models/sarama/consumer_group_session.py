@@ -178,7 +178,7 @@ class GroupSession:
             self.client.wake(self.lock_waiting.pop(0), "generation_locked")
 
     def watch_partitions(self, counts: Mapping[str, int] | None) -> None:
-        """Start a checker of these partition counts. For a member without a checker, `counts` is None."""
+        """Replace the partition checker by one for `counts`; None means that this member has no checker."""
         if self.partition_checker is not None:
             self.partition_checker.is_replaced = True
             self.client.wake(self.partition_checker, "check")
@@ -391,7 +391,8 @@ class PartitionChecker(Routine):
         self.session = session
         self.counts = dict(counts)
         self.topics_to_check: list[str] = []
-        self.is_replaced = False  # Whether the next generation has its own checker, so that this one ends.
+        # Whether the checker of the next generation has replaced this one, which then ends.
+        self.is_replaced = False
         self.ticker = Ticker(session.client.now, session.client.settings.metadata_refresh_frequency)
 
 

@@ -8,7 +8,7 @@
 * One refresh runs at a time (metadata.go, SingleFlight). A routine whose topics the refresh does not cover
   waits for the next one, which requests the topics of all waiting routines.
 
-* A refresh with an unknown topic or a topic without a leader is repeated up to Metadata.Retry.Max times.
+* A refresh is repeated, up to Metadata.Retry.Max times, if a topic is unknown or has no leader.
 
 * The background updater requests all topics every RefreshFrequency. The partition checker only reads the
   cached metadata, so it notices new partitions after at most two ticks (M93).
@@ -103,7 +103,7 @@ class Metadata:
     def candidates(self) -> list[SaramaBroker]:
         """Return the brokers whose locks LeastLoadedBroker takes, in order.
 
-        The last item is the broker that gets the request.
+        The last broker of the list gets the request.
 
         LeastLoadedBroker takes the locks of all registered brokers to count their requests, in the order of a
         Go map. The first broker's lock is taken twice, and so is the lock of each broker that is less loaded

@@ -5,13 +5,13 @@
 
 * `mark` and `reset` make the offset dirty, which means that it has to be committed (M135).
 
-* A commit has the offsets that are dirty when the broker's lock is taken. A successful response makes an
+* A commit contains the offsets that are dirty when the broker's lock is taken. A successful response makes an
   offset clean, unless the offset has changed since the request.
 
 * The first flush or OffsetFetch looks the coordinator up, even if no offset is dirty. After an error that
   releases the coordinator, the next flush looks it up again (M61).
 
-* Offsets are fetched one partition after another. Only under read_committed are stable offsets requested.
+* Offsets are fetched one partition after another. Stable offsets are requested only under read_committed.
 
 * After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, an OffsetFetch is repeated after a wait and a lookup of
   the coordinator, up to Metadata.Retry.Max times. After COORDINATOR_LOAD_IN_PROGRESS and
@@ -24,8 +24,9 @@
   `offset_manager_close`.
 
 * Commit errors are reported on the Errors channel, one for each partition (M61). Only FENCED_INSTANCE_ID ends
-  the session. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS and errors of leaders
-  are not reported, because the next flush commits the offsets again.
+  the session. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS,
+  NOT_LEADER_OR_FOLLOWER and LEADER_NOT_AVAILABLE are not reported, because the next flush commits the offsets
+  again.
 
 * While a cooperative member joins, commits wait. They are then sent with the new generation (M64).
 """

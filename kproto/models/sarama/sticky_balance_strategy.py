@@ -16,8 +16,9 @@
 
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check this.
 
-* sarama tries to undo moves that do not improve the balance, but the attempt fails. Its result keeps these
-  moves, and lacks the members with which no partition could be exchanged. The model does the same.
+* sarama tries to undo moves that do not improve the balance, but the attempt fails. The returned assignment
+  keeps these moves, and lacks the members with which no partition could be exchanged. The model does the
+  same.
 
 * Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
   without it.
@@ -270,7 +271,7 @@ class _StickyPlan:
 def _read_claims(
     members: Mapping[str, Subscription], cooperative: bool
 ) -> tuple[MemberPartitions, dict[TopicPartition, str]]:
-    """Map each member to the partitions of which it has the newest claim, and partitions to previous owners.
+    """Map members to the partitions that each claims last, and partitions to previous owners.
 
     The previous owner of a partition is the member with the second newest claim, if there is one.
     """

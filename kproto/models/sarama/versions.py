@@ -97,7 +97,7 @@ SINCE_1_38_1: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     LeaveGroupRequest: {(0, 9): 0},
     SyncGroupRequest: {(0, 9): 0, (2, 3): 3},
 }
-# The releases of sarama whose request versions the model has.
+# The releases of sarama whose request versions the model knows.
 RELEASES: Final = ("1.38.1", "1.61.1")
 
 # Oldest Kafka release -> version of the subscription in JoinGroup. Version 1 adds owned partitions, version 2

@@ -31,8 +31,8 @@ Subscribe, and Close close the Consumer, which then leaves the group.
 The callbacks "assigned" and "revoked" are called after the notifications. The model does not wait for their
 return.
 
-A subscribed pattern becomes the option Group.Topics.Whitelist. `extra` may also have "Whitelist", "Blacklist"
-and "PartitionStrategy", the leader's strategy. The option `assignors` is ignored.
+A subscribed pattern becomes the option Group.Topics.Whitelist. `extra` may also contain "Whitelist",
+"Blacklist" and "PartitionStrategy", the leader's strategy. The option `assignors` is ignored.
 """
 
 from __future__ import annotations

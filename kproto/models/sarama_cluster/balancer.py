@@ -1,9 +1,9 @@
 """sarama-cluster's subscription and assignment (balancer.go, v2.1.15).
 
-* The subscription declares version 1, but has only the fields of version 0.
+* The subscription declares version 1, but contains only the fields of version 0.
 
 * Each topic is assigned separately. Range rounds the borders of its ranges: of 5 partitions, 3 members get 2,
-  1 and 2. Roundrobin starts with the first member at every topic.
+  1 and 2. Roundrobin starts with the first member for every topic.
 
 * Members without a partition are not in the assignment.
 """

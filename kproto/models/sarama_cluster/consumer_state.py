@@ -273,8 +273,8 @@ class ClusterConsumer(Routine):
         The text has the format of Go's %+v. Claimed lists every topic of the new claims, and Released every
         topic of the previous claims, even topics without a claimed or released partition.
 
-        While the Consumer closes, the original decides at random whether to report. The model does not
-        report.
+        While the Consumer closes, the original decides at random whether to send the notification. The model
+        never sends it.
         """
         if not self.client.notifies or self.dying:
             return

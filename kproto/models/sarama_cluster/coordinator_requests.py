@@ -99,7 +99,7 @@ def _on_response(call: CoordinatorRequest, broker_response: BrokerResponse) -> N
 
 
 def _close_coordinator(call: CoordinatorRequest, broker: SaramaBroker | None, error: GoError) -> None:
-    """Close the coordinator's connection, and look up a coordinator that has moved (closeCoordinator)."""
+    """Close the coordinator's connection; if the coordinator has moved, look it up (closeCoordinator)."""
     if broker is not None:
         broker.close()
     if error.code in _REDISCOVER:
