@@ -190,7 +190,7 @@ def test_the_outcomes_agree_with_the_assignment(
         ({"members": [member("m", {"t": [-1]})]}, "members[0].owned.t is [-1], not a list of partitions"),
         (
             {"members": [member("m", {}, generation=2**31)]},
-            "members[0].generation is 2147483648, not an int32",
+            "members[0].generation is 2147483648; it must be an int32",
         ),
         (
             {"members": [member("m", {}, user_data_hex="0g")]},
