@@ -1,7 +1,7 @@
-"""Parse and format numbers as Java does, which differs from Python's `int` and `float`.
+"""Parse and format numbers as Java does, where Python's `int` and `float` differ.
 
 Unlike Java, Python accepts underscores in numbers. Unlike Python, Java accepts hexadecimal floating point,
-and a type suffix as in `1.5f`. They remove different sets of white space. Both accept the decimal digits of
+and a type suffix as in `1.5f`. Java and Python trim different white space. Both accept the decimal digits of
 every script in integers.
 """
 
@@ -16,8 +16,7 @@ _WHOLE: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _WORD: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
-# The maximum length of a number in characters. Longer numbers fit into no type, and Python rejects very long
-# ones.
+# The maximum length of a number in characters. Longer numbers fit no type, and Python rejects very long ones.
 _LONGEST: Final = 400
 
 

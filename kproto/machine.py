@@ -67,8 +67,8 @@ IMPOSSIBLE: Final = Cell(impossible)
 class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
     """The cells of a machine by kind of event and state.
 
-    Raises ValueError if a row does not have one cell for each state. Raises it also if no path of edges leads
-    to a state in a cell's `to`.
+    Raises ValueError if a row does not have one cell for each state, or if no path of edges leads to a state
+    in a cell's `to`.
     """
 
     def __init__(

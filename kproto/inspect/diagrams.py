@@ -110,7 +110,7 @@ def legend(events: Sequence[GroupEvent]) -> str:
     """Return the legend of a timeline: a paragraph that shows the colour of each partition.
 
     The coloured squares are characters, because a notebook removes style sheets from its outputs until the
-    reader runs it.
+    reader runs the notebook.
     """
     drawing = _Drawing(events, NARROW)
     entries = [

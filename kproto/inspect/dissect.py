@@ -128,7 +128,7 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
 
     `sized` says whether the frame has a size prefix. If it is None, the prefix is detected.
 
-    `error` of the result reports invalid bytes, and a request whose API or version Kafka does not have.
+    `error` of the result reports invalid bytes, or a request with an API or version that Kafka does not have.
     Raises UnsupportedVersion if `response` is an API or version that does not exist.
     """
 
@@ -163,7 +163,7 @@ def split(data: bytes) -> list[bytes]:
     start = 0
     while start < len(data):
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-        # A request has a size of 4 bytes, and a header of at least 8 bytes.
+        # A request has a size prefix of 4 bytes, and a header of at least 8 bytes.
         if not start + 12 <= end <= len(data):
             return [data]
         frames.append(data[start:end])
@@ -301,12 +301,12 @@ def record_lines(
 ) -> Iterator[str]:
     """Yield a line for each batch of a record set, each followed by lines for its first records.
 
-    `topic` is the internal topic of Kafka that the records are from, or None. With a topic, the messages in
-    each record's key and value are printed below the record.
+    `topic` is Kafka's internal topic that contains the records, or None. With a topic, the messages in each
+    record's key and value are printed below the record.
 
     If `whole` is true, every record has a line. Otherwise about `most` records are decoded (default:
-    `_MOST_CHECKED`), because a small batch may have millions of records. The remaining records are only
-    counted, by the headers of their batches.
+    `_MOST_CHECKED`), because a small batch may have millions of records. The remaining records are not
+    decoded: the headers of their batches contain their number.
     """
     from ..records import batches  # The import is local, because most messages contain no records.
     from ..records.record_stream import record_lists
@@ -369,7 +369,7 @@ def _fault_of_records(data: bytes, most: int) -> tuple[int, RecordError | None]:
     except RecordError as error:
         return most, error
     except MissingExtra:
-        # Records whose codec's package is not installed cannot be checked, so they are not reported as
+        # Records cannot be checked if their codec's package is not installed. They are then not reported as
         # invalid.
         pass
     return most, None

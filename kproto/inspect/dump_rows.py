@@ -5,7 +5,7 @@
 Rules:
 
 * The offset of a row is the offset of the previous row plus that row's number of bytes. The first offset is
-  0, or it is an address that a colon or a bar follows.
+  0, or it is an address that is followed by a colon or a bar.
 
 * The characters of a row match its digits. They do not match in a dump of words in a machine's byte order
   (`xxd -e`).
@@ -217,8 +217,8 @@ def _joined(rows: list[_Row], base: int) -> bytes:
             data += row_above * (missing // len(row_above))
         elif missing:
             raise _Wrong(
-                f"line {row.number} has the offset {row.offset}, but {len(data)} bytes are in the rows before"
-                "; a row is missing or changed"
+                f"line {row.number} has the offset {row.offset}, but the rows before it have {len(data)} "
+                "bytes; a row is missing or changed"
             )
         data += row.data
         row_above = row.data or row_above

@@ -9,7 +9,7 @@ name. Only groups with the protocol type `consumer` are decoded.
 If the message has no protocol type, a bytes field is decoded only if it is a valid subscription or
 assignment.
 
-User data is decoded for the assignors sticky and cooperative-sticky, and for kproto's own.
+User data is decoded if the assignor is sticky or cooperative-sticky, or if the user data is kproto's own.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ..wire.types import Int32
 class EmbeddedMessage(NamedTuple):
     """A message inside the bytes field `path` of another message.
 
-    Offsets in the spans count from the start of the data that was passed to `contents`. `first` has the
+    Offsets in the spans are relative to the start of the data that was passed to `contents`. `first` has the
     fields that precede the message in the bytes field, such as its version.
 
-    `end` is the offset of the end of the bytes field. Bytes may follow the message before this offset.
+    `end` is the offset of the end of the bytes field. The message may end before this offset.
     """
 
     path: tuple[str, ...]

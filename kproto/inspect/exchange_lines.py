@@ -35,7 +35,7 @@ _names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProx
 _UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # The key type of a FindCoordinator request about groups (FindCoordinatorRequest.CoordinatorType).
 _GROUP_KEY = 0
-# The most entries of a list, and the most characters of a text, that are shown.
+# The maximum numbers of entries of a list, and of characters of a text, that are shown.
 _MOST = 6
 _LONG = 60
 

@@ -75,7 +75,7 @@ _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
     "RenewDelegationToken": (("", "hmac"),),
 }
 _HIDDEN = b"[hidden]"
-# Records in a message above this size (bytes) are not copied: they are views into its frame.
+# Records in a message larger than this size (in bytes) are not copied: they are views into its frame.
 LARGE_FRAME = 1 << 20
 _KEYS = {name: key for key, name in API_NAMES.items()}
 

@@ -10,7 +10,7 @@ Rules:
 * An ownership also ends at an error code that removes the member, at the member's removal by the coordinator,
   and at the end of the connection on which the member sends group requests.
 
-* If the member continues on another connection, the end of the first connection did not end its ownership.
+* If a member continues on another connection, the end of the first connection does not end its ownership.
 
 * Each generation has an event with its cause: see `rebalance_causes`. If `add_notice` is called, removals and
   causes are those that the coordinator reports.
@@ -241,7 +241,7 @@ class GroupHistory:
                 self._note(group, member.last_exchange_at, "removed", previous.name, reason=reason)
 
     def _on_error(self, exchange: Exchange, request: Any, response: Any) -> None:
-        """Record that the member lost its partitions, if the error code removes it from the group."""
+        """Record that the member lost its partitions, if the error code means that it was removed."""
         if response is None or response.error_code not in _GONE:
             return
         name = self._names.of(exchange)

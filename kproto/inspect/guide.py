@@ -19,7 +19,7 @@ from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive, Versions
 
 _WIDTH = 110
-# The least width of a note in characters. On a narrow page, lines of notes may exceed the page's width.
+# The minimum width of a note in characters. On a narrow page, lines of notes may exceed the page's width.
 _LEAST = 20
 _SAME = "no fields added or removed"
 _STYLE = """
@@ -202,7 +202,7 @@ def _table(field_rows: Sequence[FieldRow], version: int | None, width: int) -> l
                 f"{lines[index]}  {first}",
                 *(" " * margin + line for line in continuation),
             ]
-        else:  # The table leaves no room beside it, so the note is printed below the field.
+        else:  # There is no space beside the table, so the note is printed below the field.
             indent = " " * (4 + 2 * field_rows[index - 1].depth)
             lines[index + 1 : index + 1] = textwrap.wrap(
                 note,

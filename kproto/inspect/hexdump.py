@@ -177,8 +177,8 @@ def _string(text: str, is_named: bool) -> bytes | None:
 
 
 def _unescape(body: str, text: str) -> bytes:
-    # \0 before a digit has two meanings: Rust prints it for a zero byte, and C and gdb print up to three
-    # octal digits. The text is rejected unless its other escapes show which meaning applies.
+    # \0 before a digit has two meanings: Rust prints it for a zero byte, but in C and gdb it begins an octal
+    # escape of up to three digits. The text is rejected unless its other escapes show which meaning applies.
     is_octal = re.search(r"\\0(?![0-7])", body) is None or re.search(r"\\[1-7]", body) is not None
     if re.search(r"\\0[0-7]", body) and is_octal and re.search(r"\\[0-7]{1,2}(?![0-7])", body):
         raise _rejected(
@@ -315,7 +315,7 @@ def _of_groups(groups: list[str], text: str, is_named: bool) -> bytes:
         return bytes.fromhex(digits)  # The lines are parts of one hex text.
     odd = next(group for group in groups if len(group) % 2)
     raise _rejected(
-        text, f"{len(odd)} hex digits ({odd[:20]!r}) are an odd number; a digit is missing or extra"
+        text, f"an odd number of hex digits ({len(odd)}: {odd[:20]!r}); a digit is missing or extra"
     )
 
 

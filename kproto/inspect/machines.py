@@ -1,6 +1,6 @@
 """State machines as text and as SVG, drawn from their tables and edges.
 
-`TABLES` has the machines that are tables. A cell of a table has the handler for a kind of event in a state.
+`TABLES` has the machines with tables. A cell of a table has the handler for a kind of event in a state.
 `kproto.cli.machines` also lists machines that have only edges.
 
 `text` prints every transition and every cell. `picture` draws the states and numbered transitions. The
@@ -37,7 +37,7 @@ _BOX_HEIGHT, _GAP, _ARC, _LINE = 30, 44, 32, 17
 _BOX_WIDTH, _LETTER = (
     190,
     8.5,
-)  # In pixels: the least width of a box, the mean width of a character.
+)  # In pixels: the minimum width of a box, and the mean width of a character.
 
 
 def text(name: str, drawing: Drawing, width: int = 110) -> str:

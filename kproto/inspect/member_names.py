@@ -44,7 +44,7 @@ class MemberNames:
         return name
 
     def known(self, group: str, member_id: str) -> str | None:
-        """Return the name of a member id, or None if no exchange has named it."""
+        """Return the name of a member id, or None if no exchange has contained it."""
         return self._members.get((group, member_id))
 
     def member(self, group: str, member_id: str, base: str = "client", known: str | None = None) -> str:

@@ -187,7 +187,7 @@ def group(value: Any) -> str:
 
 
 def metrics(value: Iterable[Any]) -> str:
-    """Render a snapshot of metrics, each of which is a `consumer.Metric`."""
+    """Render a snapshot of metrics (`consumer.Metric`)."""
     rows = [
         (
             metric.name,

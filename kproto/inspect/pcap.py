@@ -24,7 +24,8 @@ from typing import BinaryIO, Final
 
 from .exchanges import Address
 
-_MOST: Final = 32_768  # The most bytes per segment. An IP packet must have fewer than 65,536 bytes.
+# The maximum number of bytes per segment. An IP packet must have fewer than 65,536 bytes.
+_MOST: Final = 32_768
 _WRAPS: Final = 1 << 32
 _RAW: Final = 101  # libpcap's LINKTYPE_RAW, for IP packets without a link header.
 _FIN, _SYN, _PUSH, _ACK = 0x01, 0x02, 0x08, 0x10

@@ -32,7 +32,7 @@ from .timeline import CONSEQUENCES, UNEXPLAINED
 
 @dataclass(slots=True)
 class SeenMember:
-    """What the proxy knows of a member. Times are in ms."""
+    """What the proxy knows about a member. Times are in ms."""
 
     member_id: str
     name: str
@@ -65,7 +65,7 @@ class RemovedMember:
 
 @dataclass(slots=True)
 class SeenGeneration:
-    """A generation, and the evidence of its cause: texts with their times in ms."""
+    """A generation, and the evidence for its cause: texts with their times in ms."""
 
     number: int
     at: int

@@ -3,7 +3,7 @@
 Each client and each broker has a lane, and time runs downwards.
 
 A row is an arrow with a text above it, a note about a client, or a pause. A rebalance has a shaded
-background. A text is cut to the available width, and its tooltip shows the full text.
+background. A text that is too wide is truncated, and its tooltip shows the full text.
 
 A page has a wide drawing for desktops and a narrow one for telephones.
 """

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Every event has a time in ms, and one clock gives the times of all events. An event that a member observed,
+1. Every event has a time in ms, and all times are from the same clock. An event that a member observed,
   or that affected the member, names the member.
 
 2. A member owns a partition from `assigned` until one of `revoked`, `lost`, `left`, `killed`, `disconnected`
@@ -17,7 +17,7 @@ Rules:
 3. A partition stands still from `releasing` or `silent`, when its owner stops delivering records, until its
   next ownership starts. If neither event was recorded, it stands still from the end of the ownership.
 
-  A partition that its member keeps during a cooperative rebalance does not stand still.
+  A partition that its owner keeps during a cooperative rebalance does not stand still.
 
 4. A standstill belongs to the generation of the ownership that ended it.
 
@@ -38,8 +38,8 @@ from typing import Literal
 from ..group.subscription import TopicPartition
 
 UNEXPLAINED = "not seen: nothing that was observed explains it"
-# JoinGroup reasons that are consequences of a rebalance, not its cause. The first one is that of a member
-# that rejoins with the member id it received (KIP-394). The second one follows a heartbeat response with
+# JoinGroup reasons that are consequences of a rebalance, not its cause. A member sends the first one when it
+# rejoins with the member id that it received (KIP-394), and the second one after a heartbeat response with
 # REBALANCE_IN_PROGRESS.
 CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
 
@@ -292,7 +292,7 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
 def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
     """Return the standstills that ended without a new generation, because one member replaced another.
 
-    A key is (generation, time at which the standstills ended, description of the replacement).
+    The keys are (generation, time at which the standstills ended, description of the replacement).
     """
     departures = sorted((event.at, event.member, event.kind) for event in events if event.kind in _ENDS)
     descriptions = {

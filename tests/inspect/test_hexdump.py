@@ -136,7 +136,7 @@ def test_a_star_repeats_the_row_above_up_to_the_next_offset() -> None:
 
 def test_a_star_does_not_exceed_the_maximum_frame_size() -> None:
     with pytest.raises(
-        ConfigError, match="line 3 has the offset 7ffffffe, but 2 bytes are in the rows before"
+        ConfigError, match="line 3 has the offset 7ffffffe, but the rows before it have 2 bytes"
     ):
         read("00000000  00 00  |..|\n*\n7ffffffe\n")
 
