@@ -59,7 +59,7 @@ def request_update_for_new_topics(state: JavaState) -> None:
 def on_metadata_response(
     state: JavaState, response: MetadataResponse, requested_topics: object, out: Out
 ) -> None:
-    """Apply a Metadata response. `requested_topics` is None for all topics."""
+    """Apply a Metadata response. If `requested_topics` is None, all topics were requested."""
     before = dict(state.cluster.topics)
     state.cluster.update(response, whole=requested_topics is None)
     state.metadata_open, state.metadata_last = False, state.now
@@ -82,7 +82,7 @@ def on_metadata_failure(state: JavaState) -> None:
 
 
 def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]:
-    """Map each topic to its partition count. If the member has a rack, map it to the racks of its partitions.
+    """Map each topic to its partition count or, if the member has a rack, to the racks of its partitions.
 
     Follows MetadataSnapshot.
     """

@@ -5,7 +5,7 @@
 
 * M28: If the coordinator is unknown, the thread looks it up.
 
-* If no heartbeat response arrives for the session timeout, the thread marks the coordinator unknown. The
+* If no heartbeat response arrives within the session timeout, the thread marks the coordinator unknown. The
   member stays in its generation.
 
 * When max.poll.interval.ms expires, the thread leaves the group and resets the generation. The next poll

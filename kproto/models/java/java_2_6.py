@@ -7,10 +7,11 @@ The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It diff
 
 * A membership is lost only if the generation *and* the member id are missing.
 
-* A member that is reset during a join does not repeat onJoinPrepare, so it does not call onPartitionsLost.
+* A member whose membership is reset during a join does not repeat onJoinPrepare, so it does not call
+  onPartitionsLost.
 
-* A cooperative member that is reset during a join keeps its partitions, and reports them as owned under its
-  new member id. After SyncGroup it revokes the partitions that the new assignment lacks.
+* A cooperative member whose membership is reset during a join keeps its partitions, and reports them as owned
+  under its new member id. After SyncGroup it revokes the partitions that the new assignment lacks.
 
 * The member id is reset after ILLEGAL_GENERATION, and when a JoinGroup is retried.
 

@@ -80,7 +80,7 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
     # Unless it is made in a callback, a call that begins before the previous one has returned comes from
-    # another thread. Java raises ConcurrentModificationException for it.
+    # another thread. Java throws ConcurrentModificationException for it.
     if state.thread.state is not NOTHING:
         out.append(c.Notify("error", *CONCURRENT))
         return

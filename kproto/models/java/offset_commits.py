@@ -222,7 +222,7 @@ def commit(state: JavaState, event: c.CommitCalled, out: Out) -> None:
 
 
 def continue_commits(state: JavaState, out: Out) -> None:
-    """Retry the application's commits that failed with a retriable error, until their timeout."""
+    """Retry the application's commits that failed with a retriable error, until they time out."""
     for operation in list(state.commits):
         if operation.open:
             continue

@@ -184,7 +184,7 @@ class TopicPartitionState:
     state: FetchStates = FetchStates.INITIALIZING
     offset: int = -1
     epoch: int = -1
-    # The timestamp of ListOffsets for a reset of this position.
+    # The timestamp that ListOffsets requests when this position is reset.
     timestamp: int = -2
     retry_at: int = 0
     request_open: bool = False

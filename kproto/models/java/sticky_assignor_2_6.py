@@ -131,7 +131,7 @@ def _assign_unowned(
 def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
-    """Move the first partition of members with the maximum to members below the minimum."""
+    """Move the first partitions of members with the maximum number to members below the minimum."""
     moving: dict[TopicPartition, str] = {}
     for member in under:
         while len(plan[member]) < least:

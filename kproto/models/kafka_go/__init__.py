@@ -43,7 +43,7 @@ to topics and partitions", and RunCallback("revoked") for "stopped commit for gr
 for their return.
 
 Options of `ModelConfig` and of kafka-go: `max_poll_ms` is RebalanceTimeout, `metadata_ms` is
-PartitionWatchInterval, and `reset` is StartOffset. `extra` may have QueueCapacity (records), MaxBytes and
+PartitionWatchInterval, and `reset` is StartOffset. `extra` may contain QueueCapacity (records), MaxBytes and
 JoinGroupBackoff (milliseconds).
 
 If `auto_commit` is true, the application calls ReadMessage, and CommitInterval is `auto_commit_ms` (default

@@ -273,7 +273,7 @@ def end_generation(state: KafkaGoState, out: Out) -> None:
 
 
 def complete_generation(state: KafkaGoState, now: int, out: Out) -> None:
-    """When all goroutines have ended, begin the next generation, or leave the group to close.
+    """When all goroutines have ended, begin the next generation, or leave the group if the Reader is closing.
 
     Follows Generation.close.
     """

@@ -1,7 +1,7 @@
 """The partitions that the application, or its binding, has assigned (rdkafka_assignment.c).
 
-`assignment` has all assigned partitions. Partitions in `pending` have not been started. Those in `queried`
-wait for their committed offsets. Those in `removed` have to stop. `serve` stops, queries and starts
+`assignment` contains all assigned partitions. Partitions in `pending` have not been started. Those in
+`queried` wait for their committed offsets. Those in `removed` have to stop. `serve` stops, queries and starts
 partitions by these rules:
 
 * Removed partitions and their fetchers are stopped before other partitions start. With enable.auto.commit
@@ -11,8 +11,8 @@ partitions by these rules:
 * While a commit is in flight, no partition starts, because the commit may change the offset at which the
   partition starts.
 
-* STORED (-1000) requests the committed offset. If none exists, the offset becomes INVALID (-1001), which
-  means auto.offset.reset.
+* STORED (-1000) requests the committed offset. If none exists, the offset becomes INVALID (-1001), and
+  auto.offset.reset applies.
 
 * At most one OffsetFetch is in flight. If it fails permanently, its partitions are not started.
 

@@ -12,13 +12,14 @@
 * Permanent JoinGroup errors are reported, but the member still rejoins. FENCED_INSTANCE_ID is fatal for a
   static member.
 
-* SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request. After any other error the member
-  rejoins. After UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION, a cooperative member also loses its partitions.
+* SyncGroup errors: after COORDINATOR_LOAD_IN_PROGRESS, the request is repeated. After any other error the
+  member rejoins. After UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION, a cooperative member also loses its
+  partitions.
 
 * A response is dropped if the group has left the state that waits for the response.
 
 * Heartbeats are sent in STEADY, and while a rebalance event waits for its answer, but not while JoinGroup or
-  SyncGroup is in flight. The main loop sends one at its first run after the heartbeat interval.
+  SyncGroup is in flight. The main loop sends one in its first iteration after the heartbeat interval.
 """
 
 from __future__ import annotations

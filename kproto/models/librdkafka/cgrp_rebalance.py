@@ -1,4 +1,4 @@
-"""Rebalance events and the application's answers to them, the calls of assign() and unassign().
+"""Rebalance events and the application's answers to them: its calls of assign() and unassign().
 
 The module follows rdkafka_cgrp.c: rd_kafka_rebalance_op, rd_kafka_rebalance_op_incr, and
 rd_kafka_cgrp_revoke_all_rejoin, _assign, _unassign, _incremental_assign, _incremental_unassign and
@@ -13,7 +13,7 @@ _assignment_done.
 * While the group waits for an answer, any assign() counts as the answer. At other times, assign() replaces
   the assignment until the next assign().
 
-* While an event waits, all assigned partitions are paused.
+* While a rebalance event waits for its answer, all assigned partitions are paused.
 
 * An EAGER event is answered by assign or unassign, and a COOPERATIVE event by incremental calls. A call that
   does not fit the protocol of the event fails with _STATE.
@@ -295,8 +295,8 @@ def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
 def handle_assignment(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Queue the events of a new assignment (rd_kafka_cgrp_handle_assignment).
 
-    With EAGER, one event has the whole assignment. With COOPERATIVE, the first event has the revoked
-    partitions, and the next one the added partitions.
+    With EAGER, one event contains the whole assignment. With COOPERATIVE, the first event contains the
+    revoked partitions, if any, and the next one the added partitions.
     """
     if not state.cooperative:
         enqueue_assign(state, partitions, out)

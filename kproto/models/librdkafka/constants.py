@@ -46,7 +46,7 @@ _RENAMED_ERRORS = {
 
 
 def err2name(code: int) -> str:
-    """Return librdkafka's name of an error code, which in most cases is Kafka's (rd_kafka_err2name)."""
+    """Return librdkafka's name for an error code, which in most cases is Kafka's (rd_kafka_err2name)."""
     try:
         error = ErrorCode(code)
     except ValueError:

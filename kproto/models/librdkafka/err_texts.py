@@ -144,7 +144,7 @@ _TEXTS = {
 
 
 def err2str(code: int) -> str:
-    """Return the text of the error code of a broker."""
+    """Return librdkafka's text for the error code of a broker."""
     if code in _TEXTS:
         return f"Broker: {_TEXTS[code]}"
     return _OTHER_TEXTS.get(code, f"Err-{code}?")

@@ -132,7 +132,7 @@ def _run_timers(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
-    """Serve the group and its join state, a second time if either has changed (rd_kafka_cgrp_serve)."""
+    """Serve the group and its join state; if either changes, serve both again (rd_kafka_cgrp_serve)."""
     rdkafka.try_terminate(state, out)
     if state.closed or not state.bootstrap:
         return

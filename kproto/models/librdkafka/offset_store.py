@@ -15,12 +15,13 @@ An offset is *committed* when the group's coordinator has accepted it (M126).
 
 * A commit fails with _NO_OFFSET if it has no offsets, or only logical ones.
 
-* If the coordinator is unknown, a commit waits for it once, up to session.timeout.ms. The commit also waits
-  after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and lost connections.
+* If the coordinator is unknown, a commit waits for it once, for at most session.timeout.ms. The commit also
+  waits after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and lost connections.
 
 * After UNKNOWN_MEMBER_ID the member loses its whole assignment. ILLEGAL_GENERATION has the same effect
-  outside a rebalance. During a rebalance, ILLEGAL_GENERATION only fails the commit, because the commit has
-  the previous generation.
+  outside a rebalance. During a rebalance, ILLEGAL_GENERATION only fails the commit, because the commit was
+  sent
+  with the previous generation.
 """
 
 from __future__ import annotations

@@ -31,9 +31,7 @@ OLD_VERSIONS: dict[int, int] = {**VERSIONS, 1: 11, 2: 2, 3: 4, 8: 7, 9: 7}
 
 
 class CgrpJoinState(IntEnum):
-    """rkcg_join_state. The values have the order of rdkafka_cgrp.h, because some conditions compare them by
-    number.
-    """
+    """rkcg_join_state, in the order of rdkafka_cgrp.h, because some conditions compare the numbers."""
 
     INIT = 0
     WAIT_JOIN = 1
@@ -284,7 +282,7 @@ class RebalanceOp(NamedTuple):
 
 
 class FetchOp(NamedTuple):
-    """RD_KAFKA_OP_FETCH: records of one partition, and the partition's version at their arrival."""
+    """RD_KAFKA_OP_FETCH: records of one partition, and the partition's version when they arrived."""
 
     tp: TopicPartition
     version: int
@@ -293,7 +291,7 @@ class FetchOp(NamedTuple):
 
 
 class EofOp(NamedTuple):
-    """The event of a partition's end (EOF): a Fetch from the end offset returned no records."""
+    """Reports the end of a partition (EOF): a Fetch from the end offset returned no records."""
 
     tp: TopicPartition
     version: int
@@ -432,7 +430,7 @@ class LibrdkafkaState:
     # Partitions with a deadline in `query_at` or `retry_at`, so that `step` need not search all partitions.
     waiting_toppars: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
 
-    # Times at which the timers elapse. None means that the timer is not running.
+    # The times at which the timers expire. None means that the timer is not running.
     commit_at: int | None = None
     metadata_at: int | None = None
     max_poll_at: int | None = None
@@ -582,11 +580,11 @@ STICKY_ASSIGNOR = Assignor(
 def start(config: ModelConfig) -> LibrdkafkaState:
     """Return the state of a consumer before its first event.
 
-    `config.extra` may have "version", whose value "1.9" selects releases 1.9 and 2.0. It may have
+    `config.extra` may contain "version", whose value "1.9" selects releases 1.9 and 2.0. It may contain
     librdkafka's own options "enable.auto.offset.store", "enable.partition.eof" and "queued.min.messages".
 
-    `config.extra` may also have "binding". With "go" each poll returns one event. In the C and Python
-    bindings, a poll that gets an event continues to wait for a record.
+    `config.extra` may also contain "binding". With "go", each poll returns one event. In the C and Python
+    bindings, a poll that receives an event continues to wait for a record.
     """
     version = config.extra.get("version")
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
