@@ -65,7 +65,7 @@ _signed64: Final = struct.Struct("<q")
 
 
 def encode(points: Iterable[MetricPoint], resource: Mapping[str, AttributeValue]) -> bytes:
-    """Return MetricsData with `points`; `resource` has the attributes of the client.
+    """Encode `points` as MetricsData; `resource` has the attributes of the client.
 
     The field `resource` of the points is ignored.
     """
@@ -228,7 +228,7 @@ def _text(field: _Field) -> str:
 
 
 def _fields(data: bytes, offset: int) -> Iterator[_Field]:
-    """Yield the fields of a message, whose first byte has the position `offset` in the payload."""
+    """Yield the fields of a message, whose first byte is at position `offset` in the payload."""
     at = 0
     while at < len(data):
         tag, at = _read_varint(data, at, offset)

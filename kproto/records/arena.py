@@ -43,7 +43,7 @@ class Arena:
         self._view = _view(self.bytes)
 
     def _reserve(self, more: int) -> None:
-        """Make room for `more` bytes behind the used bytes; grow the arena if necessary."""
+        """Make room for `more` bytes after the used bytes; grow the arena if necessary."""
         size = self.used + more + SLACK
         if size <= len(self.bytes):
             return
@@ -103,6 +103,6 @@ def too_many_bytes(most: int) -> IllegalState:
     )
 
 
-# A separate function, because numpy's types do not say that an array is a buffer.
+# A separate function, because numpy's type hints do not declare that an array is a buffer.
 def _view(array: Any) -> memoryview:
     return memoryview(array)

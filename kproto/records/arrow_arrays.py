@@ -1,4 +1,4 @@
-"""Make Arrow arrays of values that lie in a buffer, and convert between Arrow and numpy.
+"""Create Arrow arrays from values in a buffer, and convert between Arrow and numpy.
 
 The conversions replace `pa.array`, `pa.scalar`, `to_numpy` and `np.asarray`. Those functions import pandas if
 it is installed, which takes 350 ms of CPU.
@@ -58,8 +58,9 @@ def views(
 ) -> Any:
     """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
-    `null` says which values are null. A value of more than 12 bytes stays in `data`. A smaller value is
-    copied into its view, always with 12 bytes. So `data` must have at least 12 bytes from each start on.
+    `null` marks the values that are null. A value of more than 12 bytes stays in `data`. For a shorter value,
+    12 bytes from its start on are copied into the view, so `data` must extend at least 12 bytes beyond each
+    start.
     """
     size = len(start)
     # The four numbers of a view: length, prefix (the first four bytes, for comparisons only), buffer index,

@@ -4,8 +4,8 @@
   bytes of the batch.
 
 * Errors are `RecordError`: `version` is the magic, `field` the malformed field, and `offset` the field's
-  position in the records field. If the records are compressed, `offset` counts in the decompressed bytes, and
-  the message says so.
+  position in the records field. If the records are compressed, `offset` is the position in the decompressed
+  bytes, and the message says so.
 
 * A batch keeps its first and last offset even if compaction removed some or all of its records. So the next
   position of a reader is `Batch.last_offset` + 1, not the offset of the last record + 1.
@@ -67,8 +67,8 @@ SMALLEST_RECORD = 7
 def crc32c(data: Any, running: int = 0) -> int:
     """Return the CRC-32C (Castagnoli) of `data`, the checksum of magic 2, as an unsigned 32-bit number.
 
-    `running` is the CRC of the preceding bytes, if any. A `memoryview` is read without a copy, so slice a
-    view instead of the bytes. Message sets use `zlib.crc32` instead.
+    `running` is the CRC of the preceding bytes, if any. To checksum a part of some bytes, pass a slice of a
+    `memoryview`, which is read without a copy. Message sets use `zlib.crc32` instead.
 
     The crc32c package uses the processor's instruction: over 5 GB/s, compared with 7 MB/s for a table in
     Python.

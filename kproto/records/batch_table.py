@@ -4,7 +4,7 @@
   unless requested, and batches that end below the start offset.
 
 * numpy reads the headers of many batches together. If a batch is malformed or not of magic 2, the batches are
-  read one by one. That also finds the position of an error.
+  read one by one, which also finds the position of an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 # The indexes of the rows of a `Table`, which has one column per batch.
 (
-    # The position of the batch's records in the records field. `Arena.fill` replaces it by the position in
+    # The position of the batch's records in the records field. `Arena.fill` replaces it with the position in
     # the arena.
     AT,
     STOP,

@@ -90,8 +90,8 @@ def encode_batch(
     `base_timestamp` defaults to the first record's timestamp, and `max_timestamp` to the highest one. With
     LogAppendTime, readers take `max_timestamp` as the timestamp of every record.
 
-    Raises `EncodeError` for values that do not fit, `ConfigError` for an unknown codec and `MissingExtra` if
-    the codec's package is missing.
+    Raises `EncodeError` for values that do not fit their fields, `ConfigError` for an unknown codec and
+    `MissingExtra` if the codec's package is missing.
     """
     codec = codec_number(compression)
     parts: list[bytes] = []
@@ -337,8 +337,8 @@ class BatchBuilder:
     ) -> bytes:
         """Return the compressed batch. The builder keeps its records until `clear`.
 
-        Raises `MissingExtra` if the codec's package is missing, and `EncodeError` for numbers that do not
-        fit.
+        Raises `MissingExtra` if the codec's package is missing, and `EncodeError` for numbers that do not fit
+        their header fields.
         """
         return self.unnumbered().numbered(
             producer_id, producer_epoch, base_sequence, is_transactional=is_transactional
@@ -421,7 +421,7 @@ def renumber(
     The result is transactional if the batch was, or if `is_transactional` is set.
 
     Raises `RecordError` unless `data` is one whole batch of magic 2, and `EncodeError` for numbers that do
-    not fit.
+    not fit their header fields.
     """
     if len(data) < HEADER_SIZE or data[16] != 2:
         raise RecordError("RecordBatch", 2, "size", 0, "the data is not exactly one batch of magic 2")

@@ -4,15 +4,16 @@
 
 * The search for record starts is sequential, because a record's length says where the next record starts.
 
-* A "run" is a sequence of records of one size, so this size determines where its records start.
+* A "run" is a sequence of records of equal size, so this size determines where its records start.
 
 * The end of a run is estimated by a search for the last record of the run's size. The run is accepted if all
   of its records have this size.
 
 * If runs are short, all batches are read in parallel: each step reads the length of one record of each batch.
 
-* For reading in parallel, long batches are cut at guessed record starts. At a guess a record can begin, and
-  the record after it has the next offset.
+* For reading in parallel, long batches are cut at guessed record starts. A position is a guess if a record
+  can
+  begin there and the record after it has the next offset.
 
 * A guess is verified: the records before it must end exactly there. Otherwise the batch is read record by
   record.
@@ -37,19 +38,20 @@ from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 
 # The number of rows per slice: small enough for its int64 arrays to stay in the second-level cache.
 _SLICE = 16384
-# The least number of batches to read in parallel. With fewer batches, reading record by record is faster.
+# The minimum number of batches to read in parallel. With fewer batches, reading record by record is faster.
 _FEW_LANES = 40
-# The number of pieces of batches to read in parallel. A step of numpy takes 7 µs, and hardly more for this
+# The number of pieces of batches to read in parallel. A numpy operation takes 7 µs, and hardly more for this
 # number of pieces.
 _LANES = 256
-# The least number of records in a useful run. If most runs are shorter, batches are read in parallel.
+# The minimum number of records in a useful run. If most runs are shorter, batches are read in parallel.
 _SHORTEST_RUN = 4
-# The number of records that one search for runs has to cover to be worth its time.
+# The minimum number of records that one search for runs must cover to be faster than parallel reading.
 _WORTH_A_STEP = 500
 # After this number of searches for runs that each cover fewer records than `_WORTH_A_STEP`, batches are read
 # in parallel.
 _PATIENCE = 4
-# The least number of records for which record starts are guessed. For fewer records, guessing takes too long.
+# The minimum number of records for which record starts are guessed. For fewer records, guessing takes too
+# long.
 _WORTH_GUESSES = 2000
 _SHORTEST_PIECE = 32
 # The largest numbers whose varints have one byte and two bytes.
@@ -80,7 +82,7 @@ class FieldArrays:
 
     offset: Int64s
     timestamp: Int64s
-    # The start and the end of each key, alternately. `value` has those of the values.
+    # The start and the end of each key, alternately. `value` has the same layout.
     key: NDArray[np.int32]
     value: NDArray[np.int32]
     # The end of each record. Its headers lie between the end of its value and this position.
@@ -130,7 +132,7 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
         now += sizes.take(pairs[now])
     else:
         step = longest
-    raw: Any = windows.bytes  # Untyped, because numpy's types do not say that an array is a buffer.
+    raw: Any = windows.bytes  # Untyped, because numpy's type hints do not declare that an array is a buffer.
     view = memoryview(raw)
     for lane in range(alive[step] if step < longest else 0):
         count_left = int(remaining[lane]) - step
@@ -152,7 +154,7 @@ def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
 
     Returns None if runs are short, or if the estimated runs do not end where the batches end.
 
-    The estimated end of a run is the last record found with the length of the first one. `_slice` later
+    The estimated end of a run is the last record found with the same length as the first one. `_slice` later
     checks the lengths in between.
     """
     count, stop = batches.count, batches.stop
@@ -186,7 +188,7 @@ def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
 
 
 def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number: Int64s) -> Int64s | None:
-    """Estimate how many records of one size follow each other from each position on, at most `most`.
+    """Estimate the number of consecutive records of equal size from each position on, up to `most`.
 
     `number` is the index of the run's first record in its batch. Returns None if most runs are short.
     """

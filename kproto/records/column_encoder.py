@@ -10,8 +10,8 @@
 
 * Arrow joins the bytes of the matrix with the values. Each batch is a slice of the result, with a header.
 
-* If all values have one length, no record has a key or headers, and timestamps ascend, numpy copies the
-  values as a matrix. This takes a third of the time.
+* If all values have the same length, no record has a key or headers, and timestamps ascend, numpy copies the
+  values as a matrix, in a third of the time.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -142,7 +142,7 @@ def _binary(column: Any, rows: int, name: str) -> Any:
     array = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, pa.binary())
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-        # Older releases of pyarrow return a ChunkedArray from `combine_chunks`, too.
+        # In older releases of pyarrow, `combine_chunks` may return a ChunkedArray.
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
     if array.type != pa.binary():
@@ -157,16 +157,16 @@ def _cut(
 ) -> tuple[list[int], list[int], list[int]]:
     """Cut the rows into batches of at most `max_bytes`.
 
-    Returns three lists. The first has the index of each batch's first row, then the number of rows.
+    Returns three lists. The first has the index of each batch's first row, followed by the number of rows.
 
-    The second list has an upper bound of the encoded bytes before each of these rows. The third has an upper
-    bound of the bytes of each batch's largest record.
+    The second list has an upper bound for the encoded bytes before each of these rows. The third has an upper
+    bound for the bytes of each batch's largest record.
     """
     rows = len(moments)
     most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
     most_bytes += 1 if tails is None else _sizes(tails)
-    # An upper bound of a record's overhead: its length, its attributes, and three varints of the largest
-    # widths.
+    # An upper bound for a record's overhead: its length, its attributes, and four varints of maximum width
+    # (two deltas, and the lengths of the key and the value).
     spread = int(moments.max()) - int(moments.min())
     most_bytes += 1 + _widest(spread) + _widest(rows) + 2 * _widest(int(most_bytes.max()))
     most_bytes += _widest(int(most_bytes.max()))
@@ -201,7 +201,7 @@ def _encoded(
 
 
 def _widest(number: int) -> int:
-    """Return a number of bytes that suffices for the varint of every number from 0 to `number`."""
+    """Return an upper bound for the varint width in bytes of any number from 0 to `number`."""
     return (2 * number).bit_length() // 7 + 1
 
 
@@ -249,7 +249,7 @@ def _encode(
 def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
     """Return the values as a matrix of bytes, one row for each value.
 
-    Returns None unless the values have one length, all keys are null and the timestamps are ascending.
+    Returns None unless all values have the same length, all keys are null and the timestamps are ascending.
     """
     sizes = _sizes(values)
     length = int(sizes[0])

@@ -74,7 +74,7 @@ __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of",
 
 # The number of rows that are converted to objects at a time. Their data stays in the cache.
 _CHUNK = 1024
-# The least number of records to decode with numpy. With fewer records, reading row by row is faster.
+# The minimum number of records to decode with numpy. Fewer records are read faster row by row.
 _FEW = 150
 # From this mean size of the values in bytes on, `_copy_chosen` copies the values from views of them.
 _LARGE = 200
@@ -91,8 +91,8 @@ class Columns:
 
     `part` returns the columns of one partition, and `rows` converts the rows to `Record` objects.
 
-    `key` and `value` are `pyarrow.BinaryArray`. `timestamp` is in ms since 1970. `timestamp_type` has the
-    numbers that Kafka gives to the types in `TIMESTAMP_TYPES`.
+    `key` and `value` are `pyarrow.BinaryArray`. `timestamp` is in ms since 1970. `timestamp_type` contains
+    Kafka's numbers of the types; `TIMESTAMP_TYPES` maps the names to them.
     """
 
     offset: NDArray[np.int64]
@@ -371,8 +371,8 @@ def _read_columns(
         try:
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
-            # The decoder reads 8 bytes at a time, and the last record is too close to the end of the data. An
-            # arena is longer than the records, so they are copied into one below.
+            # The last record is so close to the end of the data that reading 8 bytes at a time exceeds the
+            # data. The records are therefore copied into an arena, which is longer than they are.
             pass
     if len(parts) > 1 and not table[CODEC].any() and (columns := _in_place(parts, sources, table, lent)):
         return columns
@@ -484,7 +484,7 @@ def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any
 
 
 def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """Copy as `_gather_chosen` does, but copy large values by way of Arrow's views.
+    """Copy as `_gather_chosen` does, but copy large values through Arrow views.
 
     Arrow computes the total size of the views first, so it allocates the memory only once. Large values are
     copied 1.3 times as fast as with `gather`.

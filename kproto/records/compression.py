@@ -64,8 +64,7 @@ LOOK = 64 << 10
 # bytes.
 Begins = Callable[[memoryview], bool]
 
-# The smallest estimate in bytes of a decompressed size that is unknown: four times Kafka's default of
-# batch.size.
+# The minimum estimate, in bytes, of an unknown decompressed size: four times Kafka's default of batch.size.
 _FIRST_STEP = 64 << 10
 
 _uint32 = struct.Struct("<I").unpack_from
@@ -80,7 +79,7 @@ def codec_number(name: str) -> int:
 
 
 def allowance(compressed: int, max_decompressed: int | None = None) -> int:
-    """Return the size in bytes to which `compressed` bytes may decompress, whatever they contain."""
+    """Return the maximum decompressed size in bytes of `compressed` bytes with any content."""
     if max_decompressed is not None:
         return max_decompressed
     return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)
@@ -270,7 +269,7 @@ def _raised(
 
 
 def _start(codec: int, data: memoryview, old_lz4: bool) -> bytes:
-    """Return the first `LOOK` bytes of output, or fewer if the input is malformed behind them."""
+    """Return the first `LOOK` bytes of output, or fewer if the input after them is malformed."""
     blocks = _blocks(codec, data, old_lz4)
     if blocks is None:
         return zstd.start_of(data, LOOK)
@@ -308,7 +307,7 @@ def _gunzip(data: memoryview, limit: int, most: int, begins: Begins | None) -> b
 
 
 def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
-    """Return the limit of the size (bytes) of snappy's output.
+    """Return the maximum size in bytes of snappy's output.
 
     The returned limit is `limit`, or the exact `size` if `size` is larger and the output starts like records.
     """

@@ -51,7 +51,7 @@ class HeaderColumns:
 
     # The undecoded headers sections as a BinaryArray; None after they are decoded.
     _raw: Any
-    # The index of each row's first header, followed by the number of all headers.
+    # The index of each row's first header, followed by the total number of headers.
     _first: Int64s
     # The number of headers per row, or None if it differs between rows.
     _same: int | None

@@ -1,6 +1,6 @@
 """Encode a whole batch from lists of its rows' fields, with loops in C (`map`, `join`).
 
-`BatchBuilder` encodes the same rows to the same bytes, but takes three times as long. It encodes a batch here
+`BatchBuilder` encodes the same rows to the same bytes, but takes three times as long. This module uses it
 only if a number is not in the tables of small varints.
 
 The pieces of each record are joined first. Joining the pieces of all records in one call takes three times as
@@ -130,7 +130,7 @@ def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[by
 def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> bool:
     """Return whether `_alike` can encode the rows.
 
-    `_alike` needs rows without keys, values of one length, ascending timestamps, and many rows per
+    `_alike` requires rows without keys, values of equal length, ascending timestamps, and many rows per
     millisecond.
     """
     count = len(timestamps)
@@ -147,7 +147,7 @@ def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Se
 
 
 def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes | bytearray], int]:
-    """Encode rows without keys whose values have one length, and of which many share a timestamp.
+    """Encode rows without keys whose values have equal lengths, and of which many share a timestamp.
 
     The result also contains the size (bytes) of the largest record.
 

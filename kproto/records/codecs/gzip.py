@@ -23,7 +23,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """Decompress all members of a gzip file; raise Full if they have more than `limit` bytes."""
+    """Decompress all members of a gzip file; raise Full if the output exceeds `limit` bytes."""
     parts: list[bytes] = []
     remaining = limit
     for part in blocks(data):
@@ -37,10 +37,10 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
 def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
     """Decompress all members of a gzip file in blocks of at most 1 MiB.
 
-    Bytes behind the last member are ignored, as in Java's GZIPInputStream.
+    Bytes after the last member are ignored, as in Java's GZIPInputStream.
 
-    The decompressor gets the input in pieces, because it copies the rest of its input after each step and
-    each member.
+    The decompressor gets the input in pieces, because it copies its remaining input after each step and each
+    member.
 
     After the first member, the first piece of each member has only 1 KiB, because one megabyte may contain
     50,000 empty members.

@@ -43,7 +43,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def header_checksum(descriptor: bytes) -> int:
-    """Return lz4's header checksum: the second byte of XXH32. The input has less than 16 bytes."""
+    """Return lz4's header checksum: the second byte of XXH32. The input must have fewer than 16 bytes."""
     mask = 0xFFFFFFFF
     at, value = 0, 374761393 + len(descriptor)
     while at + 4 <= len(descriptor):
@@ -59,7 +59,7 @@ def header_checksum(descriptor: bytes) -> int:
 
 
 def with_old_header(frame: bytes) -> bytes:
-    """Replace the header checksum by Kafka's checksum for magic 0, which also covers lz4's magic number.
+    """Replace the header checksum with Kafka's checksum for magic 0, which also covers lz4's magic number.
 
     See KAFKA-3160.
     """
@@ -89,7 +89,7 @@ def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int
     """Decompress one frame into `out` and return the number of bytes.
 
     A frame of independent blocks, or of one block, is decompressed block by block. This is up to twice as
-    fast as cramjam's reader of frames, which reads any other frame.
+    fast as cramjam's frame reader, which decompresses all other frames.
 
     Checksums of blocks and content are not checked, because the batch's CRC covers the same bytes.
     """
@@ -97,7 +97,7 @@ def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int
     module = cramjam("lz4")
     if not linked:
         return _decompress_blocks(data, at, out, largest, extra, module.decompress_block_into)
-    if old:  # Replace Kafka's checksum for magic 0 by lz4's, which cramjam requires.
+    if old:  # Replace Kafka's header checksum of magic 0 with the standard one, which cramjam requires.
         head = data[: at - 1].tobytes()
         data = memoryview(head + bytes((header_checksum(head[4:]),)) + bytes(data[at:]))
     return into(module.decompress_into, data, out)

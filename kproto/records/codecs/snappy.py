@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from . import CodecError, Full, cramjam
 
 # The largest ratio of output to input. A copy instruction of 3 bytes writes 64 bytes, so a valid block grows
-# at most 21.4 times.
+# by a factor of at most 21.4.
 _RATIO = 22
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
@@ -36,7 +36,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 def blocks_of(data: memoryview) -> Iterator[memoryview]:
     """Iterate over the raw blocks of `data`. Without xerial's framing `data` is one raw block.
 
-    Fewer than four bytes behind the last block are ignored, as in Java's `SnappyInputStream`.
+    If fewer than four bytes follow the last block, they are ignored, as in Java's `SnappyInputStream`.
     """
     if data[:8].tobytes() != _XERIAL:
         yield data

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import CodecError, Full, cramjam, into
 
-_BLOCK = 128 << 10  # The size in bytes of the largest block of a zstd frame.
+_BLOCK = 128 << 10  # The maximum size in bytes of a zstd block.
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = b"\x2a\x4d\x18"  # The last three bytes of a skippable frame's magic number.
 
@@ -52,7 +52,7 @@ def _read_header(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _is_complete(data: memoryview) -> bool:
-    """Return whether `data` consists of complete frames. Java's `ZstdInputStream` rejects a cut frame."""
+    """Return whether `data` consists of complete frames: Java's `ZstdInputStream` rejects others."""
     at, end = 0, len(data)
     while end - at >= 8:
         magic = data[at : at + 4].tobytes()
@@ -66,8 +66,7 @@ def _is_complete(data: memoryview) -> bool:
 
 
 def _end_of_frame(data: memoryview, at: int, flags: int) -> int:
-    """Return the end of the frame whose blocks start at `at`, or a position beyond the data if the frame is
-    cut."""
+    """Return the end of the frame whose blocks start at `at`; it is beyond `data` if truncated."""
     end, last = len(data), 0
     while not last:
         if at + 3 > end:
@@ -76,7 +75,8 @@ def _end_of_frame(data: memoryview, at: int, flags: int) -> int:
         last, kind = head & 1, head >> 1 & 3
         # A block of kind 1 is one repeated byte; other blocks have as many bytes as their header says.
         at += 3 + (1 if kind == 1 else head >> 3)
-    return at + (flags & 4)  # The flag of the checksum is 4, which is also its size.
+    # The checksum flag has the value 4, which is also the size of the checksum in bytes.
+    return at + (flags & 4)
 
 
 def decompress_into(data: memoryview, out: memoryview) -> int:
@@ -103,7 +103,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
 
 
 def start_of(data: memoryview, most: int) -> bytes:
-    """Return the first `most` bytes of output: all of a smaller output, and none of malformed data."""
+    """Return up to `most` bytes from the start of the output; empty if the data is malformed."""
     out = bytearray(most)
     try:
         return bytes(out[: into(cramjam("zstd").decompress_into, data, memoryview(out))])
