@@ -242,12 +242,12 @@ _GROUP_MODULES = {
 
 
 def request_class(api_key: int) -> type[Message]:
-    """Return the request class of an API. Raises KeyError for a key that Kafka does not have."""
+    """Return the request class of an API. Raises KeyError for an unknown API key."""
     return message_class(f"{API_NAMES[api_key]}Request")
 
 
 def response_class(api_key: int) -> type[Message]:
-    """Return the response class of an API. Raises KeyError for a key that Kafka does not have."""
+    """Return the response class of an API. Raises KeyError for an unknown API key."""
     return message_class(f"{API_NAMES[api_key]}Response")
 
 
@@ -256,8 +256,8 @@ def record_classes(
 ) -> tuple[type[Message], type[Message]]:
     """Return the key and the value class of a record type of this topic.
 
-    Raises KeyError for an unknown type, and for a topic that is not in `RECORDS_OF`. Also raises KeyError for
-    a topic without keys: use `record_value_class` there.
+    Raises KeyError for an unknown type, for a topic that is not in `RECORDS_OF`, and for a topic whose
+    records have no keys. For such topics call `record_value_class`.
     """
     name = RECORDS_OF[topic][record_type]
     return message_class(f"{name}Key"), message_class(f"{name}Value")

@@ -17,11 +17,11 @@ The JSON is that of Kafka's generated ``JsonConverter`` classes:
 * A field that the version lacks is not written. A tagged field is written only if it differs from its
   default. Any other field is always written.
 
-Unlike the JSON of Kafka's classes, this JSON contains all data. It has the bytes of records as base64, and
-unknown tagged fields as ``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` in their struct.
+Unlike the JSON of Kafka's classes, this JSON contains all data. It encodes the bytes of records as base64,
+and adds unknown tagged fields as ``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` to their struct.
 
 `to_json` and `from_json` raise the same errors as `encode`: for an integer out of range, for null in a field
-that is not nullable, and for a field with a value that the version lacks and that is not ignorable.
+that is not nullable, and for a value of a non-ignorable field that the version lacks.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def write_one_line(value: object, write: Callable[[str], object]) -> None:
-    """Write the text that `one_line` returns in pieces, so that large bytes (`Base64`) need little memory."""
+    """Write the text of `one_line` piece by piece, so that large bytes (`Base64`) need little memory."""
     if isinstance(value, dict):
         separator = "{"
         for key, item in cast("dict[str, object]", value).items():

@@ -14,7 +14,7 @@ class RegisterBrokerRecord(Message, versions="0-4", flexible="0+"):
     broker_id: Int32
     # Whether the broker still used ZooKeeper during a migration (KIP-866).
     is_migrating_zk_broker: Bool = field("2+", default=False)
-    # An id that is new for each start of the broker.
+    # The id of the broker's incarnation, which is new for each start.
     incarnation_id: Uuid
     # The broker epoch: the offset of the registration. The controller rejects requests with an older epoch,
     # which earlier processes of the broker send.
@@ -173,7 +173,7 @@ class ProducerIdsRecord(Message, versions="0", flexible="0+"):
 class BrokerRegistrationChangeRecord(Message, versions="0-3", flexible="0+"):
     broker_id: Int32
     broker_epoch: Int64
-    # 1 if the broker is fenced, -1 if it is not fenced any more, 0 for no change.
+    # 1 if the broker is fenced, -1 if it is no longer fenced, 0 for no change.
     fenced: Int8 = field(default=0, tag=0)
     # 1 if the broker is shutting down, 0 for no change (KIP-841).
     in_controlled_shutdown: Int8 = field("1+", default=0, tag=1)

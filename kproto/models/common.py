@@ -398,8 +398,8 @@ def fetch_request(
 ) -> FetchRequest:
     """Build a Fetch request with the partitions in the order of `partitions_to_fetch`.
 
-    The request has names and ids of topics, because some versions send names and others send ids. A broker
-    uses `log_start_offset` only in requests of replicas. Consumers send a constant, which differs between
+    The request has names and ids of topics, because some versions send names and others send ids. Brokers use
+    `log_start_offset` only in requests from followers. Consumers send a constant, which differs between
     clients.
     """
     topics: dict[str, list[FetchPartition]] = {}

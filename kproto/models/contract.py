@@ -20,14 +20,14 @@ responses and the application's calls. It has no code for a particular client.
 * If the original client does some work only inside poll, so does its model. In sarama's model, the
   application's handlers accept records while a poll is open.
 
-* `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Before
-  the callback returns, the model continues as its original does, and the application may send `CommitCalled`.
+* `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Until
+  then, the model continues as its original does, and the application may send `CommitCalled`.
 
 * A connection is an `Address`: host, port and lane. Lanes distinguish several connections to one broker. The
   responses on a connection arrive in the order of the requests.
 
-* The runner opens a connection at its first request, and sends ApiVersions itself. If the connection breaks,
-  the runner fails the requests in flight.
+* The runner opens a connection when the model sends the first request on it, and sends ApiVersions itself. If
+  the connection breaks, the runner fails the requests in flight.
 
 * Random choices of the original are drawn from `ModelConfig.random`, so that every run can be repeated
   exactly.
@@ -283,7 +283,7 @@ class ConnectionLost(msgspec.Struct, frozen=True):
 
 
 class DeadlineReached(msgspec.Struct, frozen=True):
-    """The time that `next_deadline` returned has come. An event before that time has no effect."""
+    """The time that `next_deadline` returned has come. This event has no effect before that time."""
 
 
 ModelEvent = (

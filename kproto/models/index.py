@@ -52,7 +52,7 @@ def load_model(name: str) -> Model:
 def model_name(module: str) -> str:
     """Return the name of the model whose module is called `module`.
 
-    For a module that is not a model, return the last part of the module's name.
+    For any other module, return the last part of the module's name.
     """
     names = {f"{__package__}.{path}": name for name, path in MODELS.items()}
     return names.get(module, module.rpartition(".")[2])

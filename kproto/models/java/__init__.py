@@ -6,10 +6,10 @@ The model reproduces these defects of the Java consumer, which `kproto.group.cla
 
 * An exception of the rebalance listener does not undo the new assignment.
 
-* onPartitionsLost is called only in the poll after the membership was lost.
+* onPartitionsLost is called only by the first poll after the membership was lost.
 
-Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` has all differences between them. A module that
-follows one of Java's classes has the name of that class.
+Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` contains all differences between them. A module
+that follows one of Java's classes has the name of that class.
 
 In both releases, the sources are KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator,
 ConsumerCoordinator, SubscriptionState, Fetcher and OffsetFetcher, FetchSessionHandler, and Metadata.

@@ -74,7 +74,7 @@ def on_join_prepare(state: JavaState, out: Out) -> bool:
 def _commit_before_join(state: JavaState, out: Out) -> bool:
     """Commit before the join, and return whether the join may continue.
 
-    Java 2.6 blocks poll until the commit is answered (maybeAutoCommitOffsetsSync). Java 4.3 commits
+    Java 2.6 blocks poll until the commit response arrives (maybeAutoCommitOffsetsSync). Java 4.3 commits
     asynchronously, and poll continues (M75).
     """
     commit = state.prepare_commit
