@@ -35,8 +35,8 @@ from .compression import CODECS
 from .legacy import read_message
 from .record_stream import record_lists
 
-# From this number of records on, decoding to columns is faster than decoding row by row. Measured: from 600
-# to 1800 records, depending on the records.
+# The minimum number of records for decoding to columns. Decoding more records row by row would be slower. The
+# measured threshold is 600 to 1800 records, depending on the records.
 WORTH_COLUMNS = 1000
 
 # A records field with more records than this number is decoded in parts, unless it has at least seven bytes
@@ -45,7 +45,7 @@ TOO_MANY = 500_000
 
 _int32 = struct.Struct(">i").unpack_from
 _span = struct.Struct(">qi4xb4xhi30xi").unpack_from
-_SMALLEST = 14  # The smallest value of the size field, which an empty message of magic 0 has.
+_SMALLEST = 14  # The smallest valid size: that of an empty message of magic 0.
 
 
 def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None = None) -> Iterator[Batch]:
@@ -156,7 +156,7 @@ def has_too_many_records(data: Data) -> bool:
 class AbortedTransactions:
     """Tracks which batches belong to aborted transactions, in the order of the log.
 
-    `aborted` are the pairs (producer id, first offset) of one partition in a fetch response.
+    `aborted` lists pairs (producer id, first offset) of one partition in a fetch response.
 
     Call `skips` once for every batch, in order, because an abort marker ends its producer's transaction.
 

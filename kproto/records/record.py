@@ -25,7 +25,7 @@ from ..errors import brief
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# From this absolute value of a base or of an encoded delta on, their sum may exceed int64. The sum is then
+# If a base or an encoded delta has at least this absolute value, their sum may exceed int64. The sum is then
 # wrapped, as in Java.
 _FAR = 1 << 61
 # The maximum number of headers of one record. A decoded header takes up to forty times the memory of its
@@ -79,8 +79,8 @@ def parse_records(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from position `at` on; return them and their end. The caller checks the end.
 
-    The loop reads varints of one or two bytes inline, and calls `_varint` for longer ones. So a small record
-    takes 1 µs.
+    The loop reads varints of one or two bytes inline, and calls `_varint` for longer ones. Parsing a small
+    record therefore takes only 1 µs.
     """
     records: list[Record] = []
     add = records.append
@@ -280,8 +280,8 @@ def decode_header_key(raw: bytes) -> str:
 def _replacement(error: UnicodeError) -> tuple[str, int]:
     """Replace malformed bytes as Java does.
 
-    Java replaces an encoded surrogate by one character, Python's handler "replace" by three. Both replace all
-    other malformed bytes in the same way.
+    Java replaces an encoded surrogate with one character, Python's handler "replace" with three. Both treat
+    all other malformed bytes alike.
     """
     assert isinstance(error, UnicodeDecodeError)
     sequence = error.object[error.start : error.start + 3]
@@ -364,8 +364,8 @@ NULL = b"\x01"
 def small_varints() -> tuple[list[bytes], list[bytes]]:
     """Return two tables that map each number below `TABLE_SIZE` to its encoded bytes.
 
-    The first table has the zigzag varint alone. The second table has an attributes byte (0) before the
-    varint.
+    The first table contains only the zigzag varint. The second table contains an attributes byte (0) before
+    the varint.
     """
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]

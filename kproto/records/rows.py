@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .columns import Columns
 
 
-# The number of decompressed bytes up to which `row_lists` decodes to columns. 16 times the size of the
-# records field is also allowed.
+# `row_lists` decodes to columns only up to this number of decompressed bytes, or up to 16 times the size of
+# the records field if that is more.
 _MOST_BYTES = 32 << 20
 
 
@@ -47,7 +47,7 @@ def rows(
     A truncated last batch is ignored, because brokers cut responses at a number of bytes. Control records are
     returned only if `control` is set.
 
-    `aborted` are the pairs (producer id, first offset) of a fetch response. The records of these transactions
+    `aborted` lists pairs (producer id, first offset) from a fetch response. The records of these transactions
     are left out, as in isolation level read_committed.
 
     Records below `from_offset` are left out. Brokers send whole batches, so the first batch may begin below
@@ -88,7 +88,8 @@ def row_lists(
     If a batch is malformed, the records before it are returned, then `RecordError` is raised. Raises
     `ConfigError` for a `size` below 1.
 
-    Very many or very large records of compressed batches are decompressed and decoded list by list.
+    If a compressed batch has very many or very large records, its records are decompressed and decoded one
+    list after the other.
     """
     if size < 1:
         raise ConfigError("size", size, "it must be at least 1")

@@ -45,7 +45,7 @@ def play_group_life() -> Act:
 
 
 def page(world: World, title: str = "A group's life") -> str:
-    """Render a page of a world: the group's timeline and the members' requests.
+    """Render a world as a page with the group's timeline and the members' requests.
 
     Raises IllegalState for a world in which no member was started.
     """

@@ -89,7 +89,9 @@ def shortened(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _run(number: int, moment: Moment) -> int:
-    """Return the key for `groupby`: -1 for a commit, so that successive commits form a group, or `number`."""
+    """Return the key for `groupby`: -1 for a commit, so that successive commits form a group, otherwise
+    `number`.
+    """
     return -1 if _commits(moment) else number
 
 
@@ -253,8 +255,8 @@ def _describe(
 ) -> str | None:
     """Describe an observation in words; None for a delivery that continues the previous delivery.
 
-    A key of `reading` is (member, partition), and a value is the next offset of a contiguous read. `owned`
-    has the partitions that the member owned before. Both arguments are updated.
+    `reading` maps (member, partition) to the next offset of a contiguous read. `owned` contains the
+    partitions that the member owned before. Both arguments are updated.
     """
     partitions = ", ".join(map(str, sorted(observation.partitions))) or "nothing"
     match observation.kind:

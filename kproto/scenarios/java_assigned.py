@@ -214,7 +214,7 @@ def assigned_nothing(run: ScenarioRun) -> None:
 )
 def first_of_several(run: ScenarioRun) -> None:
     class CommitFailedException(Exception):
-        """An exception named like the one that Java's commit in a callback raises when it fails."""
+        """An exception with the name of the one that a failed commit in a Java callback raises."""
 
     for cause in (RuntimeException("first"), CommitFailedException("first")):
         world = run.world({"t": 4}, members=2)
@@ -236,7 +236,7 @@ def first_of_several(run: ScenarioRun) -> None:
 
 
 def _raising(causes: dict[str, Exception]) -> Callable[[str, object], None]:
-    """Return a rebalance listener; each callback in `causes` raises its exception when it is called first."""
+    """Return a rebalance listener. Each callback in `causes` raises its exception on the first call."""
     pending = dict(causes)
 
     def call(kind: str, partitions: object) -> None:

@@ -156,7 +156,7 @@ def bounded(run: ScenarioRun) -> None:
     run.moment("polls for 400 ms at a time", "a")
     while not member.records and len(took) < 20:
         took.append(poll_for(world, member, 400))
-    # A dynamic member sends a first JoinGroup without an id, and its response has the id (KIP-394).
+    # The first JoinGroup of a dynamic member has no member id. The response assigns the id (KIP-394).
     joins = [
         request
         for request in world.requests_of(member, JoinGroupRequest)
@@ -312,7 +312,7 @@ def measured(run: ScenarioRun) -> None:
         world.run(900)
     metrics = member.state.metrics.values(world.now)
     for name, value in metrics.items():
-        # Java's metricValue() is a Double, and prints its decimal places.
+        # Java's metricValue() is a Double, so it is printed with decimal places.
         run.result(name, repr(float(value)))
     between = (metrics["time-between-poll-avg"], metrics["time-between-poll-max"])
     run.claim("polls are a second apart", between == (1_000, 1_000))

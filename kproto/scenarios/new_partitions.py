@@ -420,7 +420,7 @@ def closes(run: ScenarioRun) -> None:
         produce(world, "t", (0,), 40, 1_000)
         world.run(1_000)
         member.close()
-        # kafka-go closes when its Fetch has returned, after up to MaxWait, 10 s.
+        # kafka-go's Close waits until the pending Fetch returns, which takes up to MaxWait (10 s).
         world.run(12_000 if kind == "kafka-go" else 3_000)
         stored = [observation.detail for observation in world.observations if observation.kind == "stored"]
         run.result(f"{kind} committed", stored[-1] if stored else "nothing")

@@ -1,4 +1,4 @@
-"""Document 001: its programs for the libraries other than sarama, and which features the libraries have."""
+"""Document 001: its programs for the libraries other than sarama, and the features of each library."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def two_loops(run: ScenarioRun) -> None:
 
 # -- confluent's example ----------------------------------------------------------------------------------
 
-# The options that the function newConsumer of the article sets, except that the password differs.
+# The options that the article's function newConsumer sets, except that the password differs.
 CONFLUENT: Final = {
     "bootstrap.servers": "yz-cen048.kafka.data.cn:9120,bx-mq002.kafka.data.cn:9120",
     "group.id": "g",
@@ -171,7 +171,7 @@ CONFLUENT: Final = {
 
 
 class ReadMessage:
-    """Model confluent-kafka-go's ReadMessage, which polls until a message, an error or the timeout.
+    """Model confluent-kafka-go's ReadMessage, which polls until a message, an error or a timeout occurs.
 
     Other events of a poll (the end of a partition, rebalances) are dropped.
     """
@@ -376,7 +376,8 @@ def libraries(run: ScenarioRun) -> None:
 def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
     """Use each feature once, and return for each whether the client supports it.
 
-    A client does not support a feature if it reports an error, or if its requests do not show the feature.
+    A feature counts as unsupported if the client reports an error, or if its requests or deliveries do not
+    show the feature.
     """
     abilities: dict[str, bool] = {}
     world = run.world({"t": 1})

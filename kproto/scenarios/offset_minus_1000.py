@@ -7,7 +7,7 @@ the committed offset, and the assignment has the offset -1000.
 
 The document does not explain why. librdkafka's own thread joins the group, and the group's assignment is an
 event that waits until the application polls. Handling the event replaces the partitions that were assigned by
-hand by the group's partitions, which have no offsets.
+hand with the group's partitions, which have no offsets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The race of document 000 as a table: one program with different timings, and the outcome of each.
 
-A program subscribes and waits. In each of its requests (`PollingHandler`) it assigns, seeks and polls.
+A program subscribes and waits. In each HTTP request (`PollingHandler`) it assigns, seeks and polls.
 
 The outcome of the program's last request depends only on the progress of librdkafka's join at that time. The
 join consists of JoinGroup, SyncGroup, and the event for the application.

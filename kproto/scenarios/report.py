@@ -38,7 +38,7 @@ def line(scenario: Scenario) -> str:
 
 
 def parameter_lines(width: int | None) -> list[str]:
-    """List for each parameter the scenarios that take it, then why other scenarios take no parameter."""
+    """List the scenarios that take each parameter, then why other scenarios take no parameter."""
     every = scenarios()
     lines = [
         f"{row.option}: {_ranges([(name in story.takes, story.id) for story in every])}"
@@ -74,7 +74,7 @@ def paragraph(text: str, width: int | None) -> list[str]:
 
 
 def _wide_for(width: int | None) -> int:
-    """Return the columns for prose in a terminal of this width."""
+    """Return the line width of prose in a terminal of this width."""
     return WIDTH if width is None else min(WIDTH, max(NARROW, width))
 
 
@@ -128,7 +128,7 @@ def changes(run: ScenarioRun) -> str:
 
 
 def _written(name: str, value: object) -> str:
-    """Return a value that a parameter replaced; None is the default of the client."""
+    """Format a value that a parameter replaced. None stands for the client's default."""
     if isinstance(value, tuple):
         return " and ".join(map(str, cast("tuple[object, ...]", value)))
     if name == "static":
@@ -227,7 +227,7 @@ def requests(run: ScenarioRun) -> list[str]:
 
 
 def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
-    """Render a result as a table row. If the row is too long, its value stands below its name."""
+    """Render a result as a table row. If the row is too long, the value follows below the name."""
     names = min(NAMES, max(34, *map(len, run.results))) if wide >= BAR else 0
     row = f"  {name:<{names}} {_value(value)}"
     if len(name) <= names and len(row) <= wide:

@@ -87,8 +87,8 @@ class ScenarioRun:
 
     With `drawn`, the worlds keep traces, so that a diagram of their requests can be drawn.
 
-    `moments` has the moments before the first world. Each `Act` has the moments of its world. `worlds` has
-    all worlds of the run, including those that the report does not show.
+    `moments` contains the moments before the first world. Each `Act` contains the moments of its world.
+    `worlds` contains all worlds of the run, including those that the report does not show.
     """
 
     parameters: Parameters
@@ -138,7 +138,7 @@ class ScenarioRun:
     def world(
         self, topics: Mapping[str, int], settings: Mapping[str, str | int] | None = None, **options: Any
     ) -> World:
-        """Create the scenario's next world; the times of its moments count from its start.
+        """Create the scenario's next world. The times of its moments are relative to its start.
 
         `options` are those of `World` and `StoryWorld`.
         """
@@ -164,7 +164,9 @@ class ScenarioRun:
         return (self.parameters.client,)
 
     def names(self, *written: str) -> tuple[str, ...]:
-        """Return the names of the group's members: `written`, or as many as the parameters say."""
+        """Return the names of the group's members: `written`, shortened or extended to the parameter
+        `members`.
+        """
         count = self.parameters.members
         if count is None:
             return written
@@ -346,12 +348,12 @@ def numbers(world: World, topic: str = "t") -> range:
 
 
 def living_members(world: World) -> list[Any]:
-    """Return the members of the world's groups whose processes run."""
+    """Return the members of the world's groups whose processes are running."""
     return [*world.alive_clients(ModelClient), *world.alive_clients(Consumer)]
 
 
 def is_shared_evenly(world: World) -> bool:
-    """Return whether the living members own all partitions, and no member owns two more than another."""
+    """Return whether the living members own all partitions, in numbers that differ by at most one."""
     counts = [len(member.owned) for member in living_members(world)]
     return sum(counts) == len(world.partitions()) and max(counts) - min(counts) <= 1
 

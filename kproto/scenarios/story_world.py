@@ -28,8 +28,8 @@ _ASSIGNORS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # Clients without static membership.
 NOT_STATIC: Final = ("kafka-go", "sarama-cluster")
-# How long a batch is processed, in ms, in a run with the parameter `commit`. A member that is killed soon
-# after a delivery has not processed the batch.
+# Processing time of a batch in ms, in runs with the parameter `commit`. A member that is killed sooner after
+# a delivery has not processed the batch.
 _PROCESSING_MS = 5_000
 # The session timeout and the heartbeat interval of a member whose scenario does not set them: the lowest
 # default of all clients (that of sarama and Java 2.6), and Kafka's default.
@@ -46,7 +46,7 @@ class StoryWorld(World):
 
     `members` is the number of members that the scenario starts by name, or None if no other member may join.
 
-    If the parameter `members` is larger, the missing members join with the first one, and have its options.
+    If the parameter `members` is larger, additional members join with the first one and have its options.
 
     `replaced` maps each parameter that was applied to the written values that it replaced.
 

@@ -24,8 +24,8 @@ def claimed_name(mechanism: str, first: bytes) -> str | None:
 def is_final_success(mechanism: str, answer: bytes) -> bool:
     """Return whether a broker's response, which reports no error, is the last one of the authentication.
 
-    SCRAM's last response proves that the broker knows the user's credential. The last response of any other
-    mechanism is empty.
+    In SCRAM, the last response proves that the broker knows the user's credential. In any other mechanism,
+    the last response is empty.
     """
     return answer.startswith(b"v=") if mechanism in HASHES else not answer
 

@@ -8,7 +8,7 @@ Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, wh
 * A token is verified with the first key that fits. The key has the token's "kid", if the token has one, a
   type that fits the token's algorithm, and a "use" of "sig" or none.
 
-* If several keys fit, the "alg" of a key must be the token's algorithm or missing.
+* If several keys fit, only those whose "alg" is missing or is the token's algorithm are considered.
 
 * Unsigned tokens are rejected, whatever their header says.
 

@@ -6,7 +6,7 @@ r"""OAUTHBEARER (RFC 7628, KIP-255): authentication with a token that a third pa
 * Extensions are `name=value` pairs beside the token. Names consist of letters, and values of printable
   characters. The name "auth" is reserved for the token.
 
-* A function of the application checks tokens: `jwks.signed` makes such a function.
+* The application supplies a function that checks tokens. `jwks.signed` creates such a function.
 
 * For tests, `unsecured` makes a function that accepts tokens without a signature, as Kafka's
   OAuthBearerUnsecuredValidatorCallbackHandler does.
@@ -158,7 +158,7 @@ def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
 
 
 def claims_of(token_claims: Mapping[str, Any], now_ms: int, allowed_skew_ms: int = 0) -> Claims:
-    """Return the principal and the expiration time of a token's claims after checking the claims.
+    """Check the claims of a token, and return its principal and expiration time.
 
     A token is valid from the time in "nbf" on. Without "nbf", it is valid from the time in "iat" on.
 

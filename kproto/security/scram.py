@@ -3,7 +3,7 @@
 * The password is never sent: client and server prove to each other that they know it. A client fails if the
   signature in the server's last message is invalid.
 
-* A client accepts 4096 iterations, the minimum of RFC 7677, to `MOST_ITERATIONS`. A server with more
+* A client accepts iterations from 4096, the minimum of RFC 7677, up to `MOST_ITERATIONS`. A server with more
   iterations could make the client hash for minutes. Kafka's brokers store credentials with at most 16384.
 
 * In names, a comma is written as =2C and an equals sign as =3D.
@@ -79,7 +79,7 @@ class TokenCredential:
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Return the salted password (PBKDF2). Its `iterations` take most of the time of an authentication."""
+    """Return the salted password (PBKDF2). Most of an authentication's time is spent on its `iterations`."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
@@ -292,7 +292,7 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 
 def _text(data: bytes) -> str:
-    """Decode UTF-8. Bytes that are not UTF-8 give "", which is not a valid message."""
+    """Decode UTF-8. Return "", which is not a valid message, for bytes that are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
