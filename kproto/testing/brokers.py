@@ -41,8 +41,8 @@ KAFKA: Final = "4.3.1"  # The Kafka version that is started by default.
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 
-# The code of a process that watches the test process. When its stdin ends without data, the test process was
-# killed. It then stops the broker and deletes the broker's folder.
+# The code of a process that watches the test process. If its stdin ends without data, the test process was
+# killed. The watcher then stops the broker and deletes the broker's folder.
 _WATCH: Final = """
 import os, shutil, sys, time
 if not sys.stdin.read():
@@ -119,8 +119,8 @@ def java() -> str:
 def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None) -> str:
     """Return a class path with these artifacts (group:artifact:version) and their dependencies.
 
-    Unless the artifacts are there already, Maven fetches them into the folder `name` of the user's cache.
-    Raises BrokerMissing if Maven fails.
+    Maven downloads the artifacts into the folder `name` of the user's cache, unless the folder already
+    contains them. Raises BrokerMissing if Maven fails.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", name)
     place = folder or cache
@@ -193,7 +193,8 @@ def _release(version: str) -> tuple[int, int]:
 def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[str]:
     """Yield the address of a running broker. `security` has the client options for TLS and SASL.
 
-    Raises BrokerMissing at once if the broker rejects the client, and after ten seconds if nothing responds.
+    Raises BrokerMissing immediately if the broker rejects the client, and after ten seconds if nothing
+    responds.
     """
     if why := why_silent(bootstrap, None, 10, security):
         requirement = (
@@ -380,7 +381,7 @@ def why_silent(
 ) -> str:
     """Wait until the broker's response to Metadata contains the broker.
 
-    Return "", or the reason why there was no such response within `seconds`.
+    Return "" if this response arrives within `seconds`, and otherwise the reason why it did not.
     """
     from consumer import Admin
 

@@ -39,8 +39,8 @@ class Certificates:
 
     Each file except `ca` begins with the certificate's private key.
 
-    `expired` is an expired certificate of the server. `elsewhere` is a server certificate for another host.
-    `stranger` is a client certificate of another authority.
+    `expired` is an expired certificate for the server. `elsewhere` is a server certificate for another host.
+    `stranger` is a client certificate that another authority has signed.
     """
 
     ca: str

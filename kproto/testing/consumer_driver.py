@@ -91,7 +91,9 @@ QUERIES = frozenset(
 
 
 class CommandDriver(RebalanceListener):
-    """Drives a consumer in a loop that executes the next command, or polls for 50 ms if none waits."""
+    """Drives a consumer in a loop that executes the next command, or polls for 50 ms if no command is
+    pending.
+    """
 
     def __init__(
         self, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any], commands: Commands
@@ -123,7 +125,7 @@ class CommandDriver(RebalanceListener):
     def _is_repeated(self, error: Exception) -> bool:
         """Return whether this login or connection error was printed already.
 
-        Every poll raises the error again until its cause has ended.
+        Every poll raises the error again until its cause is removed.
         """
         refusal = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
         previous, self.last_connection_error = self.last_connection_error, refusal

@@ -1,4 +1,4 @@
-"""A group member on real sockets, a model or kproto's consumer. Its standard input controls it.
+"""A group member on real sockets, a model or kproto's consumer, that executes commands from standard input.
 
 The drivers of the original clients have the same protocol (tests/conformance/members). So an original client
 and its model can execute the same commands.
@@ -25,7 +25,7 @@ Rules:
 * During `sleep` the application does not poll, but the model's timers run.
 
 * A callback prints its output line first. A callback for revoked partitions then commits if the configuration
-  has `commit_in_revoke`, and sleeps `revoke_ms`.
+  has `commit_in_revoke`, and sleeps for `revoke_ms`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
 def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.ModelConfig:
     """Return a model's configuration from a driver's options.
 
-    The configuration's `extra` has the options that only this model has.
+    The configuration's `extra` contains the options that only this model has.
 
     Raises ConfigError for an option that the model does not have.
     """

@@ -41,8 +41,8 @@ MOVES = ("cut", "stall", "half_close", "delay")
 class Proxy:
     """A proxy that passes bytes between its own port and `target` (HOST:PORT).
 
-    With `port` 0 the proxy listens on a free port. After the start, the attribute `port` has the number of
-    this port. Raises ConfigError if `target` is not HOST:PORT.
+    With `port` 0 the proxy listens on a free port. Once the proxy runs, the attribute `port` contains this
+    port. Raises ConfigError if `target` is not HOST:PORT.
     """
 
     def __init__(self, target: str, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -90,7 +90,7 @@ class Proxy:
         self._do(self._cut_all)
 
     def half_close(self) -> None:
-        """End all connections at the broker's side. The clients' side stays open, without responses."""
+        """End all connections on the broker's side. The clients' side stays open, without responses."""
         self._do(self._half_close_all)
 
     def delay(self, seconds: float) -> None:
@@ -114,8 +114,8 @@ class Proxy:
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
         """Cause random faults for this time in seconds. The seed determines the faults and their times.
 
-        `longest` is the maximum length of a stall in seconds. The call blocks. At its end the delay is 0, but
-        a last stall may continue for up to `longest` seconds.
+        `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the delay is
+        0, but a last stall may continue for up to `longest` seconds.
         """
         self._do(lambda: None)  # Raise IllegalState if the proxy is not running.
         random = Random(seed)

@@ -46,8 +46,8 @@ An application is an object that you define. Each of these methods is optional:
 Your own invariants are `@invariant()` methods, or functions in `final_invariants` that raise
 `InvariantBroken`. The methods are checked after each step and at the end, and the functions only at the end.
 
-Invariants can use `world` and `applications`. A key of `applications` is the name of a consumer that was not
-killed, and a value is its application.
+Invariants can use `world` and `applications`, which maps the name of each consumer that was not killed to its
+application.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Group(RuleBasedStateMachine):
 
     topics: ClassVar[Mapping[str, int]] = {"t": 4}  # Maps a topic to its number of partitions at the start.
 
-    # Options of `consumer.Consumer`. If there are several entries, each new member has one of them, as in a
+    # Options of `consumer.Consumer`. If there are several entries, each new member uses one of them, as in a
     # rolling upgrade.
     options: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 

@@ -35,8 +35,8 @@ class Issuer:
 
     `name` is the claim "iss". `seconds` is the lifetime of tokens.
 
-    A key of `clients` is the id of a client that may request tokens, and a value is its secret.
-    `requested_forms` has the form parameters of each request to the token endpoint.
+    `clients` maps the id of each client that may request tokens to the client's secret. `requested_forms`
+    contains the form parameters of each request to the token endpoint.
     """
 
     @checked(name=TEXT, audience=or_none(TEXT), clients=NAMES_TO_TEXTS, seconds=NUMBER)
@@ -116,7 +116,7 @@ class Issuer:
     def token(self, subject: str, seconds: float | None = None, **claims: Any) -> str:
         """Return a token that is valid for the next `seconds`.
 
-        `claims` replace the usual claims; a claim that is None is left out.
+        `claims` replace the usual claims. A claim that is None is omitted.
         """
         now = int(time.time())
         all_claims = {
@@ -150,7 +150,7 @@ class Issuer:
         return 200, {**grant, "expires_in": self.seconds}
 
     def _authenticated(self, header: str) -> str:
-        """Return the client id of an HTTP basic authentication header; empty if the secret is wrong.
+        """Return the client id of an HTTP basic authentication header, or "" if the secret is wrong.
 
         Client id and secret may be form-encoded (RFC 6749, 2.3.1) or plain (Java's default).
         """

@@ -265,7 +265,9 @@ def _not_read(remaining: Mapping[TopicPartition, int], goals: Mapping[TopicParti
 
 
 def _not_awaited(condition: object) -> ConfigError:
-    """Return the error for a condition that returns an awaitable, which is true without being awaited."""
+    """Return the error for a condition that returns an awaitable. Without `await`, it would always count as
+    true.
+    """
     if inspect.iscoroutine(condition):
         condition.close()
     return ConfigError(
@@ -382,7 +384,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _in_thread(function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
-    """Run a function in a thread of the event loop."""
+    """Run a function in a worker thread, so that it does not block the event loop."""
     _running_loop()
     return await asyncio.to_thread(function, *arguments, **options)
 

@@ -6,8 +6,8 @@ The module performs the model's action `SendRequest`, and returns the events `Re
 An address and a lane identify a connection. A lane is a name by which a model distinguishes its connections
 to one broker.
 
-The model's first request opens the connection. ApiVersions is sent before it, as clients do. Responses arrive
-in the order of the requests.
+The model's first request opens the connection, and ApiVersions precedes this request, as in real clients.
+Responses arrive in the order of the requests.
 
 If a connection breaks, all its requests fail. If a request times out, its connection is closed.
 """
@@ -111,7 +111,7 @@ class ModelConnections:
     def wait(self, seconds: float | None) -> list[ResponseReceived | RequestFailed | ConnectionLost]:
         """Wait at most `seconds` for events, and return the events.
 
-        If `seconds` is None, the wait has no limit. A call of `wake` ends it immediately.
+        If `seconds` is None, the wait has no limit. A call to `wake` ends the wait immediately.
         """
         due = self.due()
         if due is not None:

@@ -15,8 +15,8 @@ The same tests run on a real broker with `pytest --kafka=docker` (testcontainers
 `--kafka=jars` (Java and Maven) or `--kafka=HOST:PORT`. If the broker cannot be started, the tests fail; they
 are not skipped.
 
-All tests of the session share the real broker. After each test, the topics that it created by `create_topic`
-are deleted. A test that uses `kafka.server`, the embedded broker, is skipped.
+All tests of the session share the real broker. After each test, the topics that it created with
+`create_topic` are deleted. A test that uses `kafka.server`, the embedded broker, is skipped.
 
 `--kafka-command-config=FILE`, Java's client.properties, describes the security of a HOST:PORT broker.
 `kafka.options()` returns the same options for the code under test.
@@ -162,7 +162,7 @@ def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
 
     if request.config.getoption(OPTION) == "embedded":
         with running(settings=SETTINGS) as server, closing(Kafka(server.bootstrap, server)) as kafka:
-            yield kafka  # The topics need not be deleted, because the embedded broker ends.
+            yield kafka  # The topics need not be deleted, because the embedded broker stops after the test.
     else:
         bootstrap: str = request.getfixturevalue("_kafka_bootstrap")
         skip = pytest.skip.Exception

@@ -7,7 +7,7 @@
 a connection, with the number of the connection and the time (`now_ms`).
 
 All traffic goes through the proxy. It opens a listener for every broker in a response, and replaces the
-broker's address in the response by the listener's. No other bytes are changed.
+broker's address in the response with the listener's. No other bytes are changed.
 """
 
 from __future__ import annotations
@@ -301,7 +301,8 @@ def _why(error: OSError, host: str) -> str:
     if isinstance(error, ssl.SSLError):
         return sentence(error, host)
     if not error.strerror and not str(error):
-        # asyncio raises such an error if the broker closes the connection in the TLS handshake.
+        # asyncio raises an error without a message if the broker closes the connection during the TLS
+        # handshake.
         return (
             "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"
         )

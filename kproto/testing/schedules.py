@@ -44,7 +44,7 @@ QUICK: Final[dict[str, Any]] = {
 }
 
 # The assignors of members. A schedule uses one line, whose entries all have an assignor in common, and each
-# member one entry. The last two lines are the halves of a rolling upgrade.
+# member uses one entry. The last two lines are the halves of a rolling upgrade.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
@@ -135,7 +135,7 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
 def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
     """Let time pass until no application has observed an event for `quiet_ms`, but at most `ms`.
 
-    If `AT_REST` does not hold at that time, let all of `ms` pass.
+    If `AT_REST` does not hold by then, let the rest of `ms` pass.
     """
     end, since, checked = world.now + ms, world.now, len(world.observations)
 

@@ -212,7 +212,7 @@ def secured(
 ) -> Generator[SecuredKafka]:
     """Run a broker with one secured listener.
 
-    `users` maps names to passwords, for PLAIN and SCRAM. Every user may also authenticate by an OAUTHBEARER
+    `users` maps names to passwords, for PLAIN and SCRAM. Every user may also authenticate with an OAUTHBEARER
     token (see `token`). With `issuer`, the issuer must have signed the token.
 
     If `acls` is None, all operations are allowed. If `acls` is set, even to an empty list, an operation needs
@@ -279,7 +279,7 @@ def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
 
 
 def deny(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
-    """Return rules that forbid these operations. They take precedence over rules that allow."""
+    """Return rules that deny these operations. They take precedence over rules that allow them."""
     return _rules(Permission.DENY, user, operations, on)
 
 

@@ -265,8 +265,7 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
 
 NOW = 1_700_000_000_000  # A time in ms since 1970, near which most timestamps are drawn.
 
-# Keys and values: null, at most 12 bytes, or a number of bytes near which the varint of the length takes one
-# more byte.
+# Keys and values: null, at most 12 bytes, or a length near which the varint of the length grows by one byte.
 contents = (
     st.none()
     | st.binary(max_size=12)
@@ -360,13 +359,13 @@ def record_batches(
     compacted: bool = True,
     control: bool = True,
 ) -> RecordBatch:
-    """Draw record batches of one magic, with up to `max_records` records, compressed by one of `codecs`.
+    """Draw record batches of one magic, with up to `max_records` records, compressed with one of `codecs`.
 
     `compacted` allows offset gaps, batches without records, and delete horizons. These exist only in logs,
     not in requests of producers. `control` allows transaction markers.
 
     Batches of magic 0 and 1 may have offset gaps, but no other property of compacted batches. They have no
-    headers, producer ids or zstd.
+    headers and no producer ids, and do not use zstd.
 
     The first draw raises ConfigError for an unknown magic or codec, if the magic supports none of `codecs`,
     and for `max_records` below 1.

@@ -274,7 +274,8 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
                 if world.clients[observation.source].group != consumer.group:
                     continue
                 for partition in observation.partitions:
-                    # Exempt the partition if the group did not wait for the end of its callback.
+                    # The group did not wait for the end of the revocation callback, so the partition is
+                    # exempt.
                     if partition in revoking:
                         positions.pop(partition, None)
                     if partition in waiting:
@@ -307,7 +308,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
 
 
 def every_future_ends(world: World) -> None:
-    """Each operation with a token (a commit, a close) completes before its timeout ends."""
+    """Each operation with a token (a commit, a close) completes before its timeout expires."""
     killed = {observation.source for observation in world.observations if observation.kind == "killed"}
     for consumer in consumers(world):
         for token, until in consumer.deadlines.items():
@@ -317,9 +318,7 @@ def every_future_ends(world: World) -> None:
 
 
 def close_ends_in_time(world: World) -> None:
-    """I16: close ends within its timeout, from every state. The duration of callbacks is added to the
-    timeout.
-    """
+    """I16: from every state, `close` ends within its timeout plus the duration of the callbacks."""
     for name, history in histories(world):
         consumer = world.clients[name]
         closing = next((observation for observation in history if observation.kind == "closing"), None)

@@ -94,7 +94,7 @@ def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
 
 
 def readable(world: World, partition: TopicPartition, offset: int) -> int:
-    """Return the first offset from `offset` on that is not the offset of a transaction marker."""
+    """Return the first offset at or after `offset` that is not the offset of a transaction marker."""
     while (partition, offset) in world.marker_offsets:
         offset += 1
     return offset

@@ -24,8 +24,8 @@ kproto's producer.
 Methods of a client are calls of its application (`subscribe`, `seek`, `commit`, `close`) or signals to its
 process (`freeze`). Attributes of a client configure its application (`works_ms`, `callback_ms`, `listener`).
 
-If an application calls its own client, set it up with `configure`. In a replay, it then calls the client of
-the replayed world.
+If an application calls its own client, set up the application with `configure`. In a replay, the application
+then calls the client of the replayed world.
 
 Cluster and network: use the methods of the world, such as `grow`, `elect`, `truncate`, `move_coordinator`,
 `stop_broker` and `fault`, and the attribute `tamper`.
@@ -33,8 +33,8 @@ Cluster and network: use the methods of the world, such as `grow`, `elect`, `tru
 Results are in `client.records`, `client.owned` and `world.observations`. `world.trace()` returns every event
 and action as JSON lines.
 
-A turn is one event of a run: one scheduled call. `world.rewind()` returns a new world in the state of one
-turn ago, and `world.replay(1234)` in the state of turn 1234.
+A turn is one event of a run: one scheduled call. `world.rewind()` returns a new world in the state before the
+last turn, and `world.replay(1234)` in the state of turn 1234.
 
 `world.save(path)` stores a run, and `World.load(path)` repeats it.
 
