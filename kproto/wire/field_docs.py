@@ -49,7 +49,7 @@ def module_summary(struct: type[Struct]) -> str:
 
 
 def nested_structs(message: type[Struct]) -> list[type[Struct]]:
-    """Return the classes of a message and of all structs within it, each once, outer before inner ones."""
+    """Return the classes of a message and of all structs within it, once each, outer classes first."""
     structs = [message]
     for struct in structs:
         for field in struct.__fields__:
@@ -92,7 +92,7 @@ def version_range(versions: Versions, within: Versions) -> str:
 
 
 def describe(struct: type[Struct], own: str = "") -> str:
-    """Return what `help` shows for a struct. `own` is the docstring that the source has for its class."""
+    """Return what `help` shows for a struct. `own` is the docstring of its class in the source."""
     whole = ALL_VERSIONS
     first = inspect.cleandoc(own) if own else module_summary(struct)
     if issubclass(struct, Message):

@@ -118,7 +118,7 @@ class _TupleSource(DecoderSource):
         return _TupleLayouts(*parts, self.flexible, self.fill_factory(cls), fast) if parts else None
 
     def fill_with_lists(self, cls: type[Struct]) -> Fill:
-        """Compile a loop that looks the lists of numbers up in the cache `_TupleLayouts.lists`."""
+        """Compile a loop that looks up the lists of numbers in the cache `_TupleLayouts.lists`."""
         self.variables |= {"items", "lengths", "rows", "same", "tail"}
         self.names |= {"length_hint": length_hint}
         values: dict[str, str] = {}
@@ -192,10 +192,10 @@ class _TupleLayouts(Layouts):
     """Layouts that avoid or shorten the loop over elements where it would take most of the time.
 
     * Many elements without lists of numbers: the bytes that encode lengths are compared by strided slices, so
-      that the unpacked rows contain no lengths. The rows then usually are the resulting tuples.
+      that the unpacked rows contain no lengths. Usually the rows are then already the resulting tuples.
 
     * Elements that end in lists of numbers: the lists are cached by their bytes, because many partitions have
-      the same replicas. When the cache is full, caching ends.
+      the same replicas. When the cache is full, it is no longer used.
     """
 
     def __init__(

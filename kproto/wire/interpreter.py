@@ -17,10 +17,10 @@ The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated 
 
 * Any negative length means null. Null in a field that is not nullable is an error.
 
-* Tags are read in any order, and the last of two equal tags counts, as in Kafka's reader. Tags are written in
-  ascending order.
+* Tags are read in any order. If a tag occurs twice, the last value applies, as in Kafka's reader. Tags are
+  written in ascending order.
 
-* The size of a known tag must be the size of its value.
+* The size that precedes a known tagged field must be the size of its value.
 
 * A varint has at most 5 bytes and is below 2**31. A string has at most 32767 bytes, even in flexible
   versions.

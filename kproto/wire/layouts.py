@@ -6,18 +6,18 @@ So the reader assumes that the next elements have the lengths of the previous on
 * One `iter_unpack` reads all elements, lengths included. A loop that is generated for the pattern of the
   lengths compares the lengths and stores the values.
 
-* The loop stops at the first element with other lengths. If this element and the following ones share another
-  layout, the reader continues with that layout.
+* The loop stops at the first element with different lengths. If this element and the following ones share
+  another layout, the reader continues with that layout.
 
 * All other elements, and malformed input, are read one by one by other code.
 
 The following limits keep the reader correct and bounded:
 
-* An element is made only if each of its lengths equals the layout's, and if its tag section is empty.
+* An element is created only if each of its lengths equals the layout's, and if its tag section is empty.
 
 * The end of the elements is checked against the end of the buffer before they are read.
 
-* If the lengths differ, at most `MAX_BYTES` bytes were copied for nothing.
+* If the lengths differ, at most `MAX_BYTES` bytes were copied in vain.
 
 * A layout is stored when `MIN_RUN` elements share it. At `MAX_LAYOUTS`, layouts are dropped, and no more
   loops are compiled.
@@ -31,7 +31,7 @@ from typing import Any
 
 import msgspec
 
-# The least number of elements to read by layout. Fewer elements are read faster one by one.
+# The minimum number of elements to read by layout. Fewer elements are read faster one by one.
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256
@@ -55,7 +55,7 @@ Fill = Callable[[list[Any], Any, Any], int]
 
 
 class LayoutPart(msgspec.Struct, frozen=True):
-    """A part of an element: fields of fixed size, a length, and as many values as the length says.
+    """A part of an element: fields of fixed size, a length, and that many values.
 
     `prefix` is the size of the length in bytes. 0 stands for a varint that holds the length plus one.
 
@@ -70,7 +70,7 @@ class LayoutPart(msgspec.Struct, frozen=True):
 
 
 # A layout consists of the size of an element in bytes, a function that unpacks elements, the expected
-# lengths, and the loop that makes the elements.
+# lengths, and the loop that creates the elements.
 Layout = tuple[int, Callable[[bytes], Any], Any, Fill]
 
 
@@ -82,7 +82,7 @@ class Layouts:
     ) -> None:
         """Create the reader of an array.
 
-        `tail` has the `struct` codes after the last part. `fill` compiles the loop for a pattern.
+        `tail` contains the `struct` codes after the last part. `fill` compiles the loop for a pattern.
         """
         self.parts = [(part, struct.calcsize(">" + part.fixed)) for part in parts]
         self.tail = tail + "B" * flexible

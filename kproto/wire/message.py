@@ -24,8 +24,8 @@ Rules of a declaration:
 
 * The default `[]` gives every object its own new list.
 
-* The default `FRESH` is a new struct. Each of its fields has its default, or without a default Kafka's zero
-  (0, "", b"", [], ...).
+* The default `FRESH` is a new struct. Each of its fields has its default, or Kafka's zero (0, "", b"", [],
+  ...) if it declares none.
 
 * Structs and messages are keyword-only, slotted, mutable and comparable. They do not know their version.
 
@@ -294,7 +294,7 @@ class Struct(_Slots, metaclass=_DeclarationMeta):
 
     @property
     def __unknown_tags__(self) -> dict[int, bytes]:
-        """Maps the tag of each tagged field that the declaration does not contain to the field's bytes.
+        """Maps the tag of each unknown tagged field to the field's bytes.
 
         `encode` writes them unchanged.
         """
@@ -398,7 +398,7 @@ def decode_from(
 ) -> tuple[M, int]:
     """Read a message that starts at `offset` of `data`; return it and the offset of its end.
 
-    The errors are those of `Message.decode`. The offset in a DecodeError counts from the start of `data`.
+    The errors are those of `Message.decode`. The offset in a DecodeError is relative to the start of `data`.
     """
     buffer = data if type(data) is bytes else bytes(memoryview(data))
     try:

@@ -28,8 +28,8 @@ class Unencodable(ValueError):
 # The encoded unsigned varints of 0 to 127, one byte each.
 SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 
-# The encoded byte of each bool. Other values raise KeyError, where `struct`'s "?" would write their truth
-# value.
+# The encoded byte of each bool. Any other value raises KeyError, whereas `struct`'s "?" would encode its
+# truth value.
 BOOL_BYTE = {False: 0, True: 1}
 
 # The maximum number of entries of each cache in this module: the UUIDs, each `Packers` and each `Unpackers`.
@@ -134,7 +134,7 @@ def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[A
 
 
 def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], bytes]:
-    """Return a function that at its first call compiles the actual writer with `make`."""
+    """Return a function that compiles the actual writer with `make` at its first call."""
     writers: list[Callable[[Any], bytes]] = []
 
     def call(value: Any) -> bytes:

@@ -19,7 +19,7 @@ from .interpreter import minimum_size, uvarint
 from .message import Array, Field, Message, Struct
 from .types import Primitive
 
-# The number of elements between two yields. Skipping so many elements takes about a millisecond.
+# The number of elements between two yields. Skipping this number of elements takes about a millisecond.
 STRIDE: Final = 1000
 
 # The maximum number of tagged fields of one struct. No Kafka API has more than ten.

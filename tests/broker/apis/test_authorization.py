@@ -258,7 +258,7 @@ def test_all_partitions_are_added_to_a_transaction_or_none() -> None:
 
 
 def test_metadata_v0_about_denied_topics_describes_no_other_topic() -> None:
-    """Metadata v0 about a denied topic describes no other topic.
+    """The response to Metadata v0 about a denied topic describes no other topic.
 
     An empty list of topics requests all topics in v0. The broker therefore keeps the denied topic in the
     list.

@@ -49,7 +49,8 @@ def test_validate_only_creates_no_topic(stage: Stage, client: Client) -> None:
         ({"name": "one.two_three"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"count": 0}, ErrorCode.INVALID_PARTITIONS),
         ({"count": -2}, ErrorCode.INVALID_PARTITIONS),
-        # A topic may need at most 10,000 metadata records: one, and one per partition and config.
+        # A topic may need at most 10,000 metadata records: one for the topic, and one for each partition and
+        # config.
         ({"count": 10_000}, ErrorCode.POLICY_VIOLATION),
         ({"count": 9_999, "configs": {"retention.ms": "5"}}, ErrorCode.POLICY_VIOLATION),
         ({"count": 2**31 - 1}, ErrorCode.POLICY_VIOLATION),

@@ -62,7 +62,7 @@ def test_a_subscription_to_all_metrics_replaces_the_prefixes(stage: Stage, clien
         ("client_software_name=unknown", False),
         ("client_software_version=[0-9]", True),
         ("client_source_address=10.*", True),
-        # The stage's connections have no port, so no pattern of a port matches them.
+        # The stage's connections have no port, so no pattern for ports matches them.
         ("client_source_port=.*", False),
         ("client_id=a client,client_software_name=b", False),
         ("client_instance_id=.{22}", True),

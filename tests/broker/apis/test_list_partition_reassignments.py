@@ -1,4 +1,4 @@
-"""ListPartitionReassignments lists nothing, because the broker completes reassignments at once."""
+"""ListPartitionReassignments lists nothing, because the broker completes reassignments immediately."""
 
 from __future__ import annotations
 

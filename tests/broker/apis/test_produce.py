@@ -68,7 +68,7 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
 def test_compressed_records_without_consecutive_offsets_are_refused(policy: str, codec: str) -> None:
     """The check of a compressed batch ends at the first record whose offset is not consecutive.
 
-    In the test's batch of 2 million records, the second record ends the check. The broker therefore rejects
+    The check of the test's batch of 2 million records ends at the second record. The broker therefore rejects
     the batch quickly.
     """
     stage = Stage()
@@ -388,8 +388,8 @@ def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
 ) -> None:
     """After an unclean election the broker rebuilds the producer state from the remaining log.
 
-    The broker then detects duplicates of the last five remaining batches. The batches that it remembered
-    before the election are all truncated.
+    The broker then detects duplicates of the last five remaining batches. All batches that it remembered
+    before the election were truncated.
     """
     for sequence in range(12):
         client.produce(from_producer(sequence))

@@ -1,4 +1,4 @@
-"""PushTelemetry is checked as by Kafka's ClientMetricsManager, and the broker keeps the payloads."""
+"""The broker checks PushTelemetry as Kafka's ClientMetricsManager does, and keeps the payloads."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from kproto.messages.index import API_NAMES
 from kproto.testing.strategies import Drawn, requests
 from tests.broker.stage import Stage
 
-# The permissions that APIs check, as in Kafka 4.3 (tests/conformance/test_acls_like_kafka.py). A line has the
-# API, the operation, the resource, and the error if the permission is missing. The error NONE means that the
-# response omits the resource.
+# The permissions that APIs check, as in Kafka 4.3 (tests/conformance/test_acls_like_kafka.py). A line
+# contains the API, the operation, the resource, and the error if the permission is missing. The error NONE
+# means that the response omits the resource.
 REQUIREMENTS = """
 Produce                       WRITE             TRANSACTIONAL_ID  TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 Produce                       WRITE             TOPIC             TOPIC_AUTHORIZATION_FAILED

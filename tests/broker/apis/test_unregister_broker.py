@@ -1,4 +1,4 @@
-"""UnregisterBroker removes a stopped broker. A broker that runs again can be unregistered again."""
+"""UnregisterBroker removes a stopped broker. A broker that was restarted can be unregistered again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers of admin clients ends transactions, with the checks of Kafka's ProducerAppendInfo."""
+"""WriteTxnMarkers from admin clients ends transactions, with the checks of Kafka's ProducerAppendInfo."""
 
 from __future__ import annotations
 

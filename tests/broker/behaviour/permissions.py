@@ -1,4 +1,4 @@
-"""The requests of test_permissions.py, and `answer`, which formats a response for its table."""
+"""The requests of test_permissions.py, and `answer`, which formats a response for the table in that test."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ from tests.seeds import repeatable, seeds
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 COUNT = int(os.environ.get("KPROTO_REQUESTS", {"quick": 40, "ci": 500, "soak": 10_000}[PROFILE]))
-# The maximum number of elements in the large array. A request with 30,000 is divided or rejected, as PIECE
-# and MAX_ELEMENTS of kproto/broker/large_request.py are lower.
+# The maximum number of elements in the large array. A request with 30,000 elements is divided or rejected,
+# because PIECE and MAX_ELEMENTS of kproto/broker/large_request.py are lower.
 MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
 
 # The maximum number of calls for a request, without CALLS_PER_BYTE for each of its bytes. Describing all
@@ -51,8 +51,8 @@ CALLS_PER_BYTE = 20
 # elements), or the whole of a request that cannot be divided (at most MAX_ELEMENTS elements).
 CALLS_OF_A_PIECE = 150_000
 CALLS_OF_A_STEP = 500_000
-# The maximum number of bytes of a response, without SIZE_PER_BYTE for each byte of the request. All configs,
-# topics, records and groups of the broker fit into it.
+# The maximum number of bytes of a response, without SIZE_PER_BYTE for each byte of the request. A response
+# with all configs, topics, records and groups of the broker is smaller.
 SIZE_OF_A_RESPONSE = MAX_REPEATED + 200_000
 # For a partition that takes 6 bytes in the request, ElectLeaders returns an error message of 50 bytes.
 SIZE_PER_BYTE = 12

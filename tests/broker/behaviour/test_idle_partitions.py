@@ -1,4 +1,4 @@
-"""Fetch sessions skip idle partitions without an effect on responses."""
+"""Fetch sessions skip idle partitions without affecting responses."""
 
 from __future__ import annotations
 

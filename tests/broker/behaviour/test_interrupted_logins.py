@@ -156,7 +156,7 @@ def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certifi
         guest = Guest(server, files, draw)
         guest.come()
         if draw.random() < 0.3 and len(guests) < MOST_OPEN:
-            # This client's login stays incomplete while later clients connect and leave.
+            # This client's login stays incomplete while later clients connect and disconnect.
             guests.append(guest)
         else:
             guest.leave()

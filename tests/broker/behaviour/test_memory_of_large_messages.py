@@ -33,7 +33,9 @@ FETCH = fetch_request(fetch_topic(), wait=0)
 
 @contextmanager
 def peak_of_memory() -> Generator[list[int]]:
-    """Yield a list. After the block it holds the peak of the memory that the block allocated, in bytes."""
+    """Yield a list. After the block, the list contains the peak of the memory that the block allocated, in
+    bytes.
+    """
     peaks: list[int] = []
     tracemalloc.start()
     try:

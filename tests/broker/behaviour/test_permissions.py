@@ -5,7 +5,8 @@ An entry of `TABLE` is a request. The line after the title is the response to a 
 Each further line is a needed permission (operation, resource, name), and the response to a caller that lacks
 only this permission.
 
-test_acls_like_kafka.py and test_rules_like_kafka.py in tests/conformance compare such responses with Kafka's.
+test_acls_like_kafka.py and test_rules_like_kafka.py in tests/conformance compare responses to denied requests
+with Kafka's.
 """
 
 from __future__ import annotations
@@ -394,7 +395,7 @@ class Need(NamedTuple):
     denied: str
 
     def allow(self, operation: Operation | None = None) -> Acl:
-        """Return the ACL that allows bob `operation`, or else the needed operation, on the resource."""
+        """Return the ACL that allows bob `operation` (by default the needed operation) on the resource."""
         return allow(operation or self.operation, self.resource, self.name)
 
 
@@ -544,7 +545,7 @@ def test_each_listed_permission_is_needed(request_: Request, version: int) -> No
         if need.name != "*":
             denied["another name"] = [allow(Operation.ALL, need.resource, need.name + "-2")]
         # Insufficient operations are tried only in the newest version, because all versions share the check.
-        # The quick tests try every fourth operation, and start at another one for each permission.
+        # The quick tests try every fourth operation, and start with a different one for each permission.
         others = [operation for operation in OPERATIONS if operation not in sufficient]
         tried = others[number % SHARE :: SHARE] if version == request_.versions[-1] else []
         denied |= {operation: [need.allow(operation)] for operation in tried}

@@ -276,7 +276,7 @@ class Transacting(RuleBasedStateMachine):
         assert committed_offset(self.client)[1] == self.offset
 
     def teardown(self) -> None:
-        """Check that every transaction ends, at the latest after its timeout."""
+        """Check that every transaction ends no later than its timeout."""
         self.wait(TIMEOUT + 1)
         for partition in PARTITIONS:
             data = read_partition(self.client, self.start[partition], partition=partition)

@@ -265,7 +265,8 @@ def test_two_producers_in_one_request_fail_the_whole_request(
 ) -> None:
     """A request with the batches of two producers fails as a whole.
 
-    The broker rejects even its non-transactional batches, and the batches of the ongoing transaction.
+    The broker rejects even the request's non-transactional batches, and its batches of the ongoing
+    transaction.
     """
     assert producer.write(b"x").error_code == 0
     parts = [
