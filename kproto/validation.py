@@ -41,7 +41,7 @@ def encodable_text(name: str, text: str) -> str:
 
     Raises UnencodableText if a request cannot contain the text.
 
-    A string that cannot be encoded would make the whole request unreadable.
+    If one string of a request cannot be encoded, the whole request is unreadable.
     """
     text = str.__str__(text)
     if len(text) <= MAX_TEXT_BYTES and text.isascii():
@@ -166,7 +166,9 @@ def _argument_checker(
                     try:
                         signature.bind(*args, **kwargs)
                     except TypeError:
-                        return  # The arguments do not fit the function: the call itself raises a TypeError.
+                        # The arguments do not match the function's signature: the call itself raises a
+                        # TypeError.
+                        return
                     raise ConfigError(name, "..." if rule.is_secret else value, rule.allowed)
 
     return check

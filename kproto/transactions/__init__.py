@@ -1,6 +1,6 @@
 """The transaction coordinator: which producer owns a transactional id, and how its transactions end.
 
-The function `step` of the module `table` runs the coordinator. The docstring of `table` has the states and
+The function `step` of the module `table` runs the coordinator. The docstring of `table` lists the states and
 the rules.
 
 The coordinator writes no log. The action `WriteMarkers` requests the markers that end a transaction. The

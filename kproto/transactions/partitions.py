@@ -8,8 +8,8 @@
 
 * X6: a newer client only writes. The broker that receives the write adds the partition (KIP-890).
 
-* All partitions of a request are added, or none. If one partition does not exist, the others have the error
-  OPERATION_NOT_ATTEMPTED.
+* All partitions of a request are added, or none. If one partition does not exist, each existing partition
+  gets the error OPERATION_NOT_ATTEMPTED.
 
 * X3: while a transaction is being completed, no partition is added to the next transaction.
 

@@ -13,8 +13,8 @@
 
 * When the epochs of a producer id are exhausted, the producer receives another producer id with epoch 0.
 
-* X3: a transactional id cannot be taken while its transaction is being completed. If its transaction is open,
-  it is aborted. In both cases the producer must retry.
+* X3: a transactional id cannot be taken while its transaction is being completed. An open transaction is
+  aborted. In both cases the producer must retry.
 
 The module follows TransactionCoordinator.handleInitProducerId of Kafka 4.3.
 """
@@ -70,7 +70,7 @@ def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitP
 
 
 def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
-    """Give the producer the next epoch, or repeat the response to a retry.
+    """Return the next epoch to the producer, or repeat the response to a retried request.
 
     The table calls this handler in states without an open transaction.
     """

@@ -126,7 +126,7 @@ class TransactionMetadata:
     # (KIP-360, KIP-890).
     last_epoch: int = NO_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
-    # The producer id that replaces the current one, whose epochs are exhausted, when the markers have been
+    # If the current producer id has no epoch left: the one that replaces it after the markers have been
     # written.
     next_producer_id: int = NO_PRODUCER_ID
     timeout_ms: int = 0
@@ -202,7 +202,7 @@ def move(context: TransactionContext, txn: TransactionMetadata, state: Transacti
 
 
 def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
-    """Return when an open transaction is aborted, or an unused transactional id expires; otherwise NEVER."""
+    """Return when an open transaction times out or an unused id expires; NEVER in other states."""
     if txn.state is S.ONGOING:
         # As in Kafka, a transaction is aborted only when more time than its timeout has passed.
         return txn.started_at + txn.timeout_ms + 1

@@ -3,7 +3,7 @@
     coordinator = TransactionCoordinator(TransactionSettings(), topics)
     actions = step(coordinator, RequestReceived(token, request, version), now)
 
-`step` applies one event and returns the actions to perform. It answers every request of REQUESTS by a
+`step` applies one event and returns the actions to perform. It answers every request of REQUESTS with a
 `SendResponse`. `next_deadline` returns the time at which the caller must send a `Tick`.
 
 States and transitions:
@@ -47,7 +47,7 @@ The state machine follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (
 error), KIP-588 (PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890.
 
 Transactional ids are kept in memory only, as long as the `TransactionCoordinator` exists. Two-phase commit
-(KIP-939) is missing, because Kafka 4.3 does not advertise it.
+(KIP-939) is not implemented, because Kafka 4.3 does not advertise it.
 """
 
 from __future__ import annotations

@@ -294,8 +294,8 @@ class DecoderSource(FunctionSource):
                 return None
             if code in ("", "16s"):
                 code = ""
-                # A list of structs or UUIDs is read by layout only if it is null or empty. In practice, only
-                # nullable lists are null or empty.
+                # A list of structs or UUIDs can be read by layout only if it is null or empty. In practice,
+                # this happens only to nullable lists.
                 if not nullable:
                     return None
             parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))

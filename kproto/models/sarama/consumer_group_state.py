@@ -135,9 +135,7 @@ EDGES: Final[Edges[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The generation that a join began. `counts` has the leader's partition counts; it is None for a
-    follower.
-    """
+    """The generation that a join began. `counts` are the leader's partition counts; None for a follower."""
 
     member_id: str
     generation: int

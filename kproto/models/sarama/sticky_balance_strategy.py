@@ -57,7 +57,7 @@ def assign_partitions(
 
 @dataclass(slots=True)
 class _Movements:
-    """The moves so far. They prevent an exchange of two partitions of the same topic between two members."""
+    """The moves so far, which serve to avoid that two members exchange two partitions of a topic."""
 
     pair_of: dict[TopicPartition, Pair] = field(default_factory=dict[TopicPartition, Pair])
     by_topic: dict[str, dict[Pair, dict[TopicPartition, None]]] = field(
@@ -271,7 +271,7 @@ class _StickyPlan:
 def _read_claims(
     members: Mapping[str, Subscription], cooperative: bool
 ) -> tuple[MemberPartitions, dict[TopicPartition, str]]:
-    """Map members to the partitions that each claims last, and partitions to previous owners.
+    """Return an assignment of each partition to its newest claimant, and the previous owners.
 
     The previous owner of a partition is the member with the second newest claim, if there is one.
     """

@@ -1,4 +1,4 @@
-"""kproto's consumer in a world: its engine, and an application that polls, works and runs callbacks.
+"""kproto's consumer in a world: its engine, and an application that polls, processes and runs callbacks.
 
 The application passes the same events to the engine as the public consumer classes: either `Poll`, or
 `PollBegan`, one `Take` for each `Wake` action of the engine, and `PollEnded`.
@@ -81,7 +81,7 @@ class Consumer(EngineClient):
         self.is_closed = False
         # Whether the application keeps polling.
         self._keeps_polling = False
-        # The number of the current poll, so that the timeout of an earlier poll is ignored.
+        # The number of the current poll, by which the timeout of an earlier poll is recognized and ignored.
         self._poll_number = 0
         self._next_poll_at: int | None = None
         self._is_take_scheduled = False
@@ -280,7 +280,7 @@ class Consumer(EngineClient):
     def _poll_in_one_step(self) -> bool:
         """Poll without waiting: pass the engine a single `Poll` event.
 
-        Return False if there are no records, so that the application has to poll with a timeout.
+        Return False if no records are buffered: the application then has to poll with a timeout.
         """
         before = len(self.records)
         if not self._try(ev.Poll(self.limit)):
@@ -507,7 +507,7 @@ class Consumer(EngineClient):
     def _request(
         self, event: Callable[[object], ev.Event], kind: str | None, limit: int, *, ending: bool = False
     ) -> object:
-        """Pass `event(token)` to the engine, and return the token. `done` must have it within `limit` ms."""
+        """Pass `event(token)` to the engine; return the token, which `done` must contain after `limit` ms."""
         token = self.world.next_token()
         self.deadlines[token] = self.world.now + limit
         if ending:

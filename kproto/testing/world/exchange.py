@@ -73,7 +73,7 @@ class NetworkExchange(WorldState):
                 self.network.send(wire, wire.up, self._on_request, wire, body)
 
     def shut(self, client: Client, key: Any) -> None:
-        """Close a connection from the client's side. The broker first reads the bytes sent before."""
+        """Close a connection from the client's side. The broker first reads what was sent earlier."""
         wire = client.wires.pop(key, None)
         if wire is not None:
             wire.open = False

@@ -19,7 +19,8 @@ Rules:
 
 * A call that raised an exception is kept as well. The replay repeats the call and expects the same exception.
 
-* A journal from a file can only call the methods and set the attributes that a journal keeps.
+* The replay of a journal from a file can call only the methods, and set only the attributes, that a journal
+  keeps.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
 KEPT_MARK = "_kept"
 SET: Final = "set"
-# The attributes that hold code of applications. A saved journal leaves them out.
+# The attributes that hold the application's code. A saved journal leaves them out.
 APPLICATION_CODE: Final = frozenset({"listener", "worker", "configure"})
 MACHINES = "kproto.models."
 
@@ -68,7 +69,7 @@ class ClientName(NamedTuple):
 
 
 def journaled(method: M) -> M:
-    """Journal the calls of a method of World or Client that come from outside of a run.
+    """Journal the calls of a method of World or Client that are made outside a run.
 
     Place the decorator `checked` above this one, so that a call with invalid arguments is not journaled.
     """
@@ -110,7 +111,7 @@ def knob(default: T) -> T:
 
 
 class Knob(Generic[T]):
-    """An attribute of World or Client that changes the run. Setting it from outside of a run is journaled."""
+    """An attribute of World or Client that changes the run. Setting it outside a run is journaled."""
 
     __slots__ = ("_default", "_rule", "name")
 

@@ -98,9 +98,9 @@ class ModelClient(Client):
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """The owned partitions on which the model no longer works (sarama-cluster, a fenced librdkafka).
+        """The owned partitions that the model no longer processes (sarama-cluster, a fenced librdkafka).
 
-        The model calls no callback when it stops working on a partition, so the partition still counts as
+        The model calls no callback when it stops processing a partition, so the partition still counts as
         owned.
         """
         works_on: frozenset[TopicPartition] | None = getattr(self.state, "works_on", None)

@@ -30,7 +30,7 @@ KINDS: Final = ("delay", "drop", "stall", "refuse", "cut", "half_close")
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """A network fault. `World.fault` starts it. It ends after its time, or by `World.heal`.
+    """A network fault. `World.fault` starts it. It ends after its duration, or when `World.heal` is called.
 
     * "delay": each direction takes `ms` longer. If `chance` is below 1, only some sends are delayed.
 

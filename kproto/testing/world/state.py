@@ -76,7 +76,8 @@ class WorldState:
         self.clients: dict[str, Client] = {}
         # Maps each member id to the name of its client.
         self.member_names: dict[str, str] = {}
-        # The partitions that lost records by retention, truncation, corruption, or deletion of the topic.
+        # The partitions that lost records through retention, truncation, corruption, or deletion of the
+        # topic.
         self.disturbed: set[TopicPartition] = set()
         # The offsets of transaction markers, at which the log has no record (see `write_marker`).
         self.marker_offsets: set[tuple[TopicPartition, int]] = set()

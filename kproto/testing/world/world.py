@@ -186,12 +186,12 @@ class World(Operator):
 
     @journaled
     def consumer(self, **options: Any) -> Consumer:
-        """Start one of kproto's consumers, named by its client_id, or "consumer-1" and so on."""
+        """Start one of kproto's consumers, whose name is its client_id, or else "consumer-1" and so on."""
         return self._add_client(Consumer(self, self._choose_name("consumer", options), **options))
 
     @journaled
     def producer(self, **options: Any) -> Producer:
-        """Start one of kproto's producers, named by its client_id, or "producer-1" and so on."""
+        """Start one of kproto's producers, whose name is its client_id, or else "producer-1" and so on."""
         return self._add_client(Producer(self, self._choose_name("producer", options), **options))
 
     @checked(client=_CLIENT)
@@ -212,7 +212,7 @@ class World(Operator):
         return self.clients[name]
 
     def alive_clients(self, kind: type[C]) -> list[C]:
-        """Return the living clients of this class in the order in which they were added.
+        """Return the running clients of this class, in the order in which they were added.
 
         `Client` selects clients of every class.
         """
@@ -442,8 +442,8 @@ class World(Operator):
     ) -> Fault:
         """Start a network fault between a client (None: all) and a broker (None: all).
 
-        `Fault` describes `kind`, `ms` and `chance`. The fault ends after `lasts` ms (None: never), or by
-        `heal`. Raises ConfigError for an unknown kind, client or node.
+        `Fault` describes `kind`, `ms` and `chance`. The fault ends after `lasts` ms (None: never), or when
+        `heal` is called. Raises ConfigError for an unknown kind, client or node.
         """
         name = None if client is None else self.client(client).name
         if node is not None:
