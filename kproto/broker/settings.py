@@ -40,6 +40,8 @@ class Setting(NamedTuple):
     name: str
     field: str
     type: ValueType
+    # Kafka's default as DescribeConfigs shows it.
+    default: str
     # Whether the config can be changed while the broker runs, with IncrementalAlterConfigs (KIP-226).
     dynamic: bool
     # The topic config whose default is the value of this broker config.
@@ -83,8 +85,8 @@ class Settings:
     # A connection without traffic for this time in ms is closed. With a negative value, idle connections stay
     # open.
     connections_max_idle_ms: int = _setting(600_000, Integer(64))
-    # The lifetime of a SASL session in ms. With 0, a session expires only if its token does.
-    connections_max_reauth_ms: int = _setting(0, Integer(64, 0))
+    # The lifetime of a SASL session in ms. With 0 or less, a session expires only if its token does.
+    connections_max_reauth_ms: int = _setting(0, Integer(64))
     # The interval in ms at which expired delegation tokens are removed.
     delegation_token_expiry_check_interval_ms: int = _setting(3_600_000, Integer(64, 1))
     # The time in ms from the creation or last renewal of a delegation token to its expiration.
@@ -96,7 +98,7 @@ class Settings:
     delegation_token_secret_key: str = _setting("", Text(config_type=ConfigType.PASSWORD))
     delete_topic_enable: bool = _setting(True, Boolean())
     # 55 MiB, Kafka's default.
-    fetch_max_bytes: int = _setting(57_671_680, Integer(32, 0))
+    fetch_max_bytes: int = _setting(57_671_680, Integer(32, 1024))
     # The interval of compaction in ms, see `log_manager`.
     log_cleaner_backoff_ms: int = _setting(15_000, Integer(64, 0), dynamic=True)
     log_cleanup_policy: str = _setting("delete", CleanupPolicy(), dynamic=True, topic_config="cleanup.policy")
@@ -153,7 +155,7 @@ class Settings:
     sasl_oauthbearer_sub_claim_name: str = _setting("sub", Text())
     # The maximum size of a request: 100 MiB, Kafka's default. If a client announces a larger request, its
     # connection is closed.
-    socket_request_max_bytes: int = _setting(104_857_600, Integer(32, 0))
+    socket_request_max_bytes: int = _setting(104_857_600, Integer(32, 1))
     # Whether TLS listeners request client certificates: none, requested or required.
     ssl_client_auth: str = _setting("none", choice(*SSL_CLIENT_AUTH))
     # The largest payload of metrics that a client may push, in bytes after compression: 1 MiB by default.
@@ -246,6 +248,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         kafka_name(row.name),
         row.name,
         row.metadata["type"],
+        "" if row.default is None else _kafka_text(row.default),
         row.metadata["dynamic"],
         row.metadata["topic_config"],
     )

@@ -22,7 +22,7 @@ from kproto.messages.incremental_alter_configs import (
 )
 from tests.broker.stage import Client, Stage, batch_of
 
-SET, DELETE, APPEND = 0, 1, 2
+SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 @pytest.fixture
@@ -110,6 +110,7 @@ def test_static_configs_are_read_only(client: Client) -> None:
         ("message.max.bytes", "1", "x", SET, E.INVALID_REQUEST),
         ("log.retention.ms", "0", "1", SET, E.INVALID_REQUEST),
         ("log.cleanup.policy", "shred", "1", SET, E.INVALID_REQUEST),
+        ("super.users", "User:a", "1", APPEND, E.INVALID_CONFIG),
         ("log.roll.ms", "1000", "1", SET, E.INVALID_REQUEST),
         ("no.such", "1", "", SET, E.INVALID_REQUEST),
         ("num.partitions", None, "1", DELETE, E.NONE),
@@ -121,6 +122,20 @@ def test_an_invalid_dynamic_change_is_refused(
     before = describe_configs(client)
     assert alter_config(client, name, value, broker=broker, how=how)[0] == code
     assert describe_configs(client) == before
+
+
+def test_append_and_subtract_change_a_list_of_a_broker(client: Client) -> None:
+    """They start with Kafka's default if the broker does not set the config, whatever all brokers set."""
+    for broker, how, item, expected in (
+        ("1", APPEND, "compact,delete", "delete,compact"),
+        ("1", SUBTRACT, "delete", "compact"),
+        ("1", DELETE, None, "delete"),
+        ("", SET, "compact", "compact"),
+        ("1", APPEND, "delete", "delete"),
+    ):
+        assert alter_config(client, "log.cleanup.policy", item, broker=broker, how=how)[0] == 0
+        assert describe_configs(client)["log.cleanup.policy"].value == expected
+    assert alter_config(client, "log.cleanup.policy", "shred", how=APPEND)[0] == E.INVALID_REQUEST
 
 
 def test_validate_only_changes_no_broker_config(client: Client) -> None:

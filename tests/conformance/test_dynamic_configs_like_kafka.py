@@ -22,7 +22,7 @@ from kproto.messages.incremental_alter_configs import (
 from tests.broker.stage import PATIENCE, Socket, connected
 from tests.conformance import judges
 
-SET, DELETE, APPEND = 0, 1, 2
+SET, DELETE, APPEND, SUBTRACT = range(4)
 # Kafka accepts changes of these configs on a running broker. They are dynamic in Kafka, or unknown. The
 # embedded broker reads them only at its start.
 ACCEPTED_BY_KAFKA: Final = {
@@ -104,6 +104,10 @@ def test_kafka_accepts_what_our_broker_accepts(pair: tuple[Socket, Socket]) -> N
         ("", "log.retention.ms", "3000000000", SET),
         ("1", "log.cleanup.policy", "shred", SET),
         ("1", "log.cleanup.policy", "compact,delete", SET),
+        ("1", "log.cleanup.policy", "compact", APPEND),
+        ("", "log.cleanup.policy", "shred", APPEND),
+        ("", "log.cleanup.policy", "compact,delete", SUBTRACT),
+        ("1", "message.max.bytes", "1000", SUBTRACT),
         ("", "log.retention.bytes", "9223372036854775808", SET),
     ],
 )
@@ -121,9 +125,29 @@ def test_both_brokers_report_the_same_types(pair: tuple[Socket, Socket]) -> None
 
 
 @pytest.mark.kafka
-def test_both_brokers_report_values_and_synonyms_alike(pair: tuple[Socket, Socket]) -> None:
-    name = "message.max.bytes"
-    moves = (("", "2000000", SET), ("1", "3000000", SET), ("1", None, DELETE), ("", None, DELETE))
+@pytest.mark.parametrize(
+    ("name", "moves"),
+    [
+        (
+            "message.max.bytes",
+            [("", "2000000", SET), ("1", "3000000", SET), ("1", None, DELETE), ("", None, DELETE)],
+        ),
+        (
+            "log.cleanup.policy",
+            [
+                ("", "compact,delete", APPEND),
+                ("1", "delete", SUBTRACT),
+                ("1", "compact", APPEND),
+                ("", "delete", SUBTRACT),
+                ("1", None, DELETE),
+                ("", None, DELETE),
+            ],
+        ),
+    ],
+)
+def test_both_brokers_report_values_and_synonyms_alike(
+    pair: tuple[Socket, Socket], name: str, moves: list[tuple[str, str | None, int]]
+) -> None:
     for broker, value, how in moves:
         assert [alter(client, broker, name, value, how, only=False) for client in pair] == ["NONE"] * 2
         wanted = [describe(pair[1], broker_, name) for broker_ in ("1", "")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -13,8 +13,9 @@ from ..broker import Broker
 from ..client_metrics_configs import check_client_metrics
 from ..config_values import ConfigType
 from ..dynamic_config import check_dynamic
-from ..topic_configs import TOPIC_CONFIGS, check_topic_configs
-from ..topics import Topic, bad_name
+from ..settings import SETTINGS, Setting
+from ..topic_configs import TOPIC_CONFIGS, TopicConfig, check_topic_configs
+from ..topics import bad_name
 from .configs import ResourceType, broker_name_fault
 
 Outcome = tuple[ErrorCode, str | None]
@@ -121,7 +122,7 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
         if change.config_operation == ChangeType.DELETE:
             configs.pop(change.name, None)
             continue
-        value = _changed_value(topic, change)
+        value = _changed_value(change, configs, TOPIC_CONFIGS)
         if value is None:
             return ErrorCode.INVALID_CONFIG, f"{change.name} is no list"
         configs[change.name] = value
@@ -162,21 +163,21 @@ def _alter_client_metrics(broker: Broker, resource: AlterConfigsResource, *, val
     return ErrorCode.NONE, None
 
 
-def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
+def _changed_value(
+    change: AlterableConfig, configs: Mapping[str, str], rows: Mapping[str, TopicConfig | Setting]
+) -> str | None:
     """Return the new value of a config, or None if the operation does not apply to the config.
 
-    Only a list accepts APPEND and SUBTRACT.
+    `configs` are the values that the resource sets. Only a list accepts APPEND and SUBTRACT.
     """
     if change.config_operation == ChangeType.SET:
         return change.value
-    config = TOPIC_CONFIGS.get(change.name)
-    is_list = config is not None and config.type.config_type is ConfigType.LIST
-    if config is None or not is_list or change.value is None:
+    row = rows.get(change.name)
+    if row is None or row.type.config_type is not ConfigType.LIST or change.value is None:
         return None
-    # If the topic does not set the config, APPEND and SUBTRACT start with Kafka's default of the topic
-    # config. The value of the corresponding broker config is ignored.
-    value = topic.configs.get(change.name) if topic is not None else None
-    items = [item for item in _split(config.default if value is None else value) if item]
+    # If the resource does not set the config, APPEND and SUBTRACT start with Kafka's default. Values of other
+    # resources, such as that of the broker for a topic config, are ignored.
+    items = [item for item in _split(configs.get(change.name, row.default)) if item]
     for item in _split(change.value):
         if change.config_operation == ChangeType.SUBTRACT and item in items:
             items.remove(item)
@@ -203,12 +204,13 @@ def _alter_broker(broker: Broker, resource: AlterConfigsResource, *, validate_on
     for change in resource.configs:
         if change.config_operation == ChangeType.DELETE:
             values.pop(change.name, None)
-        elif change.config_operation != ChangeType.SET:
+            continue
+        value = _changed_value(change, values, SETTINGS)
+        if value is None:
             verb = ChangeType(change.config_operation).name.lower()
             message = f"Config value {verb} is not allowed for config key: {change.name}"
             return ErrorCode.INVALID_CONFIG, message
-        else:
-            values[change.name] = change.value or ""
+        values[change.name] = value
     if (fault := check_dynamic(values)) is not None:
         return ErrorCode.INVALID_REQUEST, fault
     if not validate_only:

@@ -151,12 +151,12 @@ def test_max_bytes_limits_all_partitions_together(client: Client, producer: Clie
 
 
 def test_fetch_max_bytes_of_the_broker_limits_every_fetch() -> None:
-    size = len(batch_of(b"a" * 100))
-    client = Stage({"t": 1}, fetch_max_bytes=2 * size).client()
+    batch = batch_of(b"a" * 600)
+    client = Stage({"t": 1}, fetch_max_bytes=2 * len(batch)).client()
     for _ in range(5):
-        client.produce(batch_of(b"a" * 100))
+        client.produce(batch)
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic())))
-    assert len(data.records or b"") == 2 * size
+    assert len(data.records or b"") == 2 * len(batch)
 
 
 @pytest.mark.parametrize("offset", [-1, 3])
