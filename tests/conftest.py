@@ -125,7 +125,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def _import_own_share(session: pytest.Session) -> None:
-    """Import this worker's share of the test modules first. Each worker of pytest-xdist has another share.
+    """Import this worker's share of the test modules first. Each worker of pytest-xdist has a different
+    share.
 
     The first import of a test module compiles it, which takes 10 s of CPU for all modules. If all workers
     imported the modules in the same order, each worker would compile all of them.

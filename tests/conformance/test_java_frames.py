@@ -139,7 +139,9 @@ def test_a_subscription_round_trips_through_kafka(
 def test_kafka_reads_an_assignment_as_we_do(
     bridge: Bridge, assigned: list[TopicPartition], user_data: bytes | None, version: int
 ) -> None:
-    """Kafka decodes and encodes the assignment. Only the order of its topics, a hash map's, may differ."""
+    """Kafka decodes and encodes the assignment. Only the order of the topics, which a hash map decides, may
+    differ.
+    """
     data = Assignment(partitions=tuple(assigned), user_data=user_data).encode(version)
     theirs = bridge.assignment(data, version)
     assert len(theirs) == len(data)

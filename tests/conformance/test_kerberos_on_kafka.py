@@ -1,4 +1,4 @@
-"""kproto's clients log in to a real Kafka by Kerberos, with the KDC of MIT Kerberos."""
+"""kproto's clients log in to a real Kafka with Kerberos; the KDC is MIT Kerberos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics are measured as by Kafka's Java classes, and have the names of the metrics of Java's clients.
+"""Metrics have the names of Java's client metrics, and are measured as Kafka's Java classes measure them.
 
 docs/java-metrics.json lists the metrics of Java's clients.
 """

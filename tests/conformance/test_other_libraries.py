@@ -131,7 +131,7 @@ def test_options_of_java(kind: str, names_of_java: list[list[str]]) -> None:
 
 
 def unanswered_methods(kind: str, methods: Collection[str]) -> set[str]:
-    """Return the methods that neither exist nor have an error that says what to use instead."""
+    """Return the methods that kproto lacks, and for which no error says what to use instead."""
     client = CLIENTS[kind]
     name_of_kind = "admin client" if kind == "admin" else kind
     return {

@@ -23,13 +23,13 @@ pytestmark = pytest.mark.java
 
 DRAWS = 20_000
 # The number of standard deviations by which Java's draws may differ from kproto's probabilities. With 1,000
-# compared numbers, chance exceeds it once in 500,000 runs.
+# compared numbers, a random deviation exceeds this limit once in 500,000 runs.
 DEVIATIONS = 6
 RACKS = ["a", "b", "", "-"]
 
 
 class Case(NamedTuple):
-    """A producer's options, and each partition's number of waiting batches and rack of its leader.
+    """A producer's options and, for each partition, its leader's rack and its number of waiting batches.
 
     The rack is "-" for a partition without a leader, and "" for a leader without a rack.
     """

@@ -137,7 +137,7 @@ def peer(request: pytest.FixtureRequest) -> Peer:
 
 @dataclass(frozen=True)
 class Defect:
-    """A known error of a peer, which fails on `example`.
+    """A known bug of a peer, which `example` triggers.
 
     `narrow` changes a struct so that the peer supports it.
     """
@@ -242,9 +242,7 @@ def test_a_known_defect_of_a_peer_still_exists(defect: Defect) -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.description}")
 def test_narrowing_removes_only_the_defect(defect: Defect) -> None:
-    """Only the `narrow` of a defect changes the defect's example. The `narrow` functions of other defects
-    leave it unchanged.
-    """
+    """Only a defect's own `narrow` changes its example; the `narrow` functions of other defects do not."""
     version = defect.version
     data = defect.example.encode(version)
     for checked in DEFECTS:

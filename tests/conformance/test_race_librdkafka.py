@@ -8,7 +8,7 @@ request it assigns, seeks and polls. Between requests it sleeps.
 The test compares the results of each request: the assignment after its polls, its first message, and the
 result of seek.
 
-Only schedules without ties are drawn. In a tie two events may come in either order, so the result may vary.
+Only schedules without ties are drawn. In a tie, two events may occur in either order, so the result may vary.
 
 In the model a schedule has no tie if its result stays the same on a slow network, and with joins 300 ms
 earlier or later.
@@ -120,7 +120,7 @@ def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Requ
     The response to JoinGroup v3 assigns the member id. A client that subscribes again before the response
     gets a second id, and its first member never returns.
 
-    The model's coordinator and the mock cluster do not wait for the dead member equally long.
+    The model's coordinator and the mock cluster wait for the dead member for different times.
     """
     # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED. The mock cluster never returns this error.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})

@@ -102,9 +102,7 @@ class Conversation:
             runner.actor("A").options.update({"instance": "one"} if static else {})
 
     def differences(self) -> Iterator[str]:
-        """Yield the lines of the sequence up to the first difference as one text, or nothing without a
-        difference.
-        """
+        """If the responses differ, yield the lines of the sequence up to the first difference as one text."""
         try:
             for _ in range(LINES):
                 for name in "AB":

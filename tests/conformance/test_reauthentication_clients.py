@@ -1,6 +1,6 @@
 """Clients re-authenticate expiring sessions (KIP-368) over TLS.
 
-Each client re-authenticates by each mechanism on the embedded broker.
+Each client re-authenticates with each mechanism on the embedded broker.
 
 The embedded broker counts the re-authentications for these tests. test_reauthentication_like_kafka compares
 the same clients on a real broker.
@@ -34,8 +34,8 @@ SESSION_MS = 3_000
 class Outcome:
     """The mechanisms that re-authenticated or reconnected, and the values that were read.
 
-    `renewed` has the mechanisms that re-authenticated a session. `returned` has those that opened a new
-    connection instead. `read` has the values that each member read.
+    `renewed` contains the mechanisms that re-authenticated a session. `returned` contains those that opened a
+    new connection instead. `read` contains the values that each member read.
 
     `written` lists the values written after the re-authentications.
     """
@@ -49,7 +49,7 @@ class Outcome:
 def collect_mechanisms(
     kafka: SecuredKafka, renewed: set[str], first: dict[int, str], returned: set[str]
 ) -> None:
-    """Add mechanisms with a re-authentication to `renewed`, and those with a new connection to `returned`."""
+    """Add the mechanisms that re-authenticated to `renewed`, and those that reconnected to `returned`."""
     for number, connection in list(kafka.server.broker.connections.items()):
         sasl = connection.authenticator
         if sasl is None or sasl.expires_at is None:

@@ -223,7 +223,7 @@ def text(content: bytes | None) -> str | None:
 
 
 def agreed(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return what Kafka and kproto must agree about: all records, or only that the bytes are invalid."""
+    """Return what Kafka and kproto must agree on: all records, or only that the bytes are invalid."""
     return answer if answer.get("valid") else {"valid": False}
 
 
@@ -320,7 +320,7 @@ def test_kafka_and_we_reject_the_same_corrupted_batches(
 def test_kafka_and_we_reject_the_same_ends_of_compressed_data(
     kafka: Kafka, magic: int, codec: str, data: st.DataObject
 ) -> None:
-    """Kafka and kproto agree about batches whose compressed data is cut, or followed by other bytes.
+    """Kafka and kproto agree on batches whose compressed data is truncated, or followed by other bytes.
 
     The CRC of the batches is correct, so only decompressing and decoding can fail.
     """
@@ -328,7 +328,7 @@ def test_kafka_and_we_reject_the_same_ends_of_compressed_data(
     plain = encode_batch(records)[61:] if magic == 2 else encode_messages(records, magic)
     packed = compress(CODECS.index(codec), plain)
     cut = data.draw(st.sampled_from([0, 0, 1, 2, 3, 4, 5, 8, 9]))
-    # For zstd no cut frame is appended: kproto rejects it, but Java's reader does not notice it.
+    # For zstd, no truncated frame is appended: kproto rejects it, but Java's reader does not notice it.
     behind = st.sampled_from([b"", packed, bytes(5)])
     if codec != "zstd":
         behind |= st.binary(max_size=9) | st.just(packed[:20])

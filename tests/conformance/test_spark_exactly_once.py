@@ -1,4 +1,4 @@
-"""Rows of a sink task with transactionalIdPrefix are written exactly once, on a real Kafka and without a JVM.
+"""A sink task with transactionalIdPrefix writes each row exactly once, to a real Kafka and without a JVM.
 
 `KPROTO_SPARK_KILLS` is the number of kills. `KPROTO_SEED`, which is printed, draws their times.
 """

@@ -1,4 +1,4 @@
-"""In these scenarios kproto's source returns the same rows of a real Kafka as Spark's.
+"""In these scenarios, kproto's source returns the same rows from a real Kafka as Spark's own source.
 
 Most scenarios come from the tests of Spark's source.
 

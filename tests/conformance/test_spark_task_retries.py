@@ -1,4 +1,4 @@
-"""Spark runs tasks again that fail, die or stall. The tests use two executors with speculation.
+"""Spark reruns tasks that fail, die or stall. The tests use two executors with speculation.
 
 A query returns each row once, even if an executor dies with its shuffle files while the logs grow.
 

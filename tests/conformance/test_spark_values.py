@@ -1,4 +1,4 @@
-"""Record values are columns in Spark itself: JSON as from_json reads it, and Avro with a schema registry."""
+"""Spark's own columns contain record values: JSON as from_json reads it, and Avro with a schema registry."""
 
 from __future__ import annotations
 

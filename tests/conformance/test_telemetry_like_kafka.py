@@ -1,4 +1,4 @@
-"""Client telemetry (KIP-714): a real Kafka and kproto, and other clients and the embedded broker, agree."""
+"""kproto pushes telemetry to a real Kafka, and other clients push it to the embedded broker (KIP-714)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PATIENCE = 20.0
 
 @dataclass
 class Judge:
-    """A real Kafka whose telemetry receiver writes the pushed metrics to a file. Clients connect by the
+    """A real Kafka whose telemetry receiver writes the pushed metrics to a file. Clients connect through the
     proxy.
     """
 

@@ -266,8 +266,8 @@ def readers_see_committed_records_only(side: Side) -> Iterator[Any]:
     yield side.fetch(offset=5)
     yield side.fetch(offset=6)
     yield side.fetch(offset=7)
-    # The next marker gets a later timestamp. Of equal timestamps, ListOffsets would return the first marker
-    # for timestamp -3 (maximum timestamp).
+    # The next marker gets a later timestamp. If the timestamps were equal, ListOffsets would return the first
+    # marker for timestamp -3 (maximum timestamp).
     time.sleep(0.005)
     yield side.end("c", committed=False, name="c")
     for offset in range(8):
@@ -294,8 +294,8 @@ def records_are_deleted_below_open_transactions(side: Side) -> Iterator[Any]:
     yield side.ends((-1, -2))
     yield side.producers()
     yield side.write("b", b"b2", name="b", seq=1)
-    # The second marker gets a later timestamp. Of equal timestamps, ListOffsets would return the first record
-    # for timestamp -3 (maximum timestamp).
+    # The second marker gets a later timestamp. If the timestamps were equal, ListOffsets would return the
+    # first record for timestamp -3 (maximum timestamp).
     time.sleep(0.005)
     yield side.end("b", name="b")
     yield side.fetch(offset=4)

@@ -46,7 +46,7 @@ def until(holds: Callable[[], bool], message: str) -> None:
 
 
 class Nodes:
-    """Brokers 1 and 2 and the controller, which can be killed with -9 and restarted."""
+    """Brokers 1 and 2 and the controller, which can be killed with SIGKILL and restarted."""
 
     def __init__(self, scratch: Path) -> None:
         self.ports = {node: judges.free_port() for node in (1, 2, CONTROLLER)}
@@ -231,8 +231,8 @@ def fetching(topic_id: UUID | None, current: int, last: int, offset: int) -> Fet
 def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None:
     """The real broker and a simulated one respond alike to OffsetForLeaderEpoch, and to Fetch with epochs.
 
-    Each broker's log has ten records of one epoch and three of a later one. The numbers of the epochs differ,
-    so their ranks are compared.
+    Each broker's log has ten records of one epoch and three of a later one. The epoch numbers of the two
+    brokers differ, so the ranks of the epochs are compared.
     """
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))

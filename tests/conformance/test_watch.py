@@ -1,4 +1,4 @@
-"""Other clients behave the same if `kproto watch` is their proxy for a real Kafka. It reports all requests.
+"""With `kproto watch` as their proxy for a real Kafka, clients behave the same, and each request is reported.
 
 Nine clients run a scenario with and without `kproto watch`. A proxy before Kafka records their requests.
 
@@ -101,7 +101,7 @@ def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka
 def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
     """Keep only the last of a kafka-python member's consecutive rounds of JoinGroup and SyncGroup.
 
-    kafka-python's leader causes a rebalance when new metadata arrive while a group forms. Whether they arrive
+    kafka-python's leader causes a rebalance when new metadata arrives while a group forms. Whether it arrives
     is random.
     """
     if client == "kafka-python":

@@ -65,7 +65,9 @@ class Side:
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until the broker coordinates groups and transactions; a new Kafka first creates topics."""
+        """Wait until the broker coordinates groups and transactions; a new Kafka first creates internal
+        topics.
+        """
         deadline = time.monotonic() + PATIENCE
         for kind, key in ((0, self.group("g")), (1, self.name("x"))):
             while True:
@@ -187,8 +189,8 @@ class Side:
     ) -> Any:
         """End the transaction.
 
-        With transaction.version 2, the producer `who` gets a new epoch. A test can still send the old epoch
-        under the producer's name with an apostrophe ("a'" for "a").
+        With transaction.version 2, the response contains a new epoch for the producer `who`. A test can still
+        send the old epoch under the producer's name with an apostrophe ("a'" for "a").
         """
         producer_id, epoch = self.who[who]
         request = EndTxnRequest(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def watching(bootstrap: str, output: Path, *options: str) -> Iterator[str]:
-    """Run `kproto watch --json --all` as the proxy of a cluster. At the end, `output` has its lines."""
+    """Run `kproto watch --json --all` as the proxy of a cluster. At the end, `output` contains its lines."""
     command = [
         sys.executable,
         "-m",

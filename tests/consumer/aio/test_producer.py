@@ -41,7 +41,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send() -> None:
 
 
 class Pauses:
-    """Replaces asyncio in the producer's module. Records each pause, or cancels it after `is_cancelled`."""
+    """Replaces asyncio in the producer's module. Records each pause; cancels it if `is_cancelled` is set."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -221,7 +221,7 @@ def test_a_send_wakes_the_sender_for_an_earlier_interrupted_send() -> None:
         assert records.has_notifications()
         await producer.send("t", b"v")
         assert not records.has_notifications()
-        assert not records.sender_notified  # Later records join the batch without a call of the engine.
+        assert not records.sender_notified  # Later records join the batch without a call to the engine.
 
     with_batch(story)
 

@@ -297,7 +297,8 @@ def test_the_result_of_a_cancelled_call_or_of_a_call_in_a_closed_loop_is_dropped
             runtime._complete(cancelled, "result", error)
         assert cancelled.cancelled()
         unfinished.append((runtime, waiting))
-        runtime._open.clear()  # Then the end of the client does not complete the future `waiting`.
+        # Without this entry, the end of the client does not complete the future `waiting`.
+        runtime._open.clear()
 
     run(story)
     ((runtime, future),) = unfinished

@@ -1,4 +1,4 @@
-"""asyncio's connections report events and write bytes for each event of their transport."""
+"""For each event of their transport, asyncio's connections report events and write bytes."""
 
 from __future__ import annotations
 
@@ -481,7 +481,7 @@ def test_only_an_address_with_successors_has_a_limited_time(is_last: bool) -> No
 
 
 def test_a_connection_attempt_does_not_block_the_event_loop() -> None:
-    """In its debug mode, the loop of asyncio rejects a socket that may block."""
+    """In debug mode, asyncio's event loop rejects a socket that may block."""
 
     async def run(host: str, port: int) -> None:
         engine = Engine()

@@ -38,7 +38,8 @@ class LyingCluster(World):
         self.lies = Random(seed)
         self.rate = self.lies.choice([0.05, 0.3, 0.8])  # The probability that a response is wrong.
         self.is_lying = True
-        self.told: Counter[str] = Counter()  # The number of wrong responses by name of the function in LIES.
+        # The number of wrong responses by the name of the function in LIES.
+        self.told: Counter[str] = Counter()
         self.earlier: dict[tuple[int, int], list[bytes]] = {}
 
     def _reply(self, wire: Wire, body: bytes) -> None:

@@ -1,6 +1,6 @@
 """Clients that lose their authorization, or get an unreadable response, raise an error and lose no record.
 
-After it has lost its authorization, a client continues when the brokers accept its credentials again.
+A client that was rejected continues when the brokers accept its credentials again.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def test_a_commit_of_the_start_without_a_response_is_looked_up_before_records_ar
         )
     )
     assert world.run(5_000, until=lambda: len(a.records) == 1)
-    # The coordinator stored the commit before the connection broke. The client looks the committed offset up,
+    # The coordinator stored the commit before the connection broke. The client looks up the committed offset,
     # and does not commit it again (M206).
     assert len(world.requests_of(a, OffsetCommitRequest)) == 1
     assert world.committed("g", T0) == 0
