@@ -109,8 +109,8 @@ class Stage:
     def step(self, event: Event) -> list[Action]:
         """Step the broker, and pass its responses to the clients.
 
-        A client with `reads` receives each response immediately, so that the broker serves the next request
-        on its connection.
+        If a client has `reads` set, it receives each response immediately, so that the broker serves the next
+        request on its connection.
         """
         actions = step(self.broker, event, self.now)
         for action in actions:

@@ -395,7 +395,7 @@ def tombstones_go_first(record: Record, latest: dict[bytes, int], *, tombstones:
 
 
 WHOLE = compaction._with_records
-# The quick tests kill the first two mutants only: the others survive for some hundred examples.
+# The quick tests kill only the first two mutants, because the others survive several hundred examples.
 MUTANTS: list[tuple[str, Any]] = [
     ("_with_records", renumbered),
     ("_is_kept", tombstones_go_first),

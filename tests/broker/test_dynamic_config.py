@@ -1,4 +1,4 @@
-"""Dynamic broker configs (KIP-226) take effect at once, and survive a restart."""
+"""Dynamic broker configs (KIP-226) take effect immediately, and survive a restart."""
 
 from __future__ import annotations
 

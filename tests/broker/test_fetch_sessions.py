@@ -87,7 +87,7 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
 ) -> None:
     """A fetch at a position that was truncated gets the diverging epoch (KIP-595).
 
-    The fetch gets the diverging epoch even if the log has grown to its former length again.
+    The fetch gets the diverging epoch even if the log has grown back to its former length.
 
     The broker compares the fetch position with the end of the last fetched epoch.
     """
@@ -109,8 +109,7 @@ def test_a_session_remembers_the_name_of_a_deleted_topic_id(
 ) -> None:
     """A fetch session keeps the name that a topic id had when it was first resolved.
 
-    After the topic's deletion the error is therefore that of an unknown name, not of an unknown id, as in
-    Kafka.
+    So after the topic's deletion the error is UNKNOWN_TOPIC_OR_PARTITION, not UNKNOWN_TOPIC_ID, as in Kafka.
     """
     first = stage.topic("t").id
     named, beyond = fetch_topic(topic_id=first), fetch_topic(topic_id=first, partition=1)
@@ -157,9 +156,9 @@ def test_a_removed_partition_is_not_read(client: Client, producer: Client) -> No
 
 
 def test_a_delayed_fetch_omits_a_partition_that_was_removed_meanwhile(stage: Stage, client: Client) -> None:
-    """A delayed fetch omits a partition that has left its session in the meantime.
+    """A delayed fetch omits a partition that was removed from its session in the meantime.
 
-    The client removes the partition by a request on a second connection.
+    The client removes the partition with a request on a second connection.
     """
     session = open_session(client, 0, 1)
     client.send(fetch_request(session=(session, 1), wait=500), 12)

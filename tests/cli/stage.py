@@ -112,7 +112,7 @@ class Shell:
         printed = self.capsys.readouterr()
         self.errors = printed.err
         assert result == code, printed
-        # An error begins with the option, and its value follows. NAME='--option' would confuse the two.
+        # An error must begin with the option, followed by its value. NAME='--option' would confuse the two.
         assert not re.match(r"kproto [\w-]+: [^=]*='--[a-z]", printed.err), printed.err
         return printed.out.splitlines()
 

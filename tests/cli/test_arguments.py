@@ -180,7 +180,7 @@ def test_words_that_no_parser_recognizes_are_shown_without_values(words: list[st
 @pytest.mark.parametrize(
     ("words", "message", "shown"),
     [
-        # The password is a word of the mask "[hidden]", and is not masked again inside the mask.
+        # The password is also a word in the mask "[hidden]", and must not be masked again there.
         (["--password", "hidden"], "'hidden' is invalid", "'[hidden]' is invalid"),
         (["--password", "x", "x"], "x is invalid", "[hidden] is invalid"),
         (["--password", ""], "'' is invalid", "'' is invalid"),

@@ -12,7 +12,7 @@ from kproto.cli import main
 
 @pytest.fixture
 def members(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """The arguments of the members that commands started. No member runs."""
+    """The arguments of the members that commands started. No member actually runs."""
     started: list[tuple[Any, ...]] = []
     monkeypatch.setattr("kproto.testing.driver.drive", lambda *arguments: started.append(arguments))
     return started

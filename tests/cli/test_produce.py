@@ -17,7 +17,7 @@ from tests.cli.stage import Shell
 
 @pytest.fixture
 def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], None]:
-    """Return a function that sets the text or bytes which the next command reads from stdin."""
+    """Return a function that sets the text or bytes that the next command reads from stdin."""
 
     def set_text(text: str | bytes) -> None:
         data = text.encode() if isinstance(text, str) else text

@@ -65,7 +65,7 @@ DIRECTORY: Final = UUID(int=7)
 
 
 def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    """Wait until the condition holds: a change may reach the queried broker late."""
+    """Wait until the condition holds: a change may take time to reach the queried broker."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

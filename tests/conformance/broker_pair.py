@@ -302,7 +302,7 @@ class Side:
 def listing_everything(api: str, request: Any) -> bool:
     """Return whether the request lists all entries of the broker, page by page.
 
-    The response to such a request also contains entries of other tests.
+    The response to such a request also contains entries that other tests created.
     """
     if api == "DescribeUserScramCredentials":
         return not request.users

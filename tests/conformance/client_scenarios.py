@@ -47,7 +47,7 @@ LACKS: Final[Mapping[str, frozenset[str]]] = {
 def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
     """Skip a case that this run did not draw.
 
-    A run draws a quarter of the cases, because they take long.
+    A run draws a quarter of the cases, because all of them would take too long.
 
     With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak). The same `KPROTO_SEED` draws the same cases.
     """
@@ -413,7 +413,7 @@ def close_while_joining(stage: Stage) -> None:
 def fencing(stage: Stage) -> None:
     """A second process uses the same instance id: the first one is fenced, and is killed.
 
-    The test kills the fenced process at once, because Java's client would rejoin and fence the second
+    The test kills the fenced process immediately, because Java's client would rejoin and fence the second
     process.
     """
     stage.produce(10)

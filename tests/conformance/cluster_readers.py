@@ -134,8 +134,8 @@ class _Numbers:
             session.mark_message(record)
             if count % MARKED == 0:
                 session.commit()
-                # The commit of an ended claim is not recorded. After a revocation the member no longer owns
-                # the partition, so the commit omits the partition's offset.
+                # The commit is not recorded if the claim has ended. After a revocation the member no longer
+                # owns the partition, so the commit omits the partition's offset.
                 if not claim.ended:
                     self._ledger.was_committed(expected)
 

@@ -72,7 +72,7 @@ class ReaderGroup:
 def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict[str, ReaderGroup]]:
     """Run readers and writers during the `with` block, wait until everything is read, and check the results.
 
-    Four groups read: two of them plain records, one committed records, and one the records that movers copied
+    Two groups read plain records, one reads committed records, and one reads the records that movers copied
     in transactions. Two more clients send metadata and group requests.
 
     All clients start with one address: `bootstrap`, by default that of the first broker. `options` are added
@@ -178,7 +178,7 @@ def client_resources(fleet: Fleet) -> set[str]:
 def new_resources(fleet: Fleet, before: set[str]) -> set[str]:
     """Return the threads and sockets that are not in `before`.
 
-    A resource of a Proxy may take 2 s to close.
+    The loop waits, because a Proxy may take 2 s to close its threads and sockets.
 
     Threads and sockets of earlier tests may disappear between the two measurements, so only new ones are
     reported.

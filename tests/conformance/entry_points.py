@@ -1,11 +1,11 @@
 """All entry points at which the authentication or authorization of a client can fail.
 
-An entry point in this process is a function of the bootstrap address and the options. It raises the error.
+In this process, an entry point is a function of the bootstrap address and the options, and raises the error.
 
 A command runs in a separate process. Its entry point is a function of the address, a client.properties file
 and a folder, and returns the printed lines.
 
-Some entry points stay open for a while after the error, to show whether they repeat it.
+Some entry points stay open for a while after the error, to show whether they report it again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EntryPoint = Callable[[str, dict[str, Any]], None]
 T0 = TopicPartition("flights", 0)
 # The timeout of each call, in seconds.
 WAIT = 30.0
-# Producers retry a retriable error for 3 s, and not for 60 s, the default of max.block.ms.
+# Producers retry a retriable error for 3 s instead of 60 s, the default of max.block.ms.
 SOON = {"max_block_ms": 3_000}
 
 

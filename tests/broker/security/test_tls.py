@@ -59,7 +59,7 @@ def test_an_ssl_context_for_clients_is_refused() -> None:
 def test_a_context_that_contradicts_ssl_client_auth_is_rejected(files: Certificates, auth: str) -> None:
     """An SSL context that contradicts ssl.client.auth is rejected.
 
-    Only the context's `verify_mode` takes effect, so the setting would be ignored silently.
+    Only the context's `verify_mode` takes effect, so ssl.client.auth would be ignored silently.
     """
     settings = {"ssl.client.auth": auth}
     with (
@@ -92,8 +92,8 @@ def test_older_protocols_are_refused(place: tuple[str, int], files: Certificates
         tls_connection(place, context)
 
 
-# The broker rejects CBC ciphers. It also rejects an anonymous key exchange, no encryption, a broken algorithm
-# and a missing forward secrecy.
+# The broker rejects CBC ciphers. It also rejects ciphers with an anonymous key exchange, without encryption,
+# with a broken algorithm or without forward secrecy.
 @pytest.mark.parametrize(
     "ciphers",
     ["aNULL", "eNULL", "3DES", "RC4", "kRSA", "PSK", "SRP", "ARIA:CAMELLIA:SEED:IDEA", "AES:!AESGCM:!AESCCM"],

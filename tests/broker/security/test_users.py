@@ -1,4 +1,4 @@
-"""A changed password takes effect at once, and a login does not reveal whether a user exists."""
+"""A changed password takes effect immediately, and a login does not reveal whether a user exists."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_an_invalid_ca_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
-    """Requests that have no response yet when Ctrl-C is pressed are printed.
+    """Requests that are still unanswered when Ctrl-C is pressed are printed.
 
     sarama-cluster, for example, does not wait for the response to its LeaveGroup.
     """
