@@ -171,7 +171,7 @@ def test_a_callback_may_call_methods_that_do_not_wait_for_it(broker: str, where:
         def revoked(self, partitions: Any) -> None:
             once("revoked")
 
-    # A call that waits for one of these timeouts takes longer than the test may.
+    # A call that waits for one of these timeouts takes longer than the test allows.
     waits = {"default_api_timeout_ms": 600_000, "request_timeout_ms": 300_000}
     with Consumer(broker, group_id=f"callback-{where}-{call}", **GROUP, **waits) as consumer:
         box.append(consumer)

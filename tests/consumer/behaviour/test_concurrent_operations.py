@@ -367,7 +367,7 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
 
 
 def test_partitions_of_returns_the_current_partitions() -> None:
-    """`partitions_of` requests metadata at each call. If no client reads the topic, no other request would
+    """`partitions_of` requests metadata on each call. If no client reads the topic, no other request would
     refresh its metadata.
     """
     world = World({"t": 1})

@@ -1,4 +1,4 @@
-"""In random schedules of faults, every record is read by one member of the group, and every future ends.
+"""In random schedules of faults, every record is read by one member of the group, and every future completes.
 
 Each schedule is derived from a seed. Brokers stop and restart, connections break, and coordinators and
 leaders move. Applications and callbacks are slow, and seek and commit in every phase.

@@ -25,7 +25,7 @@ KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 class Result:
     """The result of a recorded call.
 
-    A client may await the result, or run it as a coroutine. Either returns the result itself.
+    A client may await it, or run it as a coroutine. In both cases the client gets this object as the result.
     """
 
     def send(self, value: None) -> None:
@@ -56,7 +56,7 @@ class Recorder:
 
 
 def methods_of(client: type, *left_out: str) -> list[tuple[type, str]]:
-    """Return (class, name) of each public method of a client, without those of `left_out`."""
+    """Return (class, name) of each public method of a client, except those in `left_out`."""
     return [
         (client, name)
         for name, method in vars(client).items()

@@ -33,7 +33,7 @@ def by_password() -> SecurityConfig:
 
 
 def by_token(server: Server, mechanism: str = "SCRAM-SHA-512") -> SecurityConfig:
-    """Create a token of alice, and return the options for a login with it."""
+    """Create a token for alice, and return the options for a login with it."""
     with Admin(server.places["SASL_PLAINTEXT"], **by_password()) as admin:
         token = admin.create_delegation_token()
     return {

@@ -58,7 +58,7 @@ class Worker:
             transactional_id=name,
             transaction_timeout_ms=random.choice([1_500, 10_000]),
             linger_ms=0,
-            # A smaller batch size would make too many batches to be sent in time.
+            # With a smaller batch size, there would be too many batches to send in time.
             batch_size=random.choice([200, 2_000]),
             request_timeout_ms=400,
             delivery_timeout_ms=random.choice([600, 3_000]),

@@ -26,8 +26,8 @@ from kproto.broker.server import running
 from kproto.errors import IllegalState
 
 ENGINE = str(Path(consumer.engine.__file__).parent)
-# The functions that the test does not interrupt. Python checks for signals at calls, and these functions call
-# nothing after they have collected an event's actions.
+# Functions that the test does not interrupt. Python checks for signals at calls, and these functions make no
+# call after they have collected an event's actions.
 WHOLE = ("take_actions", "step")
 P0 = TopicPartition("t", 0)
 ALL = list(range(12))

@@ -345,7 +345,7 @@ def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
 def test_a_commit_while_join_group_is_in_flight_fails_or_waits(options: dict[str, Any], fails: bool) -> None:
     """A commit during a JoinGroup fails immediately with Java's policy, without a request.
 
-    With kproto's policy the commit waits. Java's behaviour was seen in kafka-clients 4.3.1.
+    With kproto's policy the commit waits. Java's behaviour was observed in kafka-clients 4.3.1.
     """
     world = World({"t": 2}, latency=(50, 50))
     log = caught_up_log(world, **{**options, "partition_assignment_strategy": "cooperative-sticky"})
@@ -375,9 +375,9 @@ def test_a_commit_without_a_membership_fails_with_commit_failed() -> None:
 def test_an_idle_connection_to_the_coordinator_that_breaks_starts_a_lookup(
     options: dict[str, Any], lookups: int
 ) -> None:
-    """When its idle coordinator connection breaks, Java's member looks the coordinator up.
+    """When its idle coordinator connection breaks, Java's member looks up the coordinator again.
 
-    The member keeps its generation. Java's behaviour was seen in kafka-clients 4.3.1.
+    The member keeps its generation. Java's behaviour was observed in kafka-clients 4.3.1.
     """
     world = World({"t": 2})
     log = caught_up_log(world, **options, fetch_max_wait_ms=100)
@@ -544,7 +544,8 @@ def test_topics_and_a_pattern_exclude_each_other(options: dict[str, Any], may_ch
 def test_a_member_with_a_manual_assignment_before_joins_the_group(options: dict[str, Any]) -> None:
     """The first JoinGroup after `unsubscribe` gives as its reason that the consumer left the group.
 
-    As in Java, this holds even if the consumer had a manual assignment and was never a member.
+    As in Java, the JoinGroup has this reason even if the consumer had a manual assignment and was never a
+    member.
     """
     world = World({"t": 1})
     member = world.consumer(**options)

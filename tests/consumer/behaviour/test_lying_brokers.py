@@ -1,6 +1,6 @@
 """One wrong response does not stop a consumer or a producer for longer than `metadata_max_age_ms`.
 
-One response of a broker has one wrong value in any field. All other responses are right. Within
+One response of a broker has one wrong value, in any field. All other responses are correct. Within
 `metadata_max_age_ms` the consumer reads new records again, and the producer writes records again.
 
 Earlier records may be skipped, because a client cannot detect that an offset of a partition is wrong.
@@ -21,7 +21,8 @@ from kproto.messages.api_versions import ApiVersionsRequest
 from tests.consumer.behaviour.lying_brokers import KEYS, Lie, LyingWorld
 
 AGE_MS = 10_000
-# The time in ms for request timeouts, session timeouts and rebalances, in addition to the age of metadata.
+# The time in ms that request timeouts, session timeouts and rebalances may take, in addition to the maximum
+# age of metadata.
 SLACK_MS = 3_000
 READS = (
     "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit",
@@ -67,7 +68,7 @@ def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
         assert longest <= AGE_MS + SLACK_MS, f"no record for {longest} ms after {world.lie}"
         if number_of_lie is None and world.lie:
             number_of_lie = number
-        # Every timeout of the client has passed since the lie.
+        # Every timeout of the client has expired since the wrong response.
         if number_of_lie is not None and not unread and (number - number_of_lie) * 2_000 > AGE_MS + SLACK_MS:
             break
 

@@ -1,9 +1,9 @@
-"""A consumer reads on after its brokers have lied in many ways for up to 40 s.
+"""A consumer continues to read after its brokers have lied in many ways for up to 40 s.
 
 After the last wrong response the consumer reads all partitions to their ends and commits. The maximum time is
 the sum of a request timeout, a maximum metadata age and a session timeout.
 
-If the consumer cannot continue, each poll raises the reason.
+If the consumer cannot continue, each poll raises an error with the reason.
 
 `policy="java"` is not tested here. As in Java, such a consumer believes a wrong response that names another
 member as the group's leader.

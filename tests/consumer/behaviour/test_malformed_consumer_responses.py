@@ -182,7 +182,7 @@ def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets
 def test_a_leader_that_is_not_among_the_members_raises_and_rejoins(how: str) -> None:
     """An error is raised if a JoinGroup response's leader is not among the members.
 
-    The member rejoins. If it continued, its assignment would be empty, without an error.
+    The member rejoins. Without the error, it would continue with an empty assignment.
     """
     world = MalformedWorld(("JoinGroup", "members" if how == "empty" else "members.member_id", how))
     a = reader(world)
@@ -208,7 +208,7 @@ def give_u_the_id_of_t(topics: list[Any]) -> list[Any]:
 def test_a_topic_with_the_id_of_another_topic_is_not_read(late: bool) -> None:
     """Metadata that gives one topic the id of another is rejected.
 
-    The consumer would continue in one topic at a position in the other, and commit this position.
+    Otherwise the consumer would read one topic from a position in the other, and commit this position.
     """
     world = MalformedWorld(("Metadata", "topics", give_u_the_id_of_t))
     world.create("u", 1)

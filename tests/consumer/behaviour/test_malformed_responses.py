@@ -1,4 +1,5 @@
-"""Malformed responses to a producer and an `Admin`: the reported results are true, and the clients recover.
+"""Malformed responses to a producer and an `Admin`: the reported results are correct, and the clients
+recover.
 
 For a minute the brokers' responses are malformed. A response cannot be decoded, rejects the login, or has an
 entry that is missing, repeated, or of another topic or partition.

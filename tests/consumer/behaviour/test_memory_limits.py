@@ -1,6 +1,6 @@
 """The memory for fetched records is bounded.
 
-The memory is bounded for any number of partitions, and however slow the application is.
+Memory use is bounded for any number of partitions, and for applications of any speed.
 """
 
 from __future__ import annotations

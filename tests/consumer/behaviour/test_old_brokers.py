@@ -1,4 +1,4 @@
-"""Consumers work with brokers without topic ids, or without special timestamps such as the maximum timestamp.
+"""Consumers work with brokers that lack topic ids, or special timestamps such as the maximum timestamp.
 
 The option `highest` limits the embedded broker to the versions of an old broker.
 tests/conformance/test_old_kafkas.py runs real old releases.
@@ -34,7 +34,7 @@ SLOW = {"metadata_max_age_ms": 300_000}
 def member_of(world: World, **options: Any) -> Consumer:
     """Add a member that has read ten records of `t`, and has paused `t`.
 
-    The member does not notice that `t` is re-created until it sends another request: its metadata stay valid
+    The member does not notice that `t` is re-created until it sends another request: its metadata stays valid
     for five minutes.
     """
     world.write("t", 0, *map(str, range(10)))
@@ -139,8 +139,8 @@ def test_without_topic_ids_a_topic_that_was_missing_is_read_from_its_start(assig
 def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since: int) -> None:
     """A special timestamp is sent only in a version of ListOffsets that defines it.
 
-    Java's Admin.listOffsets also checks the version. Older brokers take a special timestamp, which is
-    negative, for a time before 1970.
+    Java's Admin.listOffsets also checks the version. Older brokers interpret a special timestamp, which is
+    negative, as a time before 1970.
     """
     for highest, is_known in ((since - 1, False), (since, True)):
         world = World({"t": 2}, highest={"ListOffsets": highest})

@@ -46,7 +46,7 @@ MAX_MESSAGE_BYTES = 400
 
 @dataclass
 class Sent:
-    """A record that `send` has accepted, and the times at which its delivery has ended."""
+    """A record that `send` has accepted, and the times at which its delivery ended."""
 
     delivery: Delivery
     partition: tuple[str, int]
@@ -262,7 +262,7 @@ def test_the_claims_hold_in_every_schedule() -> None:
         ends = [request.delivery.exception() is None for request in chaos.sent]
         delivered, failed = delivered + sum(ends), failed + len(ends) - sum(ends)
     assert SCHEDULES == 1 or delivered > 5 * SCHEDULES
-    # In 60 schedules, some delivery must fail: without a failure the faults would have no effect.
+    # In 60 schedules, at least one delivery must fail: otherwise the faults would have no effect.
     assert SCHEDULES < 60 or failed > 0
 
 

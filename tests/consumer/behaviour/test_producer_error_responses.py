@@ -56,7 +56,7 @@ NUMBERS_OF_TRANSACTIONS = [
     "EndTxn producer_epoch",
     "TxnOffsetCommit topics.partitions.partition_index",
 ]
-# Larger numbers are not tried. As throttle times, they would make the client wait for weeks, as Java's would.
+# Larger numbers are not tried. As throttle times, they would make the client wait for weeks, as in Java.
 WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 

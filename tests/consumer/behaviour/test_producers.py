@@ -369,7 +369,7 @@ def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_usable(broker: str) -> No
 
     def ctrl_c(frame: Any, event: str, arg: Any) -> None:
         nonlocal remaining
-        # CPython checks for signals when a call of a C function has returned, not before the call.
+        # CPython checks for signals after a call to a C function has returned, not before the call.
         remaining -= event != "c_call"
         if not remaining and event != "c_call":
             raise KeyboardInterrupt
@@ -438,7 +438,7 @@ def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) ->
 
     def handler(frame: Any, event: str, arg: Any) -> None:
         nonlocal inside, remaining
-        # CPython checks for signals when a call of a C function has returned, not before the call.
+        # CPython checks for signals after a call to a C function has returned, not before the call.
         remaining -= event != "c_call"
         if not remaining and not inside and event != "c_call":
             inside = True

@@ -1,4 +1,4 @@
-"""`purge` drops the records that were not sent yet, and only those."""
+"""`purge` drops the records that have not been sent yet, and only those."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_without_recovery_rebootstrap_required_is_an_ordinary_response() -> None
 
 
 def test_a_client_without_metadata_for_the_trigger_time_forgets_its_brokers() -> None:
-    """A client that gets no metadata during the trigger time forgets its brokers.
+    """A client that gets no metadata for `metadata.recovery.rebootstrap.trigger.ms` forgets its brokers.
 
     Trying all 30 brokers first would take minutes, because none responds.
     """
@@ -103,7 +103,7 @@ def time_until_rebootstrap(trigger_ms: int) -> int:
     a.assign({tp("t", 0): None})
     check_reads(world, a, "x")
     view = a.engine.core.view
-    # The client does not know broker 1 any more, and can find it only by its bootstrap address.
+    # The client no longer knows broker 1, and can find it only through its bootstrap address.
     del view.brokers[1]
     for node in range(2, 31):
         world.fault("drop", node=node, ms=10_000_000)

@@ -1,6 +1,6 @@
-"""Every public method, called from a callback of the same client, returns or is rejected within a moment.
+"""A public method that a callback of the same client calls returns or is rejected without delay.
 
-The methods are found by inspection of the class. After each call the client continues, or is closed.
+The methods are found by inspecting the class. After each call the client continues, or is closed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.bundles import rotated
 
 P0 = TopicPartition("t", 0)
 SENT = 20
-# Methods that this test leaves out. They wait for a delivery, or tests in other files cover them.
+# Methods that this test omits: they wait for a delivery, or tests in other files cover them.
 INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
 METRIC = dict.fromkeys(
     ("register_metric_for_subscription", "unregister_metric_from_subscription"),

@@ -1,4 +1,4 @@
-"""Clients start within few round trips to the brokers, which dominate the start time on slow links."""
+"""Clients need few round trips to start. On slow links the round trips dominate the start time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets and streams connect, read and close on a real network, also to peers that are not brokers.
+"""Sockets and streams connect, read and close on a real network, even with peers that are not brokers.
 
 The tests cover name lookups, file limits, peers that are not brokers, and large responses.
 """
@@ -128,7 +128,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
         accepted.append(b"")
         ended.append(sock.recv(1))
 
-    # Replace getaddrinfo, which asyncio runs in a thread, by a function that returns immediately.
+    # Replace getaddrinfo, which asyncio runs in a thread, with a function that returns immediately.
     def addresses(host: str, port: int, *_: object, **__: object) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
 
@@ -700,7 +700,7 @@ def test_a_loop_reads_all_available_bytes_of_a_large_response_in_one_turn(end: s
 
 @pytest.mark.parametrize("shell", ["blocking", "asyncio"])
 def test_a_response_larger_than_the_limit_ends_the_connection(shell: str) -> None:
-    """A response larger than the limit ends the connection. The limit is the default of librdkafka's
+    """A response larger than the limit closes the connection. The limit is the default of librdkafka's
     receive.message.max.bytes.
     """
 
@@ -788,7 +788,7 @@ def test_a_batch_compressed_a_hundredfold_is_read() -> None:
             consumer.assign([TopicPartition("t", 0)])
             with pytest.raises(RecordError, match="max_decompressed_bytes") as caught:
                 read(consumer, count)
-            # `poll` has returned a part of the batch before it raised.
+            # `poll` returned a part of the batch before it raised the error.
             first, behind = caught.value.first_offset, caught.value.next_offset
             assert behind is not None
             assert first < consumer.position(TopicPartition("t", 0)) < behind

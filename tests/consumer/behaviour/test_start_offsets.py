@@ -27,7 +27,7 @@ GROUP: dict[str, Any] = {
 
 
 def change_responses(world: World, kind: type, change: Any, times: int) -> None:
-    """Replace the next `times` responses to requests of this type by the result of `change`."""
+    """Replace the next `times` responses to requests of this type with the result of `change`."""
     previous = world.tamper
 
     def tamper(client: Client, request: Any, version: int) -> Any:

@@ -28,7 +28,9 @@ def test_a_reading_consumer_closes_its_fetch_session() -> None:
 
 
 def test_after_a_freeze_beyond_the_session_timeout_no_buffered_record_is_returned() -> None:
-    """The test only advances the clock, because this is all that an engine notices of a stop (SIGSTOP)."""
+    """The test only advances the clock: an engine notices nothing else of a suspension of its process
+    (SIGSTOP).
+    """
     world = world_with_records()
     a = world.consumer(**GROUP)
     a.limit = 3
@@ -69,7 +71,7 @@ def test_partitions_are_lost_when_the_coordinator_is_silent_for_the_session_time
 def test_a_member_whose_joins_are_lost_drops_its_partitions_before_they_are_reassigned(
     requests_arrive: bool,
 ) -> None:
-    """A member whose JoinGroups are lost drops its partitions before the group reassigns them.
+    """A member whose JoinGroup requests are lost drops its partitions before the group reassigns them.
 
     The test loses either requests and responses, or only the responses.
 

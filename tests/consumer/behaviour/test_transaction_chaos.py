@@ -1,4 +1,4 @@
-"""In random schedules of faults, transactions are atomic, and reported outcomes hold.
+"""In random schedules of faults, transactions are atomic, and reported outcomes are correct.
 
 The schedules run in virtual time against the embedded broker's coordinator. Each of two applications has its
 own transactional id. At random times an application is killed, or is replaced while it still runs.
@@ -385,7 +385,7 @@ def test_each_transaction_is_atomic_in_every_schedule() -> None:
         ]
         known, unknown = known + len(ends) - ends.count(None), unknown + ends.count(None)
     assert SCHEDULES < 40 or known > SCHEDULES
-    # In these schedules, some delivery must fail: without a failure the faults would have no effect.
+    # In these schedules, at least one delivery must fail: otherwise the faults would have no effect.
     assert SCHEDULES < 40 or unknown > 0
 
 

@@ -285,7 +285,7 @@ def test_a_callback_may_end_a_transaction(broker: Coordinator, call: str) -> Non
     producer.close()
 
 
-# A moment n is the n-th point at which a signal handler may run. A test interrupts at every fourth moment,
+# Moment n is the n-th point at which a signal handler may run. A test interrupts every fourth moment,
 # starting with one of these. The quick tests start with 1 and 3.
 FIRST_MOMENTS = [1, 3, *(pytest.param(first, marks=pytest.mark.thorough) for first in (2, 4))]
 
@@ -442,7 +442,7 @@ def test_a_process_that_ends_in_a_transaction_reports_it(
 
 
 def test_a_loop_that_ends_in_a_transaction_aborts_it(broker: Coordinator) -> None:
-    """At Ctrl-C, `asyncio.run` cancels the main task and waits for it. The transaction of the task is then
+    """On Ctrl-C, `asyncio.run` cancels the main task and waits for it. The transaction of the task is then
     aborted.
     """
 

@@ -1,4 +1,6 @@
-"""`policy="java"` in a group whose leader assigns wrongly: requests and callbacks are those of Java."""
+"""`policy="java"` in a group whose leader computes wrong assignments: requests and callbacks are those of
+Java.
+"""
 
 from __future__ import annotations
 

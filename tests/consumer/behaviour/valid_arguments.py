@@ -78,7 +78,7 @@ _OF_METHODS: Final[dict[tuple[str, str], Any]] = {
 
 
 def valid_argument(method: str, name: str) -> Any:
-    """Return a valid value of a method's argument, or None for an argument of which no value is known."""
+    """Return a valid value of a method's argument, or None if no value is known for it."""
     if (method, name) == ("run", "plan"):
         return (None for _ in ())
     return _OF_METHODS.get((method, name), _VALUES.get(name))

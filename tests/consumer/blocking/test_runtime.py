@@ -218,7 +218,7 @@ class Owner:
 
 
 class ReadSockets:
-    """Replaces the sockets of a client with TLS. A poll is recorded, and raises `error` if it is set."""
+    """A substitute for the sockets of a TLS client. It records each poll, which raises `error` if set."""
 
     uses_tls = True
 

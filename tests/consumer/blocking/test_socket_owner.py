@@ -229,7 +229,7 @@ def test_ctrl_c_ends_a_waiting_poll_and_the_next_poll_reads_on(kafka: SecuredKaf
                 started_at = time.monotonic()
                 with pytest.raises(KeyboardInterrupt):
                     reader.poll(TIMEOUT_S)
-                # The poll has ended long before its timeout, so Ctrl-C has ended it.
+                # The poll ended long before its timeout, so Ctrl-C must have ended it.
                 assert time.monotonic() - started_at < 10
             with Producer(kafka.bootstrap, **security_options(kafka)) as producer:
                 producer.send("quiet", b"after").result(TIMEOUT_S)

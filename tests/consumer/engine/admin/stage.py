@@ -144,6 +144,6 @@ def asks_of(plan: Plan[Any]) -> list[Ask]:
 
 
 def request_of(plan: Plan[Any]) -> Any:
-    """Return the message of the only request with which a plan begins."""
+    """Return the message of a plan's first request; the plan must begin with a single request."""
     [ask] = asks_of(plan)
     return ask.request

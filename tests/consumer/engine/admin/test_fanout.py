@@ -1,4 +1,4 @@
-"""The general plan of admin calls, with prepared responses: routes, batches, retries, failures, deadlines."""
+"""The general plan of admin calls, with prepared responses: routing, batches, retries, errors, deadlines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def response(**codes: int) -> DeleteGroupsResponse:
-    """Return a DeleteGroups response. The keys of `codes` are group ids, and the values error codes."""
+    """Return a DeleteGroups response. `codes` maps group ids to error codes."""
     results = [DeletableGroupResult(group_id=name, error_code=code) for name, code in codes.items()]
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)
 
