@@ -51,8 +51,8 @@ from tests.group.classic.coordinator import stage as virtual
 
 Seen = tuple[str, ...]
 
-# Times in seconds. A script line that expects "waits" fails if a response arrives within A_WHILE. Another
-# line fails without a response within FOREVER.
+# Times in seconds. A script line that expects "waits" fails if a response arrives within A_WHILE. Any other
+# line fails if no response arrives within FOREVER.
 A_WHILE, FOREVER = 0.15, 10.0
 
 NEWEST = {"join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "describe": 6, "list": 5}
@@ -163,7 +163,7 @@ class CoordinatorScene:
         return name, self.ids.get(name, NOBODY)
 
     def prepare(self, group: str) -> None:
-        """Do nothing: a coordinator without a broker is ready at once."""
+        """Do nothing: a coordinator without a broker is ready immediately."""
 
     # The topic names and ids that the coordinator knows.
 
@@ -369,7 +369,7 @@ class ScriptRunner:
         self.actor(name).options.update(old.options)
 
     def gather(self, actors: list[Actor], sync: bool) -> None:
-        """Let the members join one by one. For each newcomer the earlier members rejoin, which makes a new
+        """Let the members join one by one. Each newcomer makes the earlier members rejoin, which starts a new
         generation.
         """
         for count, newcomer in enumerate(actors, 1):
@@ -477,7 +477,7 @@ class ScriptRunner:
     def _id(self, name: str) -> str:
         """Return the member id of the script's actor `name`.
 
-        Without such an actor, return `name` itself, or the empty id for "none".
+        If the script has no such actor, return `name` itself, or the empty id for "none".
         """
         return self.actors[name].member_id if name in self.actors else {"none": ""}.get(name, name)
 

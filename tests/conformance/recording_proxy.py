@@ -116,7 +116,7 @@ class RecordingProxy:
     def cut(self, client: str, api: str, after: int = 0) -> None:
         """Close the connection instead of forwarding a response to a request of this API.
 
-        The responses to the next `after` requests are forwarded before.
+        The responses to the next `after` requests are still forwarded; the one after them is not.
         """
         self.cuts[client, api] = after
 
@@ -129,7 +129,7 @@ class RecordingProxy:
         return [request for request in list(self.all) if request.client == client]
 
     def versions(self, client: str) -> dict[str, int]:
-        """Map each API to the version of the client's last request, readable by kproto's codecs or not."""
+        """Map each API to the version of the client's last request, even one that no kproto codec reads."""
         headers = [header for header in list(self.unsupported) if header.client_id == client]
         old = {API_NAMES[header.request_api_key]: header.request_api_version for header in headers}
         return old | {request.api: request.envelope.version for request in self.requests(client)}

@@ -21,11 +21,11 @@ RUNS = count(1)
 # How often a scenario is tried. Even in two runs of the original, events within one millisecond may come in
 # any order.
 TRIES = 3
-# A key is a client. A value has the APIs that are not compared. librdkafka looks up its coordinator on each
-# new connection, and its number of connections varies.
+# Maps a client to the APIs that are not compared. librdkafka looks up its coordinator on each new connection,
+# and its number of connections varies.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
-# A key is (client, scenario). A value is the prefix of events that are not compared, because the original
-# reports them at random. In sarama-cluster a Go select delivers a notification or ends the consumer.
+# Maps (client, scenario) to the prefix of events that are not compared, because the original reports them at
+# random. In sarama-cluster, a Go select either delivers a notification or ends the consumer.
 TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
 # Clients whose model moves the same partitions as the original, because it iterates over hash tables in the
 # same order.

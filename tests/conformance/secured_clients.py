@@ -154,7 +154,7 @@ ALL = {*MIXED}
 
 
 def java_properties(folder: Path, ca: str, mechanism: str, user: str, password: str) -> str:
-    """Write a client.properties and return its path. Without TLS, `ca` is empty."""
+    """Write a client.properties file and return its path. Without TLS, `ca` is empty."""
     module, login = "scram.ScramLoginModule", f'username="{user}" password="{password}"'
     if mechanism == "PLAIN":
         module = "plain.PlainLoginModule"
@@ -175,7 +175,7 @@ def order(
 ) -> list[str]:
     """Return the command of a member that reads the topic `flights`. Without TLS, `ca` is empty.
 
-    `login` is a name and a password. For OAUTHBEARER an unsigned token of that name is used.
+    `login` is a name and a password. For OAUTHBEARER an unsigned token for this name is used.
     """
     user, password = login
     if client == "java":

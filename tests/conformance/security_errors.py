@@ -35,7 +35,9 @@ def run_broker(kind: str, folder: Path) -> Iterator[secured_kafka.Secured]:
 
 
 def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> dict[str, Any]:
-    """Return a listener's valid client options with `changes`, in which None removes an option."""
+    """Return options with which a client can use the listener, updated with `changes`. None removes an
+    option.
+    """
     protocol = {"PLAINTEXT": "PLAINTEXT", **secured_kafka.LISTENERS}[listener]
     protocol = changes.pop("security_protocol", protocol)
     chosen: dict[str, Any] = {"security_protocol": protocol}
@@ -102,7 +104,7 @@ class Case:
         return options(kafka, self.listener, self.mechanism, **self.changes)
 
     def java(self, kafka: Any) -> dict[str, str]:
-        """Return the options of the case as entries of a client.properties."""
+        """Return the options of the case as entries of a client.properties file."""
         chosen = self.options(kafka)
         properties = {"security.protocol": chosen["security_protocol"]}
         for ours, store in (("ssl_cafile", "truststore"), ("ssl_certfile", "keystore")):

@@ -22,7 +22,8 @@ from tests.conformance.client_scenarios import RUN_ALL, SEED
 
 SCENES: Final = 25 if RUN_ALL else 2
 REQUESTS: Final = 20
-ODD: Final = (0.08, 0.25)  # The probabilities that a field gets an odd value. Each scene draws one of them.
+# The probabilities that a field gets an unusual value. Each scene draws one of them.
+ODD: Final = (0.08, 0.25)
 
 ALONE: Final = (
     "AlterClientQuotas", "AlterPartitionReassignments", "AlterUserScramCredentials", "ApiVersions",

@@ -1,12 +1,12 @@
-"""Each of kproto's models of other clients behaves as the original client.
+"""Each of kproto's models of other clients behaves like the original client.
 
 A model sends a real Kafka the same requests, and its application receives the same events.
 
 Each scenario runs twice on one broker: with the original and with the model. Each run has its own group and
 topic.
 
-A quarter of the scenarios is drawn. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak). `KPROTO_PLAYS=FOLDER` writes
-the recordings to a folder.
+A run draws a quarter of the scenarios. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak). `KPROTO_PLAYS=FOLDER`
+writes the recordings to a folder.
 """
 
 from __future__ import annotations

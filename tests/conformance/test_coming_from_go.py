@@ -66,7 +66,7 @@ def matching(exports: Collection[Exported], kind: str, owner: str, name: str = "
 
 
 def missing_on(page: str, wanted: set[str], heading: str = "") -> set[str]:
-    """Return the wanted names that the first column of the page's tables does not have."""
+    """Return the wanted names that are missing from the first column of the page's tables."""
     assert len(wanted) > 20
     named = names(page, heading)
     return wanted - named - {part for name in named for part in name.split(".")}
@@ -82,7 +82,7 @@ def unknown_on(page: str, exports: Collection[Exported], heading: str = "") -> s
 def wrong_classes(page: str, heading: str, codes: dict[str, int]) -> list[str]:
     """Return the error names whose exception in kproto is not the one in the second column.
 
-    An error code may be missing in the table if its exception is only Retriable or BrokerError.
+    An error code may be missing from the table if its exception is only Retriable or BrokerError.
     """
     classes: dict[tuple[str, str], str] = {}
     for cells in rows(page, heading):

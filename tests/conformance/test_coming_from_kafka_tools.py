@@ -21,8 +21,8 @@ LISTER: Final = Path(__file__).parent / "java" / "ToolOptions.java"
 PAGE: Final = "kafka-tools"
 WITHOUT_COUNTERPART: Final = "Tools without a counterpart"
 
-# A key is a class. A value is the script that starts it. Classes are left out if the script's name follows
-# from the class name, as kafka-acls from Acls or AclsCommand.
+# Maps a class to the script that starts it. Classes are left out if the script's name follows from the class
+# name, as kafka-acls from Acls or AclsCommand.
 SCRIPTS: Final = {
     "AclCommand": "kafka-acls",
     "BrokerApiVersionsCommand": "kafka-broker-api-versions",

@@ -3,7 +3,7 @@
 Each scenario runs twice on one broker: with Java's consumer and with kproto's. Each run has its own group and
 topic.
 
-A quarter of the scenarios is drawn. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
+A run draws a quarter of the scenarios. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ def lookups_by_member(everything: list[RecordedRequest]) -> dict[str, set[str]]:
     return lookups
 
 
-# A key is a scenario. A value is an event that only kproto reports. Java's close() waits for the pending
-# commit, but does not call its callback.
+# Maps a scenario to an event that only kproto reports. Java's close() waits for the pending commit, but does
+# not call its callback.
 FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
 
 
 def events_of(members: Mapping[str, Mapping[str, list[str]]], scenario: str) -> dict[str, list[list[str]]]:
     """Return each member's events and errors.
 
-    An error appears once, because the number of polls decides how often it is raised.
+    Equal errors are listed once, because the number of polls decides how often an error is raised.
     """
     out = {"answer poll-once ok", FORGOTTEN.get(scenario)}
     return {

@@ -388,7 +388,7 @@ def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, s
 def test_retained_partitions_are_read_during_a_rebalance_longer_than_the_session(
     bootstrap: str, cluster: Admin, topic: str
 ) -> None:
-    """A member reads its retained partitions during a rebalance longer than its session timeout.
+    """A member reads its retained partitions during a rebalance that lasts longer than its session timeout.
 
     The coordinator answers heartbeats during a JoinGroup, so the session does not expire.
     """

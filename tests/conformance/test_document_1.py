@@ -6,8 +6,8 @@ only if the application calls Consume in a loop.
 The programs also confirm the document's warning: with the offset reset `newest`, earlier records of the new
 partitions are lost.
 
-One result is not in the document. On Kafka 4, its sarama release 1.38.1 commits nothing, and with the version
-V0_10_2_1 reads nothing. No call returns an error.
+One result is not in the document. On Kafka 4, its sarama release 1.38.1 commits nothing, and reads nothing
+with the version V0_10_2_1. No call returns an error.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ OLD, NEW = (0, 1), (2, 3)
 # The maximum times to read the old partitions and to find new ones, in seconds.
 JOINS_S, SEES_S = 12.0, 16.0
 
-# A key is a program. A value is (the share of the new partitions' records that it reads, whether it commits
-# offsets). "all" means from the first record.
+# Maps a program to (the share of the new partitions' records that it reads, whether it commits offsets).
+# "all" means from the first record.
 FOUND: dict[str, tuple[str, bool]] = {
     "sarama": ("some", False),
     "sarama-retention": ("some", True),

@@ -358,7 +358,7 @@ def test_a_blocked_sink_blocks_only_messages(place: Place) -> None:
 
 
 def _moved(line: str) -> str:
-    """Replace lists of a single partition by [p]: random member ids decide which partition moves."""
+    """Replace lists of a single partition with [p]: random member ids decide which partition moves."""
     return re.sub(r"\[\d\]", "[p]", line)
 
 

@@ -152,8 +152,8 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
     """Return whether all records read were committed, whether any were, and whether Errors() had an error.
 
-    In the manual example the handlers of all claims commit. Up to 1.38.1 an older commit may overtake a newer
-    one. The first result is therefore always True for these releases.
+    In the manual example, the handlers of all claims commit. In releases up to 1.38.1, an older commit may
+    then overtake a newer one, so the first result is always True for these releases.
     """
     topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})

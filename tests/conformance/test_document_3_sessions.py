@@ -66,7 +66,7 @@ def partitions_of(recorded: RecordedRequest) -> list[int]:
 def test_consume_returns_the_network_error_and_the_next_call_joins(
     place: Place, story: str, api: str
 ) -> None:
-    """Consume returns the error at once: newSession does not retry a request that gets no response."""
+    """Consume returns the error immediately: newSession does not retry a request that gets no response."""
 
     def breaks(release: str, version: str) -> tuple[list[str], list[str], str]:
         topic = f"breaks-{next(RUNS)}"

@@ -1,7 +1,7 @@
 """Authentication and connection errors are reported once and in time, at each entry point.
 
-The cases run on a real Kafka and on the embedded broker. `KPROTO_SEED` draws a sample of them.
-`KPROTO_ALL_PLAYS=1` runs all (tox -e soak). `test_spark_security_errors` covers Spark.
+The cases run on a real Kafka and on the embedded broker. A run draws a sample of them with the seed
+`KPROTO_SEED`. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak). `test_spark_security_errors` covers Spark.
 """
 
 from __future__ import annotations

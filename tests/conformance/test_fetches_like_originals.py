@@ -55,7 +55,7 @@ def _first_fetch(requests: list[RecordedRequest]) -> dict[str, Any]:
     fetch = next(request for request in requests if request.api == "Fetch")
     request = fetch.request
     parts = [partition for topic in request.topics for partition in topic.partitions]
-    # kafka-go subtracts the measured time of a round trip from the wait.
+    # kafka-go subtracts the measured round-trip time from max_wait_ms.
     waits = WAIT_MS if WAIT_MS / 2 <= request.max_wait_ms <= WAIT_MS else request.max_wait_ms
     return {
         "version": fetch.envelope.version,

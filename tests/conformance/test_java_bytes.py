@@ -218,9 +218,9 @@ def in_order(form: Any) -> Any:
 
 
 def we_are_stricter(cls: type[Message], version: int, data: bytes, theirs: Any) -> bool:
-    """Return whether kproto rejects the bytes on purpose, although Kafka reads them.
+    """Return whether kproto deliberately rejects the bytes, although Kafka reads them.
 
-    kproto rejects text that is not UTF-8, in which Kafka replaces characters.
+    kproto rejects text that is not valid UTF-8, but Kafka replaces its invalid bytes.
 
     kproto also rejects a known tagged field whose size does not fit its value. Kafka ignores the size.
     """

@@ -1,4 +1,4 @@
-"""The observing proxy between real clients and the broker: it passes everything on unchanged."""
+"""The observing proxy between real clients and the broker: it forwards everything unchanged."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_client_that_uses_tls_is_rejected_and_logged_once(caplog: pytest.LogCa
 def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A response is reported even if its client has closed the connection.
 
-    Here the client closes it before the response arrives, as kafka-go does after LeaveGroup.
+    Here the client closes the connection before the response arrives, as kafka-go does after LeaveGroup.
     """
     exchanges: list[Exchange] = []
 

@@ -24,7 +24,7 @@ from kproto.wire import (
 
 
 class Plain(Message, versions="0-1"):
-    """A message with every primitive type, in versions that are not flexible."""
+    """A message with every primitive type, in non-flexible versions."""
 
     yes: Bool
     i8: Int8
@@ -131,7 +131,7 @@ class Leaf(Struct):
 
 
 class Nullable(Message, versions="0-2", flexible="1+"):
-    """A message with nullable structs, in flexible and other versions."""
+    """A message with nullable structs, in flexible and non-flexible versions."""
 
     first: Point | None = field(nullable="0-1", default=FRESH)
     cursor: Cursor | None = None

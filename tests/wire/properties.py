@@ -212,7 +212,7 @@ def places(data: bytes) -> list[int]:
 
 
 def corruptions(data: bytes) -> Iterator[bytes]:
-    """Yield `data` with one byte replaced. As a length, the new byte is null, zero, large or one more."""
+    """Yield copies of `data` with one byte replaced: as a length it is null, zero, large or one more."""
     for at in places(data):
         for byte in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:
             yield data[:at] + bytes([byte]) + data[at + 1 :]

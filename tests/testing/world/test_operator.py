@@ -43,7 +43,7 @@ def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
 
 
 def test_partitions_created_while_a_broker_is_down_have_another_leader() -> None:
-    """Partitions that are created while a broker is down get another leader.
+    """Partitions that are created while a broker is down get a leader that is up.
 
     Records for a leader that is down would be lost without an error.
     """

@@ -72,7 +72,7 @@ def versions(cls: type[Message]) -> list[int]:
 
 # Decoding.
 
-# The limit of bytes that decoding a sample may allocate, for layout tables and error texts.
+# The maximum number of bytes that decoding a sample may allocate, for layout tables and error texts.
 CHEAP = 50_000
 
 
