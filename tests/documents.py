@@ -61,7 +61,7 @@ class Block:
 
     @property
     def file(self) -> str:
-        """Return the file name of the block's program, or "" if the block is no complete program."""
+        """Return the file name of the block's program, or "" if the block is not a complete program."""
         return self.mark.removeprefix("file: ") if self.mark.startswith("file: ") else ""
 
     @property

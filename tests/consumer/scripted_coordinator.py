@@ -75,8 +75,7 @@ EMPTY: dict[type, Any] = {
 class Script:
     """Answers the requests of transactional producers, and records them.
 
-    A key of `refusals` is a kind of request. A value has the next error codes for it. A request without a
-    code succeeds.
+    `refusals` maps a kind of request to its next error codes. A request without a code succeeds.
 
     With `second` the coordinator supports KIP-890's second version of transactions.
     """
@@ -85,7 +84,7 @@ class Script:
         self.second = second
         self.place = place
         self.refusals: dict[type, list[int]] = {}
-        # The kinds of requests whose next response lacks its result, without an error.
+        # The kinds of requests whose next response is empty, but contains no error.
         self.leaves_out: set[type] = set()
         self.asked: list[Any] = []
         self.epoch = -1

@@ -544,7 +544,7 @@ def test_another_event_loop_is_rejected(broker: str) -> None:
 def test_a_block_without_an_event_loop_raises_what_the_first_call_in_it_raised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # The test runs the coroutines without an event loop of asyncio, as trio would.
+    # The test runs the coroutines without an asyncio event loop, as trio would.
     consumer = AsyncConsumer("127.0.0.1:1")
 
     async def use() -> None:

@@ -198,7 +198,7 @@ def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'Consumer' object has no attribute 'polll'") as caught:
         _ = consumer.polll  # type: ignore[attr-defined]
 
-    # From the attributes `name` and `obj` Python derives the "Did you mean" in the traceback.
+    # Python derives the "Did you mean" hint of the traceback from the attributes `name` and `obj`.
     assert (caught.value.name, caught.value.obj) == ("polll", consumer)
     assert not hasattr(consumer, "_started_by_nobody")
 
@@ -287,7 +287,7 @@ RETURNED: dict[str, object] = {
 
 
 def missing_names(hint: str, kind: type) -> list[str]:
-    """Return the names that do not exist, of a hint for users of the client class `kind`."""
+    """Return the names in a hint that do not exist, for users of the client class `kind`."""
     absent: list[str] = []
     for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", hint):
         if name.endswith("Request"):

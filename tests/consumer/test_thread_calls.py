@@ -1,4 +1,4 @@
-"""With `call_in_thread` an event loop can end although a call is still blocked in its thread."""
+"""With `call_in_thread`, an event loop can end while a call is still blocked in its thread."""
 
 from __future__ import annotations
 

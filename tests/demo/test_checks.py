@@ -64,11 +64,11 @@ def test_two_owners_are_a_fault() -> None:
 
 
 def test_a_removed_member_that_learns_of_it_late_is_not_a_second_owner() -> None:
-    """A removed member is no second owner, even if its `lost` event comes late.
+    """A removed member is not a second owner, even if its `lost` event comes late.
 
     The `lost` event may come after the assignment to the new owner.
 
-    Without a response to its heartbeats, a member does not know earlier that it was removed.
+    If heartbeats get no response, the member learns of its removal only later.
     """
     collected = GroupReports()
     collected.add(GroupEvent(0, "assigned", "a", 1, (P0,)))

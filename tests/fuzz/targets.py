@@ -1,7 +1,7 @@
 """The fuzzer's targets: functions that take any bytes, and raise if kproto breaks a guarantee.
 
-The first bytes of an input select how the other bytes are decoded. A key of `TARGETS` is a target's name. A
-value has the function that decodes inputs, and the strategy that draws the seeds.
+The first bytes of an input select how the other bytes are decoded. `TARGETS` maps a target's name to the
+function that decodes inputs, and to the strategy that draws the seeds.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def outcome(read: Callable[[], T], error: type[Exception] = RecordError) -> T | 
 
 
 def compression(data: bytes) -> None:
-    """Check that all ways of decompression agree: they stay within the limit or raise CodecError.
+    """Check that all ways to decompress agree: they stay within the limit or raise CodecError.
 
     The first byte of the input selects the codec and the limits.
     """
@@ -238,7 +238,7 @@ _some_message = st.sampled_from(index.names()).flatmap(
 )
 # Short keys and values, so that mutations also hit the fields around them.
 _short = st.none() | st.binary(max_size=3)
-# The first bytes of inputs of `records`. With most of them, the readers skip the check of CRCs, or the target
+# The first bytes of inputs of `records`. With most of them, the readers skip CRC checks, or the target
 # corrects the CRCs.
 _OPTIONS = (0, 1, 1, 5, 9, 17, 64, 64, 68, 72, 80, 129, 192)
 _some_records = record_sets(
@@ -268,7 +268,7 @@ def _halves() -> list[Any]:
 
 
 def sasl(data: bytes) -> None:
-    """Check that any bytes of the peer lead to a challenge or a rejection, but never to a login."""
+    """Check that any bytes from the peer lead to a challenge or a rejection, but never to a login."""
     halves = _halves()
     half = halves[data[0] % len(halves)] if data else halves[0]
     for message in data[1:].split(_BETWEEN):

@@ -91,7 +91,7 @@ def test_a_later_mark_keeps_the_committed_offset_until_the_next_commit() -> None
 
 
 def test_a_mark_in_setup_is_verified_once() -> None:
-    """A mark of `setup` is compared with the committed offset once, and a mark of a claim never."""
+    """A mark made in `setup` is compared with the committed offset once, one made for a claim never."""
     marks = Marks()
     marks.mark(A, None, 3, "", reset=False)
     marks.mark(B, 0, 3, "", reset=False)

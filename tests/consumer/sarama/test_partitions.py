@@ -231,7 +231,8 @@ def test_close_ends_threads_that_wait_for_messages(server: Server) -> None:
     assert list(partition_consumer) == []
 
 
-# The distance between the points at which a test interrupts. Other profiles than quick test more points.
+# The distance between the points at which a test interrupts a read. Profiles other than quick test more
+# points.
 STEP = 7 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 3
 
 

@@ -473,7 +473,7 @@ def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: 
             task = asyncio.ensure_future(group.consume("t", handler))
             while len(handler.claims) < 4:
                 await asyncio.sleep(0.02)
-            # This delays the responses, so that the poll that ends the claims returns before all members have
+            # Delay the responses, so that the poll that ends the claims returns before all members have
             # joined.
             server.slow(0.4)
             with ConsumeLoop(server, second, partition_assignment_strategy="range"):
@@ -510,7 +510,9 @@ def test_wrong_arguments_are_rejected(server: Server) -> None:
 
 
 class SlowFourthRecord:
-    """A clock that jumps beyond the session timeout at the fourth record, as after a stopped process."""
+    """A clock that jumps beyond the session timeout at the fourth record, as if the process had been
+    suspended.
+    """
 
     config: ClassVar[dict[str, Any]] = {"session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}
 

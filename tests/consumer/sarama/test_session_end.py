@@ -286,7 +286,7 @@ def test_an_error_after_the_loop_of_a_handler_is_reported(
     assert (str(error), error.__notes__) == ("the last flush failed", ["consume_claim of t-2"])
     (line,) = (record for record in caplog.records if "the last flush failed" in record.getMessage())
     assert "consume_claim of t-2" in line.getMessage()
-    # The log record has the traceback, which shows the failed line of the handler.
+    # The log record contains the traceback, which shows the failed line of the handler.
     assert line.exc_info is not None
 
 
@@ -344,7 +344,7 @@ def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continu
 def test_exits_and_interrupts_in_a_handler_end_the_session_only(
     server: Server, where: str, error_type: type[BaseException]
 ) -> None:
-    """SystemExit, KeyboardInterrupt and StopIteration in a handler end the session only.
+    """SystemExit, KeyboardInterrupt and StopIteration in a handler end only the session.
 
     SystemExit comes from `sys.exit()`, and StopIteration from `next()` on an exhausted iterator. Regression:
     `consume` and `close` never returned.

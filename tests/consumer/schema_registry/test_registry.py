@@ -28,8 +28,8 @@ USER, LOGIN = "alice:hunter2-hunter2", "YWxpY2U6aHVudGVyMi1odW50ZXIy"
 
 @contextmanager
 def answering(status: int, body: str, **headers: str) -> Iterator[tuple[str, list[str | None]]]:
-    """Run a server that answers each request alike. Yield its URL and the Authorization headers that it
-    received.
+    """Run a server that gives every request the same response. Yield its URL and the Authorization headers
+    that it received.
     """
     logins: list[str | None] = []
 

@@ -28,7 +28,9 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Named:
-    """A certificate with its private key. `sent` has the intermediate certificates that are sent with it."""
+    """A certificate with its private key. `sent` contains the intermediate certificates that are sent with
+    it.
+    """
 
     name: str
     key: Any = field(repr=False)

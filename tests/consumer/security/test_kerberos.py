@@ -1,4 +1,4 @@
-"""Clients log in by Kerberos, with a KDC of MIT Kerberos and the package gssapi as the broker."""
+"""Clients log in with Kerberos, with an MIT Kerberos KDC and the package gssapi as the broker."""
 
 from __future__ import annotations
 

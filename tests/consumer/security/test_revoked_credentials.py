@@ -73,7 +73,7 @@ def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
     acknowledged = [delivery.result().offset for delivery in sent if delivery.exception() is None]
     assert set(acknowledged) <= stored.keys()
     lines = [line for line in caplog.messages if "undelivered" in line]
-    assert len(lines) == 1, lines  # All undelivered batches, which are hundreds, share one log line.
+    assert len(lines) == 1, lines  # Hundreds of undelivered batches share one log line.
 
 
 def test_clients_continue_after_the_password_is_correct_again(
@@ -114,8 +114,8 @@ def test_short_lived_tokens_are_renewed_without_an_error(
         tokens: list[str] = []
 
         def token() -> str:
-            # Each token is valid for 3 s, and is renewed after 85 to 95 % of this time. The rest is enough
-            # for the renewal on a busy machine.
+            # Each token is valid for 3 s, and is renewed after 85 to 95 % of this time. The remaining time
+            # suffices for the renewal on a busy machine.
             tokens.append(kafka.token("alice", 3.0))
             return tokens[-1]
 

@@ -280,7 +280,7 @@ def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     assert [record.getMessage() for record in caplog.records] == [
         "https://idp responds with HTTP 503: the last token is used, which is valid for 1 s more"
     ]
-    # By the monotonic clock the token has now expired. The wall clock stays before its end.
+    # By the monotonic clock, the token has now expired. By the wall clock, it is still valid.
     passed[0] += 2000
     with pytest.raises(NoToken, match="HTTP 503"):
         ask()

@@ -27,13 +27,15 @@ class Filled:
         self.cluster = Admin(bootstrap)
 
     def topic(self, name: str, *counts: int) -> None:
-        """Create a topic with one partition for each count, and write as many records to it."""
+        """Create a topic with one partition for each count, and write this number of records to the
+        partition.
+        """
         self.cluster.create_topics({name: len(counts)})
         for partition, count in enumerate(counts):
             self.put(name, partition, count)
 
     def put(self, name: str, partition: int, count: int, *, at: int = HOUR) -> None:
-        """Write `count` records whose timestamps are one ms apart, and start with `at`."""
+        """Write `count` records whose timestamps are one ms apart. The first timestamp is `at`."""
         if count:
             records = [Record(i, at + i, None, b"%d" % i) for i in range(count)]
             self.cluster.produce(TopicPartition(name, partition), encode_batch(records))

@@ -1,4 +1,4 @@
-"""The offsets of a query yield its batches, limits and losses, without Spark or a broker."""
+"""The offsets of a query determine its batches, limits and losses, without Spark or a broker."""
 
 from __future__ import annotations
 
@@ -457,7 +457,7 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
     """No data is lost if a bound was the start or end of a log, and this edge has moved since.
 
-    Only offsets that the user gave must exist in the log.
+    Offsets must exist in the log only if the user gave them.
     """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])

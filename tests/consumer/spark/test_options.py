@@ -1,4 +1,4 @@
-"""The options of format("kproto") are parsed, or rejected with what is allowed."""
+"""The options of format("kproto") are parsed, or rejected with the allowed values."""
 
 from __future__ import annotations
 
@@ -334,7 +334,8 @@ def test_progress_tracking_options_are_accepted_and_have_no_effect(name: str) ->
 def test_a_table_is_rejected_on_creation_and_on_read() -> None:
     """A table with the provider kproto is rejected when Spark creates it, and when Spark reads it.
 
-    Spark passes only the option `provider` to create a table, and no option to read the table.
+    When Spark creates a table, it passes only the option `provider`. When it reads the table, it passes no
+    option.
     """
     assert "CREATE TEMPORARY VIEW" in error_of(provider="kproto")
     with pytest.raises(

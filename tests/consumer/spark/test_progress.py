@@ -22,7 +22,7 @@ def progress(
     speed: float = 20.0,
     name: Any = "etl",
 ) -> dict[str, Any]:
-    """Return the progress of a query with one source, as Spark's `lastProgress` has it."""
+    """Return the progress of a query with one source, in the form of Spark's `lastProgress`."""
     source = {
         "startOffset": start,
         "endOffset": end,

@@ -189,7 +189,7 @@ def test_a_value_of_another_kind_of_schema_is_bad() -> None:
 
 
 def test_a_descriptor_set_of_the_user_is_checked_against_the_schema_id_too() -> None:
-    """The user's descriptor set is checked against the schema id.
+    """A user's descriptor set is checked against the schema that the value's schema id names.
 
     Message indexes alone do not identify a message: they may mean different messages in two schemas of a
     topic.

@@ -1,4 +1,4 @@
-"""Queries authenticate by kafka.security.protocol, kafka.ssl.* and kafka.sasl.*, and hide the secrets."""
+"""Queries authenticate with kafka.security.protocol, kafka.ssl.* and kafka.sasl.*, and hide the secrets."""
 
 from __future__ import annotations
 

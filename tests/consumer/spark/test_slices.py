@@ -1,4 +1,4 @@
-"""The properties of Spark's tasks decide whether the plan of a batch applies to the running action."""
+"""The properties of a Spark task decide whether the plan of a batch applies to the running action."""
 
 from __future__ import annotations
 

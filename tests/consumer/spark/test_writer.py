@@ -40,7 +40,7 @@ def plain() -> StructType:
 
 
 def sink(filled: Filled, **more: str) -> dict[str, str]:
-    """Return options of a sink. `_` in a name stands for a dot."""
+    """Return a sink's options. `_` in a name stands for a dot."""
     options = {name.replace("_", "."): value for name, value in more.items()}
     return {"kafka.bootstrap.servers": filled.bootstrap, **options}
 

@@ -41,7 +41,7 @@ def decoded(
 ) -> list[dict[str, Any]]:
     """Encode `values` as record values or keys, and return the rows that the source decodes.
 
-    `formats` replaces the formats in the options. `headers` has the headers of each record.
+    `formats` replaces the formats in the options. `headers` contains the headers of each record.
     """
     rows = [
         Record(n, 0, value if column == "key" else b"", value, tuple(headers[n]) if headers else ())

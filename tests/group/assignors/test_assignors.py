@@ -246,7 +246,7 @@ def test_no_members_have_an_empty_assignment(name: str) -> None:
 def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
     """An owned partition that does not exist is ignored.
 
-    Java raises an exception for it, or assigns a partition twice.
+    Java raises an exception for such a partition, or assigns a partition twice.
     """
     assert text(assign(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 
@@ -348,8 +348,8 @@ def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, 
 
     An assignor executes at most four lines for each pair of a member and a topic.
 
-    The limit keeps ten thousand partitions below half a second of CPU. The number of lines is the same on
-    every machine.
+    The limit on executed lines keeps the assignment of ten thousand partitions below half a second of CPU.
+    The number of lines is the same on every machine.
     """
     topics = {f"t{index:04}": 10 for index in range(1_000)}
     names = sorted(topics)

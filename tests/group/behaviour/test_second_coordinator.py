@@ -1,4 +1,4 @@
-"""The broker runs groups of a second type by the same interface as classic groups.
+"""The broker runs groups of a second type through the same interface as classic groups.
 
 `LeaseCoordinator` is the second group type. It shares no code with the classic type.
 
@@ -293,8 +293,8 @@ def test_the_classic_coordinator_reports_committed_offsets() -> None:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """A broker that has another type of group, leases. This type is the first in the table of coordinators,
-    so it receives the JoinGroup requests.
+    """A broker with another type of group: leases. This type is the first in the table of coordinators, so it
+    receives the JoinGroup requests.
     """
 
     def create(settings: GroupSettings, topics: TopicCatalog) -> LeaseCoordinator:

@@ -136,7 +136,7 @@ def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, 
 
 
 def test_a_wrong_option_raises_without_our_stack_frames() -> None:
-    """The error of a wrong option has no stack frames of kproto.
+    """The error for an invalid option shows no stack frames of kproto.
 
     Spark prints the whole traceback above the message of the error, so frames of kproto would be noise.
     """

@@ -11,7 +11,7 @@ from tests.bundles import check_each
 from tests.consumer.spark.stage import OptionRow, option_rows
 
 VERDICTS = {"same", "better", "no effect", "ours", "refused"}
-# A key is an option. A value has the further options that it requires.
+# Maps an option to the further options that it requires.
 NEEDED = {"schema.registry.basic.auth.user.info": {"schema.registry.url": "http://localhost:8081"}}
 
 

@@ -77,7 +77,7 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str) -> None:
-    """The read must not skip the remaining records of its range after a wrong OFFSET_OUT_OF_RANGE.
+    """After a wrong OFFSET_OUT_OF_RANGE, the read must not skip the remaining records of its range.
 
     A new leader may return the error for an offset inside its log.
     """
