@@ -363,7 +363,8 @@ class Server:
     def grow_topic(self, name: str, partitions: int) -> None:
         """Increase the partition count of a topic to `partitions`.
 
-        Raises ConfigError if the topic does not exist, or already has more partitions.
+        Raises ConfigError if the topic does not exist, already has more partitions, or would have more than
+        100,000.
         """
         self._operate(lambda shell: shell.step(GrowTopic(name, partitions)))
 

@@ -124,7 +124,7 @@ def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> boo
     """Return whether a producer may take the transactional id.
 
     The request must have no producer id, or the current one. The previous producer id is accepted only with
-    its last epoch: the producer then did not receive the response with the current producer id.
+    its last epoch, because the response with the current producer id may have been lost.
     """
     return (
         identity is None

@@ -99,7 +99,7 @@ def stop(state: LibrdkafkaState, toppar: Toppar) -> None:
 
 
 def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -> tuple[str, str] | None:
-    """Seek. Return the error of a rejected call, or None (rd_kafka_toppar_seek)."""
+    """Apply a seek; return the error if the seek is rejected, else None (rd_kafka_toppar_seek)."""
     if toppar is None or toppar.state is TopparFetchState.NONE:
         return STATE
     if offset == STORED:
@@ -128,7 +128,7 @@ def _stop_offset_timer(toppar: Toppar) -> None:
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
     """Pause fetching, and drop queued records.
 
-    If records were delivered, the fetch position is set back to the offset after the last delivered one.
+    If records were delivered, the fetch position is reset to the offset after the last delivered one.
 
     Follows rd_kafka_toppar_pause_resume.
     """

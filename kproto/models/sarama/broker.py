@@ -8,8 +8,8 @@ The original functions are Open and sendAndReceive.
 * Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). The request is
   built after the lock is taken, so it includes offsets that were marked during the wait.
 
-* The lock behaves as Go's sync.Mutex. When it is released, the goroutine that released it or one that has
-  just arrived may lock it before a waiting goroutine.
+* The lock behaves like Go's sync.Mutex. When it is released, the goroutine that released it, or one that has
+  just arrived, may lock it before a waiting goroutine.
 
 * A goroutine that has waited for 1 ms and still finds the lock taken starts Go's starvation mode. Then each
   release passes the lock to the longest waiting goroutine.
@@ -71,7 +71,7 @@ class BrokerResponse:
 
 
 class ClientNetwork(Scheduler):
-    """The base of the client: sends requests to brokers and reports errors."""
+    """The base class of the client, which sends requests to brokers and reports errors."""
 
     def __init__(self, settings: SaramaSettings, versions: Mapping[int, int], dialect: Dialect) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 The module follows consumer_group.go and consumer_group_session.go.
 
 * At the end of a session its context is canceled, all claims return, Cleanup is called, and the marked
-  offsets are committed a last time. Only then do the heartbeats stop (M113, M103).
+  offsets are committed one last time. Only then do the heartbeats stop (M113, M103).
 
 * A session whose offsets could not be fetched ends without Cleanup.
 

@@ -22,7 +22,7 @@ class GoError(NamedTuple):
 
 
 # sarama's texts of the errors that brokers send to consumers. If such an error ends a session, its text is
-# the reason of the next JoinGroup.
+# the reason in the next JoinGroup.
 _TEXTS = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "Unexpected (unknown?) server error",
     ErrorCode.OFFSET_OUT_OF_RANGE: (

@@ -3,7 +3,7 @@
 * A member keeps its partitions as long as the assignment is balanced.
 
 * If several members claim a partition, the claim with the highest generation counts. The member with the
-  second highest generation is the previous owner, to which the partition may return.
+  second-highest generation is the previous owner, to which the partition may return.
 
 * sticky reads the claims from user data. cooperative-sticky reads the owned partitions and the generation of
   the subscription.
@@ -273,7 +273,7 @@ def _read_claims(
 ) -> tuple[MemberPartitions, dict[TopicPartition, str]]:
     """Return an assignment of each partition to its newest claimant, and the previous owners.
 
-    The previous owner of a partition is the member with the second newest claim, if there is one.
+    The previous owner of a partition is the member with the second-newest claim, if there is one.
     """
     by_generation: dict[TopicPartition, dict[int, str]] = {}
     for member_id in sorted(members):

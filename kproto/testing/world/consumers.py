@@ -1,4 +1,4 @@
-"""kproto's consumer in a world: its engine, and an application that polls, processes and runs callbacks.
+"""kproto's consumer in a world: its engine, and an application that polls and processes records.
 
 The application passes the same events to the engine as the public consumer classes: either `Poll`, or
 `PollBegan`, one `Take` for each `Wake` action of the engine, and `PollEnded`.

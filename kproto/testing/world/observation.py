@@ -22,7 +22,7 @@ class Observation(NamedTuple):
     * "assigned": a callback begins. Detail: the whole assignment of a model's member, or None if the model
       does not report it;
 
-    * "revoking", "losing": a callback begins. Detail of "losing": the reason of the loss, if the client is
+    * "revoking", "losing": a callback begins. Detail of "losing": the reason for the loss, if the client is
       kproto's consumer;
 
     * "revoked", "lost": the callback has returned;
@@ -50,7 +50,7 @@ class Observation(NamedTuple):
 
     * "reset": the client applied its reset policy. Detail: the offset and the reason;
 
-    * "frozen": the process is stopped. Detail: for how many ms;
+    * "frozen": the process is stopped. Detail: the duration in ms;
 
     * "thawed": the process continues;
 

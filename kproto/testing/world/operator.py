@@ -1,4 +1,4 @@
-"""Administrative actions on the cluster of a world, and writes of other producers."""
+"""Administrative actions on the cluster of a world, and writes by other producers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Operator(NetworkExchange):
     def grow(self, name: str, partitions: int) -> None:
         """Increase the number of partitions of a topic to `partitions`.
 
-        Raises ConfigError if the topic does not exist, or already has more partitions.
+        Raises ConfigError if the topic does not exist, already has more partitions, or would have more than
+        100,000.
         """
         before = {tp for tp in self.partitions() if tp.topic == name}
         self.step(self._first_broker_up(), machine.GrowTopic(name, partitions))

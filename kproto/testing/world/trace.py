@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 class RequestEntry(NamedTuple):
-    """A request that arrived at a broker on its connection `conn`."""
+    """A request that a broker received on the connection number `conn`."""
 
     node: int
     body: bytes
