@@ -10,7 +10,7 @@ responses.
 
 A rule is pinned if a test with its number fails with a mutant of at least one of its cells.
 
-The script prints the rules that are not pinned, with their tests, and exits with 1 if there is one.
+The script prints the rules that are not pinned, with their tests. If there are any, its exit status is 1.
 tests/test_rule_mutants.py runs it.
 """
 
@@ -63,7 +63,7 @@ def answer_other_errors(cell: Cell) -> Cell:
 
 
 def accept_old_responses(cell: Cell) -> Cell:
-    """Return a cell that takes every response for the response to the request in flight."""
+    """Return a cell that treats every response as the response to the request in flight."""
 
     def act(holder: Any, event: Any, now: int, out: Any) -> None:
         """Act on the response to the request in flight."""

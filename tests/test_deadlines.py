@@ -19,7 +19,7 @@ MOVES = st.one_of(
 
 
 def linear_search(times: dict[int, int], now: int) -> list[int]:
-    """Remove and return the due deadlines in order of time. `times` has the order of the `set` calls."""
+    """Remove and return the due deadlines, ordered by time. `times` is in the order of the `set` calls."""
     due = sorted((key for key, at in times.items() if at <= now), key=times.__getitem__)
     for key in due:
         del times[key]

@@ -43,7 +43,7 @@ def test_the_program_runs(name: str) -> None:
 def test_the_program_runs_in_this_process(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Running the program in this process saves half a second, the start of another process."""
+    """Running the program in this process saves the half second that another process takes to start."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.setattr(sys, "argv", [name])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")

@@ -22,7 +22,7 @@ _POLL = "functions that most polls call for each record: divided, the path of a 
 _MACHINE = "one state machine: its handlers change the same state, and its table refers to all of them"
 _CLASS = "one class of another library, whose methods a reader compares with the original side by side"
 
-# Each long file, and the reason for which it is not divided.
+# Each long file, and the reason why it is not divided.
 LONG_FILES = {
     "consumer/aio/admin.py": _ADMIN,
     "consumer/blocking/admin.py": "tests/consumer/blocking/update_admin.py writes its methods",

@@ -78,7 +78,7 @@ def module_name(path: Path) -> str:
 
 @cache
 def imports(path: Path) -> tuple[str, ...]:
-    """Return the absolute names of everything that a module imports, imports for type checkers included."""
+    """Return the absolute names of everything that a module imports, including imports for type checkers."""
     return tuple(name for statement in import_statements(path) for name in statement)
 
 
@@ -193,7 +193,9 @@ def imported_modules(path: Path, names: Set[str]) -> set[str]:
 
 
 def statement_modules(statement: Sequence[str], names: Set[str]) -> list[str]:
-    """Return the modules among `names` that a statement (its module, then its imported names) imports."""
+    """Return the modules of `names` that a statement imports. It is given as its module and its imported
+    names.
+    """
     base, *imported = statement
     members = [name for name in imported if name in names]
     return members if imported and len(members) == len(imported) else [*members, *({base} & names)]

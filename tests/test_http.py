@@ -1,4 +1,4 @@
-"""Requests to a registry, a token endpoint or a JWKS endpoint leak no login, and end within limits."""
+"""Requests to a registry, a token endpoint or a JWKS endpoint leak no credentials, and end within limits."""
 
 from __future__ import annotations
 

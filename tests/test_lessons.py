@@ -19,8 +19,8 @@ DOCUMENTS = [
     "003-sarama-walk",
     "004-rebalances",
 ]
-# The quick tests run all commands without a scenario, and the first other command of each page. S1-25 is not
-# quick: it takes several seconds. The quick tests of tests/scenarios run most scenarios.
+# The quick tests run all commands without a scenario, and each page's first other command, except that of
+# S1-25, which takes several seconds. The quick tests of tests/scenarios run most scenarios.
 QUICK = {page: command for page, command, _ in reversed(COMMANDS) if "S1-25" not in command}
 RUNS_A_STORY = re.compile(r"scenario (S\d|loss)")
 

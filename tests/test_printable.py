@@ -13,7 +13,7 @@ from kproto.inspect.diagrams import page
 from kproto.messages.json_form import one_line
 from kproto.printable import Log, escape_lines, escape_unprintable
 
-# A line feed, ESC, a carriage return, C1's CSI, a right-to-left override, and ends of lines in Unicode.
+# A line feed, ESC, a carriage return, C1's CSI, a right-to-left override, and Unicode's line separators.
 EVIL = "evil\n2026-11-27 CRITICAL all is fine\x1b[31m\r\x9b31m\u202etxt\u2028\x85\u2066"
 SAFE = "evil\\u000a2026-11-27 CRITICAL all is fine\\u001b[31m\\u000d\\u009b31m\\u202etxt\\u2028\\u0085\\u2066"
 

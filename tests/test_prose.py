@@ -1,6 +1,6 @@
 """Count the turns of phrase, local names and module names that readers stumble over.
 
-The counts only indicate bad writing: a low count does not make good writing. CONTRIBUTING has the style
+The counts only indicate bad writing: a low count does not prove good writing. CONTRIBUTING contains the style
 guide.
 
 Peers (h11, websockets, httpcore, trio, aiokafka, kafka-python) have 6 to 14 marks per 10,000 words.
@@ -166,7 +166,7 @@ def scan(path: str) -> Scan:
 
 
 def scan_source(source: str) -> Scan:
-    parts = STRING_OR_COMMENT.split(source)  # The parts are, in turn, code and a string or comment.
+    parts = STRING_OR_COMMENT.split(source)  # The parts are alternately code, and a string or a comment.
     code: list[str] = parts[::2]
     texts: list[str] = []
     for before, part in zip(parts[::2], parts[1::2], strict=False):

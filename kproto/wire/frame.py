@@ -30,7 +30,7 @@ _OURS_ALONE = getrefcount(_LISTED[0])
 
 
 def frame(*body: bytes) -> bytes:
-    """Return a frame: the size of the body, then its pieces. Raises EncodeError for 2 GiB and more."""
+    """Return a frame: the size of the body, then its pieces. Raises EncodeError if it is 2 GiB or more."""
     size = sum(map(len, body))
     try:
         return b"".join((_SIZE.pack(size), *body))

@@ -297,7 +297,7 @@ def _fields(cls: type[Struct], version: int, flexible: bool) -> tuple[Field, ...
 
 @cache
 def _steps(cls: type[Struct], version: int, flexible: bool) -> list[Field | int]:
-    """Return the fields of a struct, with the total size in bytes in place of adjacent fixed-size fields."""
+    """Return the fields of a struct; adjacent fixed-size fields are replaced by their total size in bytes."""
     steps: list[Field | int] = []
     for f in _fields(cls, version, flexible):
         size = f.kind.size if isinstance(f.kind, Primitive) else 0

@@ -264,8 +264,8 @@ def broken_records_are_the_same_errors(package: Package) -> None:
         lent = data.draw(st.booleans())
         columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False, lent=lent).rows())
         if isinstance(columns, tuple) and "headers" in columns[2]:
-            # Both readers must fail, but with different positions: in an error of `headers` they count from
-            # the batch.
+            # Both readers must fail, but with different positions: in an error of `headers`, positions are
+            # relative to the start of the batch.
             assert isinstance(wanted, tuple)
         else:
             assert columns == wanted
@@ -274,7 +274,7 @@ def broken_records_are_the_same_errors(package: Package) -> None:
 
 
 def aborted_records_are_left_out(package: Package) -> None:
-    """Check that aborted records are left out, by a model of transactions.
+    """Check that aborted records are omitted, by comparison with a model of transactions.
 
     In the model a transaction lasts from its first offset to its abort marker.
     """

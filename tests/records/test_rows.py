@@ -1,4 +1,4 @@
-"""Rows of a records field are the same as one list, as several lists, and decoded as columns first."""
+"""The rows of a records field are the same in one list, in several lists, and after decoding to columns."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ CHANGED: dict[str, Any] = {
     "polls": 6,
     "poll_timeout_ms": 700,
 }
-# The scenarios that run many worlds or long ones: two runs take 0.2 s to some seconds.
+# The scenarios that run many worlds or long ones: two runs take from 0.2 s to several seconds.
 SLOW = {"S0-15", "S3-7", "S3-19g", "S4-2"}
 SLOW |= {f"S1-{n}" for n in (1, 2, 3, 4, 5, 8, 9, 11, 14, 16, 17, 20, 21, 22, 24, 25, 26, 27)}
 SLOW |= {f"S2-{n}" for n in (17, 18, 19, 22, 23, 25, 26, 31, 39, 42, 43, 46)}
@@ -98,7 +98,7 @@ def partitions(run: ScenarioRun) -> set[int]:
 def journal(run: ScenarioRun) -> list[object]:
     """Return the run's results, and the time, client and kind of each entry of its worlds' traces.
 
-    The journal also has the arguments of each call of the application.
+    The journal also contains the arguments of each call of the application.
     """
     entries = [entry for world in run.worlds for entry in world.entries]
     calls = [repr(entry.data) if entry.kind == "event" else "" for entry in entries]
@@ -121,8 +121,8 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
     """Return the default parameters of a scenario, and parameters in which the value of `name` is changed.
 
-    Some scenarios already use a value of `CHANGED`, and get another one: those of S4 use Java's model, and
-    S1-2 uses the policy earliest.
+    Some scenarios already use a value of `CHANGED`, and get a different one: those of S4 use Java's model,
+    and S1-2 uses the policy earliest.
 
     The requests of S0-1 and S0-2 get more polls. With the default number, they would end before the join
     begins, and the join's time would not be visible.

@@ -22,7 +22,8 @@ from kproto.testing.issuer import Issuer
 jwt: Any = pytest.importorskip("jwt")
 ISSUER = Issuer(algorithm="ES256", audience=None)
 NOW = int(time.time())
-# One token for all examples. Each token has another random signature, in which Hypothesis draws positions.
+# One token for all examples. Each new token would have a different random signature, and Hypothesis draws
+# positions in the signature.
 TOKEN = ISSUER.token("alice", iat=NOW, exp=NOW + 5)
 
 

@@ -29,7 +29,7 @@ NOW = 1_700_000_000_000
 def oauth(token: str, skew_ms: int = 0) -> tuple[object, object]:
     """Return the broker's response to a token, and its response to the client's acknowledgement of an error.
 
-    The second response is None if the first one is no error.
+    The second response is None if the first one is not an error.
     """
     server = OAuthBearerServer(unsecured(lambda: NOW, allowed_skew_ms=skew_ms))
     client = OAuthBearerClient(token, {"tenant": "a b"})

@@ -176,7 +176,7 @@ def test_the_error_for_an_unknown_reset_policy_lists_the_policies(name: str) -> 
 
 @dataclass
 class Asker:
-    """A model that is its own state. It requests metadata in each poll, which the response ends."""
+    """A model that is its own state. It requests metadata in each poll, and the response ends the poll."""
 
     events: list[c.ModelEvent] = field(default_factory=list[c.ModelEvent])
     to: c.Address | None = None

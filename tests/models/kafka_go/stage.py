@@ -43,7 +43,9 @@ def tp(partition: int) -> TopicPartition:
 
 
 class ReaderStage:
-    """A kafka-go Reader and its actions: `said` has all of them, `open` the requests without a response."""
+    """A kafka-go Reader and its actions: all of them in `said`, and the requests without a response in
+    `open`.
+    """
 
     def __init__(self, **options: Any) -> None:
         settings = {"client_id": "me", "group_id": "g", "reset": "earliest", "heartbeat_ms": 200, **options}
@@ -80,7 +82,7 @@ class ReaderStage:
         return self
 
     def settle(self, *, but: tuple[str, ...] = ("Fetch",)) -> None:
-        """Answer all open requests, and those that follow, except the APIs in `but`."""
+        """Answer all open requests, and the requests that follow, except those of the APIs in `but`."""
         while unanswered := [action for action in self.open if request_name(action) not in but]:
             self.answer(unanswered[0])
 

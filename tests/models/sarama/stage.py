@@ -117,7 +117,7 @@ def requests_of(member: StageMember, *apis: str) -> list[str]:
 
 
 def time_of_request(member: StageMember, api: str, number: int = 0) -> int:
-    """Return the time of the member's n-th request of an API. Negative n counts from the last."""
+    """Return the time of the member's n-th request of an API. A negative n counts from the end."""
     return [line.now for line in member.lines if line.api == api and line.is_shown][number]
 
 

@@ -1,4 +1,4 @@
-"""sarama's Config has sarama's names and defaults, and rejects values that sarama does not have."""
+"""The config of sarama's model has sarama's names and defaults, and rejects values that sarama lacks."""
 
 from __future__ import annotations
 

@@ -119,8 +119,8 @@ def test_a_partition_subscribes_again_if_the_fetch_loop_of_its_broker_fails_mean
     stage.wait(100)
     assert len(stage.requests_of("Fetch")) == 1
     open_at_broker_1(stage, 1)
-    # The fetch loop has partition 1 and waits for its Fetch. Before the response, it cannot accept partition
-    # 2.
+    # The fetch loop has partition 1 and waits for the response to its Fetch. Until then, it cannot accept
+    # partition 2.
     stage.wait(100)
     open_at_broker_1(stage, 2)
     assert len(stage.signals) == 2

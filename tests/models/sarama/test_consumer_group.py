@@ -1,4 +1,4 @@
-"""Consume ends at new partitions and fails for a missing topic, so members call it in a loop."""
+"""Consume returns when partitions are added, and fails for a missing topic, so members call it in a loop."""
 
 from __future__ import annotations
 

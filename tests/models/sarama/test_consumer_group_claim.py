@@ -42,8 +42,8 @@ def test_a_start_that_a_new_leader_may_fix_is_retried(code: int) -> None:
     a.inject("ListOffsets", code)
     a.run_command("subscribe t")
     assert stage.run(until=lambda: len(a.records) == 10)
-    # The first GetOffset refreshes the topic's metadata and repeats its ListOffsets once, so there is one
-    # more request.
+    # The first GetOffset refreshes the topic's metadata and repeats its ListOffsets request once, so there is
+    # one more request.
     assert len(requests_of(a, "ListOffsets")) == 5
     assert not a.has_printed("error")
 

@@ -106,7 +106,7 @@ def test_a_claim_that_does_not_end_in_time_ends_the_session() -> None:
     assert b is not None
     a.polling = True
     stage.run(until=lambda: a.has_printed("cleanup"))
-    # Consume returns the error, too, and the next JoinGroup has it as its reason.
+    # Consume also returns the error, and the next JoinGroup contains it as its reason.
     assert stage.run(2_000, until=lambda: a.has_printed("setup", times=2))
     assert a.has_printed(f"error errors.errorString {reason}", times=2)
     assert f'reason="{reason}"' in requests_of(a, "Join")[3]

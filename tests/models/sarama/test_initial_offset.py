@@ -1,4 +1,4 @@
-"""A claim starts at the committed offset, or without one at Offsets.Initial."""
+"""A claim starts at the committed offset, or at Offsets.Initial if no offset is committed."""
 
 from __future__ import annotations
 

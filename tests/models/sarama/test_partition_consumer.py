@@ -1,4 +1,4 @@
-"""A partition consumer leaves slow partitions out of fetches, and restarts after a failed fetch."""
+"""A partition consumer omits slow partitions from fetches, and restarts after a failed fetch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_s3_12_other_partitions_continue_and_the_slow_one_returns_when_it_is_dra
     a.polling = True
     stage.run(1_000)
     assert len(a.records) == 10 + 20 + 3
-    # The partition returns without an error, a backoff or a refresh.
+    # The partition is fetched again without an error, a backoff or a refresh.
     assert not a.has_printed("error")
     assert len(requests_of(a, "Metadata")) == refreshes
     assert sorted(index for _, index, _ in fetches(a)[-1][1]) == [0, 1]

@@ -1,4 +1,6 @@
-"""sarama's goroutines are modelled as state machines that handle signals in the order of sending."""
+"""sarama's goroutines are modelled as state machines that handle signals in the order in which they were
+sent.
+"""
 
 from __future__ import annotations
 

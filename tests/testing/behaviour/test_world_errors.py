@@ -169,7 +169,7 @@ def test_calls_on_a_closed_consumer_are_rejected_and_a_second_close_is_ignored()
 def test_attributes_of_an_application_are_validated_when_set(
     client: Any, name: str, value: Any, allowed: str
 ) -> None:
-    """An invalid attribute of an application raises when it is set, before the world uses it.
+    """An invalid attribute of an application raises an error when it is set, before the world uses it.
 
     A negative time is rejected instead of counting as 0.
     """
