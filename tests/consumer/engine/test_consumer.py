@@ -283,8 +283,8 @@ def test_a_poll_that_waits_longer_than_max_poll_interval_keeps_its_partitions() 
     world.run(6900)
     world.write("t", 0, "x")
     world.run(100)
-    # Only one join: its first JoinGroup is answered with MEMBER_ID_REQUIRED and the member id, its second
-    # joins.
+    # The member joins once, with two JoinGroup requests. The first is answered with MEMBER_ID_REQUIRED and
+    # the member id.
     assert len(world.requests_of(a, JoinGroupRequest)) == 2
     assert a.changes_of("lost") == []
     assert a.values() == ["x"]
@@ -624,7 +624,7 @@ def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon
 
 @pytest.mark.rule("I8")
 def test_the_last_seek_overrides_everything_in_progress() -> None:
-    """A seek at any moment of the start determines the position, whatever the lookups return (I8)."""
+    """A seek at any moment of the startup determines the position, whatever the lookups return (I8)."""
     for moment in range(40):
         world = World({"t": 1})
         world.write("t", 0, *numbers(0, 100))
@@ -893,7 +893,7 @@ def test_close_without_leaving_keeps_the_membership() -> None:
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 8, 12, 20, 50, 300])
 def test_close_ends_in_time_at_every_moment_of_the_start(moment: int) -> None:
-    """`close` ends within its timeout if the broker stops responding at any moment of the start (I16)."""
+    """`close` ends within its timeout if the broker stops responding at any moment of the startup (I16)."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")

@@ -100,10 +100,10 @@ asyncio.run(main())
 def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
     broker: str, program: str
 ) -> None:
-    """After a stop that is longer than the session timeout, the iteration returns no buffered record.
+    """After the process was stopped for longer than the session timeout, it returns no buffered record.
 
-    Only the record that the iteration was returning when the process stopped may be read by another member,
-    too.
+    At most one record is also read by another member: the one that the iteration was returning when the
+    process was stopped.
     """
     command = [sys.executable, "-c", program, broker]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
@@ -129,7 +129,7 @@ def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
 def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered(
     broker: str, monkeypatch: pytest.MonkeyPatch, wall_clock: int
 ) -> None:
-    """After a pause beyond the session timeout, no record that was buffered is returned.
+    """After a pause longer than the session timeout, no record that was buffered before is returned.
 
     Only the iteration itself checks the clock, because the client's thread sleeps until the next heartbeat.
     """

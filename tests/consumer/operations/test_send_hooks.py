@@ -347,7 +347,7 @@ def test_the_wait_for_metadata_is_a_part_of_max_block_ms(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(hooks, "_route_of", after_a_minute)
     began = time.monotonic()
-    # The broker does not exist any more, and the buffer becomes full.
+    # The broker no longer exists, and the buffer fills up.
     with pytest.raises(RequestTimedOut):
         deque((producer.send("t", bytes(10_000)) for _ in range(9)), maxlen=0)
     assert time.monotonic() - began < 30

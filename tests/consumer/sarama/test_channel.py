@@ -13,7 +13,7 @@ from consumer.sarama.channel import MAX_ERRORS, Channel, ErrorThrottle
 
 
 async def blocks(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Start `work` in a task, and return the task, which must wait for another one."""
+    """Start `work` in a task, check that it waits for another task, and return it."""
     task = asyncio.ensure_future(work)
     for _ in range(3):
         await asyncio.sleep(0)

@@ -55,7 +55,7 @@ def test_a_limit_stops_inside_a_batch_and_the_next_call_continues() -> None:
 
 @pytest.mark.parametrize("count", [1, 400])
 def test_a_record_has_the_leader_epoch_of_its_batch(count: int) -> None:
-    """Few records are decoded batch by batch, and many as columns."""
+    """A few records are decoded batch by batch, many records as columns."""
     load_columns()
     epochs = [3, 3, 5]
     data = b"".join(
@@ -355,7 +355,7 @@ def with_base_offset(base: int, data: bytes) -> bytes:
     ("base", "data"), [(LAST, batch(0)), (LAST - 1, batch(0, 1)), (LAST - 9, batch(0, last=9))], ids=[1, 2, 3]
 )
 def test_a_batch_that_ends_at_the_largest_offset_is_corrupt(base: int, data: bytes) -> None:
-    """The position after such a batch is 2^63, which fits into no request."""
+    """The position after such a batch is 2^63, which does not fit into an int64 field."""
     with pytest.raises(RecordError, match="no offset may follow 9223372036854775807"):
         chunk(with_base_offset(base, data))
     assert chunk(with_base_offset(LAST - 1, batch(0))).end == LAST

@@ -1,4 +1,4 @@
-"""The `assigned` callback of a group member also runs without partitions."""
+"""The `assigned` callback of a group member runs even if no partitions are assigned."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_addresses_in_other_responses_are_accepted() -> None:
 
 
 def make_address_stale(world: World, node: int, client: Any) -> None:
-    """Replace the address of a broker in the client's metadata by a stale one."""
+    """Replace the address of a broker in the client's metadata with a stale one."""
     client.engine.core.view.brokers[node] = BrokerAddress(node, "where it was", 1)
 
 

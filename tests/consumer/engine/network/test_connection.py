@@ -1,4 +1,4 @@
-"""A connection negotiates versions, matches responses to requests, and breaks at invalid ones."""
+"""A connection negotiates versions, matches responses to requests, and fails on an invalid response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection logs in by SASL before its first request, and again before its session expires."""
+"""A connection authenticates with SASL before its first request, and again before its session expires."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_renewal_that_is_too_early_opens_another_connection() -> None:
 def test_short_or_impossible_session_lifetimes_do_not_cause_constant_logins(
     session_ms: int, logins: int
 ) -> None:
-    """Short and negative session lifetimes do not cause constant logins.
+    """Short and negative session lifetimes do not cause endless logins.
 
     Regression: a session whose end was in the past was renewed as fast as the broker responded.
     """

@@ -1,4 +1,4 @@
-"""Each address has its own backoff and timeout, which grow at failures and are reset by successes."""
+"""Each address has its own backoff and timeout, which grow after failures and are reset by successes."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_pending_produce_request_triggers_liveness_checks() -> None:
 
 
 def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
-    """Requests to a broker fail when the metadata no longer contain the broker.
+    """Requests to a broker fail when the metadata no longer contains the broker.
 
     The requests fail even if the broker's address is a bootstrap address, which other requests may still use.
     """

@@ -156,10 +156,7 @@ def test_a_seek_that_the_next_assignment_does_not_contain_expires_with_it() -> N
 
 @pytest.mark.parametrize(("place", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
 def test_a_seek_to_a_place_that_the_log_lacks_does_not_block(place: str, start: int) -> None:
-    """A seek to the maximum timestamp or to a tiered record in an empty log sets the position to 0.
-
-    The log has no such record, and the seek does not block.
-    """
+    """A seek to the maximum timestamp or to a tiered record in an empty log sets the position to 0."""
     world = World({"t": 1})
     a = world.consumer()
     a.assign({T0: 5})

@@ -1,4 +1,4 @@
-"""A re-created topic is read by the policy for new partitions, and a missing partition is reported."""
+"""A re-created topic follows the policy for new partitions, and a missing partition is reported."""
 
 from __future__ import annotations
 

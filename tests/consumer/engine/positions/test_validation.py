@@ -1,4 +1,4 @@
-"""Positions are validated by the log's leader epochs (KIP-320), and a truncation is detected."""
+"""Positions are validated against the log's leader epochs (KIP-320), and a truncation is detected."""
 
 from __future__ import annotations
 

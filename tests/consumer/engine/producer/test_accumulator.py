@@ -56,7 +56,7 @@ def put(records: RecordAccumulator, row: Row) -> ProducerBatch:
 
 
 def holds_rows(batch: ProducerBatch, rows: list[Row]) -> bool:
-    """Return whether the batch has the bytes of one that is encoded from these rows."""
+    """Return whether the batch has the same bytes as a batch that is encoded from these rows."""
     batch.encode("none", None)
     timestamps, keys, values, headers = map(list, zip(*rows, strict=True))
     return (list(batch.timestamps), batch.data) == (

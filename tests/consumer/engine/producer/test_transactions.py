@@ -414,8 +414,7 @@ def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
 def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the_epoch() -> None:
     """Before Kafka 2.5 an abort waits for the batches in flight, as in Java.
 
-    The abort keeps the epoch, because the coordinator cannot assign a new epoch to the producer's id
-    (KIP-360).
+    The abort keeps the epoch, because the coordinator cannot bump it at the producer's request (KIP-360).
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
@@ -737,7 +736,7 @@ def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None
 
 
 def test_offsets_name_the_member_that_has_read_the_records() -> None:
-    """By the member id and generation, the coordinator can reject offsets of a removed member (KIP-447)."""
+    """With the member id and generation, the coordinator can reject offsets of a removed member (KIP-447)."""
     play = TransactionWorld()
     play.begin()
     play.machine.send_offsets(GroupMetadata("g", 3, "me", "pod-1"), {tp("t", 0): (5, 2, "note")})
