@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-# Some builds lack -r and -M. -U, for kcat's own tests, is not in its help text.
+# Some builds lack -r and -M. The help text does not contain -U, which is for kcat's own tests.
 FLAGS: Final = "PCGLQMUtpbzoeEDKkHOdqvFXcTufZlVhsrJm"

@@ -72,7 +72,7 @@ def notebook(page: str) -> str:
     """
     cells: list[dict[str, Any]] = []
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
-    # The page links to anchors in lower case, but JupyterLab's anchors have the case of the heading.
+    # The page links to anchors in lower case, but JupyterLab's anchors keep the case of the heading.
     anchors = {heading.lower().replace(" ", "-"): heading.replace(" ", "-") for heading in headings}
 
     def anchor(link: re.Match[str]) -> str:

@@ -27,7 +27,7 @@ CodesOf = Callable[[Any, list[Any]], Iterable[int]]
 class _Frame:
     """The record of one execution of a cell.
 
-    The record has the states to which the cell moved, and the actions of other cells that it called.
+    The record contains the states to which the cell moved, and the actions of other cells that it called.
     """
 
     moves: list[Enum] = field(default_factory=list[Enum])
@@ -109,8 +109,8 @@ def error_codes(message: Message) -> Iterator[int]:
 def check_table(table: Table[Any, Any], kinds: type[Enum]) -> None:
     """Check the properties that every table must have.
 
-    A table has a cell for each kind of event and each state. Every handler has a docstring. Every edge is an
-    edge of a cell. The drawing shows the same edges.
+    A table has a cell for each kind of event and each state. Every handler has a docstring. The edges of the
+    table are exactly those of its cells. Every edge of the drawing has a cause.
     """
     assert table.keys() == {(kind, state) for kind in kinds for state in table.states}
     undocumented = [key for key, cell in table.items() if not cell.act.__doc__]

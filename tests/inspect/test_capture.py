@@ -1,4 +1,4 @@
-"""Frames are decoded from captures with cut, duplicate, reordered and lost segments."""
+"""Frames are decoded from captures with split, duplicate, reordered and lost segments."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_a_rebalance_ends_when_the_missing_member_dies() -> None:
 
 
 def test_a_rebalance_ends_when_the_missing_member_leaves() -> None:
-    """The mark of the rebalance has the generation, even if the member leaves as soon as it has joined."""
+    """The mark of the rebalance shows the generation, even if the member leaves as soon as it has joined."""
     leave = LeaveGroupRequest(group_id="g", member_id="a-1")
     diagram = draw_diagram(
         exchange(0, JOIN, join_response(7), took=40),

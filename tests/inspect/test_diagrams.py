@@ -14,7 +14,7 @@ from kproto.inspect.timeline import GroupEvent, Kind
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SVG = "{http://www.w3.org/2000/svg}"
-# The height of a lane with two partitions, and the top of the lane number n.
+# The height of a lane with two partitions, and the top of lane number n.
 LANE = 2 * 9 + 8
 
 
@@ -33,7 +33,8 @@ def event(
     return GroupEvent(at, kind, member, generation, partitions, reason)
 
 
-# The events last for 2 s. In a width of 1080 a second therefore has (1080 - 130 - 24) / 2 = 463 pixels.
+# The events last for 2 s. At a width of 1080 pixels, a second therefore takes (1080 - 130 - 24) / 2 = 463
+# pixels.
 EVENTS = [
     event(1_000, "started", "a"),
     event(1_000, "assigned", "a", T0, T1, generation=1),

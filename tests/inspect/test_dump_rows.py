@@ -101,7 +101,7 @@ def calls(text: str) -> int:
 
 @pytest.mark.parametrize("end", ["", "zz"])
 def test_the_cost_of_a_long_line_of_words_is_linear(end: str) -> None:
-    """At a quadratic cost, a line of 20 KB would take seconds, and a line of 200 KB minutes."""
+    """If the cost were quadratic, a line of 20 KB would take seconds, and a line of 200 KB minutes."""
     assert calls("0000 " * 600 + end) < 3 * calls("0000 " * 300 + end)
 
 

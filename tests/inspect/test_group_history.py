@@ -1,4 +1,4 @@
-"""The history of a group has its ownerships, its removals, and the cause of each generation."""
+"""The history of a group contains its ownerships, its removals, and the cause of each generation."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_picture_is_wide_enough_for_its_arcs_and_names() -> None:
         for edge in (e for e in svg.iter(f"{tag}path") if " C " in (e.get("d") or "")):
             numbers = [float(part) for part in (edge.get("d") or "").split() if part not in "MC"]
             assert all(0 <= x <= width for x in numbers[0::2])
-            # Both ends of an arc are at the same side of the boxes, the left or the right.
+            # Both ends of an arc are on the same side of the boxes, the left or the right.
             sides = {(width - box_width) / 2, (width + box_width) / 2}
             assert {numbers[0], numbers[-2]} <= sides
             assert numbers[0] == numbers[-2]
@@ -129,7 +129,7 @@ def test_only_the_picture_of_a_machine_in_a_state_highlights_it() -> None:
 def test_a_picture_has_a_background_so_that_it_is_readable_on_a_page_of_the_other_theme() -> None:
     """The ink follows the theme of the system.
 
-    A notebook or page may be dark on a system that is light.
+    A notebook or page may have a dark theme on a system with a light one.
     """
     svg = ElementTree.fromstring(picture("coordinator", drawing_of("coordinator")))
     title, style, paper = list(svg)[:3]

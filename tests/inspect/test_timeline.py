@@ -1,4 +1,4 @@
-"""A timeline has ownerships of partitions, their overlaps, and the standstills between them."""
+"""A timeline contains the ownerships of partitions, their overlaps, and the standstills between them."""
 
 from __future__ import annotations
 

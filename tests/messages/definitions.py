@@ -116,7 +116,7 @@ class _Comparison:
     ) -> Iterator[str]:
         wanted: dict[str, tuple[Definition, set[int]]] = {}
         for definition in fields:
-            # A few tagged fields in Kafka have no "versions", but only "taggedVersions".
+            # A few tagged fields in Kafka's definitions have only "taggedVersions", and no "versions".
             text = definition.get("versions") or definition["taggedVersions"]
             versions = _set(text, self.valid) & present
             if versions:

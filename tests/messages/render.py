@@ -146,8 +146,8 @@ class _Message:
             for definition in self.fields_of[struct]
             if (element := definition["type"].removeprefix("[]")) in self.present
         ]
-        # An API's message name makes the shapes of a request's structs differ from those of its response.
-        # Equal structs of both therefore get separate classes.
+        # The shape of an API's struct contains the message's name, so the shapes of a request and its
+        # response differ. Equal structs of the two therefore get separate classes.
         return json.dumps([self.name if self.is_api else "", fields, nested])
 
     def classes(self, chosen: Mapping[StructKey, str]) -> Iterator[RenderedClass]:
@@ -217,7 +217,7 @@ class _Message:
         return annotation, f"field({', '.join(arguments)})" if arguments else ""
 
     def _range(self, versions: set[int]) -> str:
-        """Return a range of versions as text: it is open if it ends with the message's last version."""
+        """Format a range of versions, which is open-ended if it contains the message's last version."""
         last = HIGHEST_VERSION if max(versions) == max(self.valid) else max(versions)
         return str(Versions(min(versions), last))
 
@@ -225,10 +225,10 @@ class _Message:
 def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> dict[StructKey, str]:
     """Return the class name of each struct: Kafka's name, with the message's name as prefix if needed.
 
-    Messages of one module share a class for equal structs of the same name. Unequal structs get class names
-    with the prefix.
+    Messages of one module share a class for equal structs of the same name. If structs of one name differ,
+    their class names have the prefix.
 
-    Names that the module already declares stay, except a name that two different structs would share.
+    Names that the module already declares are kept, except a name that two different structs would share.
     """
     shapes: dict[str, set[str]] = defaultdict(set)
     for message in messages:
@@ -247,7 +247,7 @@ def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> di
 
 
 def _field_versions(definition: Definition, valid: set[int]) -> set[int]:
-    # A few tagged fields in Kafka have no "versions", but only "taggedVersions".
+    # A few tagged fields in Kafka's definitions have only "taggedVersions", and no "versions".
     return _set(definition.get("versions") or definition["taggedVersions"], valid)
 
 

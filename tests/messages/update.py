@@ -10,7 +10,7 @@ New messages are added to `index`. A new request and its response get a module t
 messages one each. A new record of one of Kafka's topics is declared in the topic's module.
 
 The descriptions in Kafka's definitions are not copied. Each new field and module gets a line with `GAP`. The
-maintainer replaces the line by a description, or deletes it if the name says enough.
+maintainer replaces the line with a description, or deletes it if the name says enough.
 
 tests/messages/test_update.py fails as long as a line with `GAP` is left.
 """
@@ -124,7 +124,7 @@ def _row(name: str, definition: Definition) -> tuple[str, int | str, str]:
 
 
 def _with_rows(source: str, table: str, wanted: Mapping[int | str, str]) -> str:
-    """Add the missing rows to a dict in kproto/messages/index.py. Numbers as keys stay sorted."""
+    """Add the missing rows to a dict in kproto/messages/index.py. Numeric keys stay sorted."""
     assigned = next(
         node
         for node in ast.parse(source).body
@@ -219,8 +219,8 @@ class _Module:
         """Return the source of a class, in which only the fields that differ are changed."""
         at = next(n for n in range(node.lineno, _end(node) + 1) if self.lines[n - 1].rstrip().endswith(":"))
         header = "".join(self.lines[node.lineno - 1 : at])
-        # The lines of the class that are not fields: its docstring before the first field, and others after
-        # it.
+        # The lines of the class that are not fields: the docstring is before the first field, and all others
+        # are after it.
         docstring, trailer = "", ""
         # A key is a field. A value is (the comments above the field, its statement).
         declared: dict[str, tuple[str, str]] = {}
@@ -267,7 +267,9 @@ def _comments(where: str, text: str) -> list[str]:
 
 
 def _is_same(old: str, new: str) -> bool:
-    """Return whether two statements are equal, except for comments, spaces and the order of keywords."""
+    """Return whether two statements are equal, except for comments, spaces and the order of keyword
+    arguments.
+    """
 
     def normal(text: str) -> str:
         tree = ast.parse(dedent(text))
@@ -309,7 +311,7 @@ def _with_import(source: str, module: str, names: set[str]) -> str:
 
 
 def _natural(name: str) -> list[object]:
-    """Return the key with which ruff orders names: numbers by value."""
+    """Return the key by which ruff sorts names. Numbers in a name are compared by value."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 

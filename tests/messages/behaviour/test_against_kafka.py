@@ -67,7 +67,7 @@ def record_classes(record_type: int, topic: str) -> tuple[type[Struct], ...]:
         return (index.record_value_class(record_type, topic),)
 
 
-# Mutants: each changes one of Kafka's definitions, and has the difference that must be reported.
+# Mutants: each changes one of Kafka's definitions, and states the difference that must be reported.
 
 
 def change(*path: str, **to: Any) -> Callable[[Definition], None]:

@@ -1,4 +1,6 @@
-"""The models of Java's consumer behave like the releases 4.3.1 and 2.6.2, and differ where these differ."""
+"""The models of Java's consumer behave like the releases 4.3.1 and 2.6.2, and differ where these releases
+differ.
+"""
 
 from __future__ import annotations
 

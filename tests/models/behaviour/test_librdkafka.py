@@ -1,4 +1,4 @@
-"""librdkafka's model sends the original's requests, and has the race between its two threads (S0)."""
+"""librdkafka's model sends the original's requests, and reproduces the race between its two threads (S0)."""
 
 from __future__ import annotations
 
@@ -549,7 +549,7 @@ def test_s0_13_the_fetch_after_the_last_record_reports_the_end() -> None:
     begun = handler.stage.now
     handler.app.poll(400)
     assert any("_PARTITION_EOF" in line for *_, line in handler.app.printed)
-    assert handler.stage.now - begun >= 100  # A Fetch at the end waits 100 ms for a record.
+    assert handler.stage.now - begun >= 100  # A Fetch at the end of the log waits 100 ms for a record.
 
 
 @pytest.mark.parametrize(("binding", "polls"), [("go", ["()", "()", "()", "5"]), ("c", ["5", "6", "7", "8"])])
@@ -785,8 +785,8 @@ ALL = {(TopicPartition("t", partition), offset) for partition in range(2) for of
     ],
 )
 def test_an_error_has_the_text_of_the_original(request_: type[Message], code: ErrorCode, text: str) -> None:
-    """The error's text has the description that rd_kafka_err2str returns for the code, not only the code's
-    name.
+    """The error's text contains the description that rd_kafka_err2str returns for the code, not only the
+    code's name.
     """
     world = World({"t": 1})
     world.write("t", 0, "x")

@@ -1,7 +1,7 @@
 """Traces of the models: every request and every event of the application, with its time in ms.
 
-Each file in `traces` has the traces of one client, with one section per scenario. Successful heartbeats are
-left out.
+Each file in `traces` contains the traces of one client, with one section per scenario. Successful heartbeats
+are omitted.
 
 In a line, `-> 16!` is an error code that the stage puts into the response, and `*` marks an event of the
 application. The application sleeps for 300 ms after an error.
@@ -412,7 +412,7 @@ DETAILED = {
     "an assigned member",
     "small polls",
 }
-# The scenarios that a client cannot play. kafka-go has no patterns, no static members and no assign.
+# The scenarios that a client does not support. kafka-go has no patterns, no static members and no assign.
 LACKS = {
     "kafka-go": {
         "two cooperative members",
@@ -462,7 +462,7 @@ def _shorten(line: str, *, detailed: bool) -> str:
 
 
 def _fetches(member: StageMember) -> Iterator[str]:
-    """Describe each distinct Fetch request, and how often it was sent. The order is that of first use."""
+    """Describe the distinct Fetch requests in the order of their first use, and how often each was sent."""
     texts = Counter(_fetch(member, line.request) for line in member.lines if line.api == "Fetch")
     for text, count in texts.items():
         yield f"{text} x{count}"

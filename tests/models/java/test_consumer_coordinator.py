@@ -116,7 +116,8 @@ def test_a_cooperative_member_revokes_what_its_assignment_lacks_and_adds_what_is
     (assigned,) = complete(state)
     assert isinstance(assigned, c.RunCallback)
     assert (assigned.kind, assigned.partitions) == ("assigned", (T1,))
-    assert state.assigned[T0] is first  # A kept partition keeps its state, and so its position.
+    # A partition that stays assigned keeps its state, and thus its position.
+    assert state.assigned[T0] is first
 
 
 def test_a_pattern_decides_whether_an_assigned_topic_matches() -> None:

@@ -7,7 +7,8 @@ import pytest
 from kproto.group.subscription import TopicPartition
 from kproto.models.java.hash_order import group_by_topic, hash_code, hash_order, set_order, topic_order
 
-# A key is a count. A value has the numbers N of that many names topic-N, in the iteration order of a HashSet.
+# A key is the number of names topic-N. A value lists the numbers N of these names, in the iteration order of
+# a HashSet.
 PUT = {
     12: "6 7 8 9 0 1 2 10 3 11 4 5",
     13: "6 7 8 9 0 1 2 10 3 11 4 12 5",
@@ -25,7 +26,7 @@ def names(numbers: str) -> list[str]:
 def test_names_are_in_the_order_of_a_hash_map(count: int) -> None:
     """The iteration order depends on the number of buckets.
 
-    A HashMap doubles the number of buckets when its elements exceed three quarters of it.
+    A HashMap doubles the number of buckets when it has more elements than three quarters of its buckets.
 
     A copied HashSet has enough buckets for one more element, so its order may differ from the original's.
     """

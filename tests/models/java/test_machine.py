@@ -14,9 +14,9 @@ from kproto.models.java import java_2_6
 
 @pytest.mark.parametrize("release", [java, java_2_6], ids=["4.3", "2.6"])
 def test_nothing_is_sent_after_close_has_returned(release: ModuleType) -> None:
-    """KafkaConsumer.close finally closes its network client, so no request is sent afterwards.
+    """At its end, KafkaConsumer.close closes its network client, so no request is sent afterwards.
 
-    After close, a commitAsync that still waits for the coordinator does not look the coordinator up.
+    After close, a commitAsync that still waits for the coordinator does not repeat the lookup.
     """
     t0 = TopicPartition("t", 0)
     state = release.start(c.make_config({"client_id": "a", "group_id": "g", "auto_commit": False}))

@@ -106,8 +106,8 @@ def seconds_to_gather(count: int) -> float:
 def test_four_times_the_members_cost_about_four_times_as_much() -> None:
     """A group with four times as many members costs about four times as much CPU.
 
-    If each request visited every member, the group would cost 16 times as much. The test compares the best of
-    three runs.
+    If each request visited every member, four times as many members would cost 16 times as much. The test
+    compares the best of three runs.
     """
     seconds_to_gather(50)
     small = min(seconds_to_gather(75) for _ in range(3))

@@ -104,7 +104,7 @@ def test_the_next_heartbeat_follows_the_response_to_the_previous_one() -> None:
 
 @rule("M20", "M111")
 def test_javas_session_timeout_looks_the_coordinator_up_and_loses_nothing() -> None:
-    """With Java's policy, a session timeout makes the member look the coordinator up.
+    """With Java's policy, a session timeout makes the member look up the coordinator.
 
     The member keeps its partitions, because only the coordinator can remove it from the group
     (HeartbeatTest.testSessionTimeoutExpired).
@@ -142,9 +142,9 @@ def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
 
 @rule("M111")
 def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> None:
-    """A session timeout that loses all partitions keeps the member id.
+    """A member that loses all partitions by its session timeout keeps its member id.
 
-    librdkafka drops the id. A coordinator that is available again may still know the id.
+    librdkafka drops the id, although a coordinator that becomes available again may still know it.
     """
     solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
     known = solo.next_heartbeat().member_id
@@ -521,7 +521,7 @@ def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assig
 ) -> None:
     """Partitions that a static member revoked before its removal are assigned again.
 
-    The coordinator accepts the member without a rebalance, and the group's assignment may still contain the
+    The coordinator accepts the member without a rebalance, so the group's assignment may still contain the
     revoked partitions.
     """
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
@@ -825,7 +825,8 @@ def test_javas_poll_interval_does_not_run_while_join_group_is_in_flight() -> Non
 def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known: bool) -> None:
     """With `lose_on_session_timeout`, max.poll.interval.ms continues to run during a JoinGroup.
 
-    The member keeps its partitions until the response. The group may assign them to other members earlier.
+    The member keeps its partitions until the JoinGroup response, but the group may assign them to other
+    members earlier.
     """
     solo = Solo(
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
@@ -898,7 +899,8 @@ def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None
 def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answer: ErrorCode | None) -> None:
     """A member keeps its partitions after a heartbeat response with ILLEGAL_GENERATION.
 
-    The error only means that a new generation has started. Its JoinGroup response may be on its way.
+    The error only means that a new generation has started. The JoinGroup response of this generation may be
+    on its way.
     """
     solo = _rejoining()
     solo.pop_request(JoinGroupRequest)

@@ -629,7 +629,7 @@ def test_sync_group_to_the_wrong_coordinator_looks_it_up_and_rejoins(code: Error
 
 @rule("M53")
 def test_sync_group_to_a_loading_coordinator_is_fatal_in_java() -> None:
-    """A SyncGroup response with COORDINATOR_LOAD_IN_PROGRESS makes poll raise in Java.
+    """A SyncGroup response with COORDINATOR_LOAD_IN_PROGRESS makes Java's poll raise the error.
 
     The next poll sends a JoinGroup with the last generation, and with the reason KafkaException, as in
     kafka-clients 4.3.1.

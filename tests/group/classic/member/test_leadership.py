@@ -213,7 +213,7 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
 def test_a_dynamic_leader_ignores_skip_assignment(ours: bool) -> None:
     """With `check_inherited_plan`, a dynamic leader assigns even if the response says to skip the assignment.
 
-    Java's leader skips the assignment, and then no member owns a partition.
+    Java's leader skips the assignment, so no member owns a partition.
     """
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
@@ -516,7 +516,7 @@ def test_partial_metadata_does_not_change_other_topics() -> None:
 def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
     """The JoinGroup of a leader whose pattern matches new topics gives changed metadata as its reason.
 
-    The subscription has changed, too. Java gives the same reason.
+    The reason is the metadata, although the subscription has changed, too. Java gives the same reason.
     """
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()
@@ -671,7 +671,7 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 def test_sticky_assignments_have_no_initial_counts() -> None:
     """Assignments by the assignor "sticky" do not contain initial partition counts.
 
-    sarama's members would send the counts back, as the user data of their next JoinGroup.
+    If they did, sarama's members would return the counts as the user data of their next JoinGroup.
     """
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))

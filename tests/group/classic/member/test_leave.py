@@ -1,4 +1,4 @@
-"""Unsubscribe and close work in every state, and within their timeout."""
+"""`unsubscribe` and `close` work in every state, and complete within their timeout."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
 def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
     """A commit with FENCED_INSTANCE_ID raises an error, but leaves the state of Java's member unchanged.
 
-    The member's next heartbeat, which is also fenced, changes the state. See Java's
+    Only the member's next heartbeat, which is also fenced, changes the state. See Java's
     OffsetCommitResponseHandler.
     """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
@@ -253,7 +253,7 @@ def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) ->
 
 @rule("M116")
 def test_the_first_join_after_an_unsubscribe_has_the_reason_of_a_leave() -> None:
-    """The first JoinGroup after an unsubscribe gives the leave as its reason.
+    """The first JoinGroup after an unsubscribe contains the reason of a LeaveGroup.
 
     As in Java, an unsubscribe resets the member and requests a rejoin, even before the first join.
     """
@@ -615,7 +615,7 @@ def leave_group(solo: Solo) -> Send:
 def test_leave_group_is_urgent_only_behind_a_join_group_or_sync_group_in_flight(response: str) -> None:
     """An urgent request uses another connection.
 
-    Brokers answer a connection's requests in order. On the same connection, the request would wait for a
+    Brokers answer a connection's requests in order. On the same connection, the LeaveGroup would wait for a
     pending JoinGroup or SyncGroup.
     """
     solo = rejoining(Solo(COOPERATIVE).stable())

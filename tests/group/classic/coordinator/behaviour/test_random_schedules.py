@@ -1,7 +1,7 @@
 """Random schedules of correct and faulty clients, against the invariants of a coordinator.
 
 The clients join, restart, sync, send heartbeats and commits, leave, and let time pass. Some heartbeats and
-commits are late or have former member ids.
+commits are late or contain former member ids.
 
 Each invariant is a function whose name states it. Each mutant at the end of this module is a coordinator that
 breaks one rule. At least one invariant must fail for each mutant.

@@ -105,8 +105,8 @@ def test_an_error_contains_no_protocol() -> None:
 def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_type() -> None:
     """A SyncGroup with another protocol name gets REBALANCE_IN_PROGRESS.
 
-    A SyncGroup with another protocol type gets INCONSISTENT_GROUP_PROTOCOL. Both errors are as in Kafka
-    4.3.1.
+    A SyncGroup with another protocol type gets INCONSISTENT_GROUP_PROTOCOL. Kafka 4.3.1 returns the same two
+    errors.
     """
     stage = Stage()
     member, _ = stage.add_member()
@@ -247,7 +247,7 @@ def test_a_sync_in_stable_restarts_the_session() -> None:
 
 
 def alive(stage: Stage, members: list[str], ms: int, generation: int) -> list[ErrorCode]:
-    """Send a heartbeat of each member every 5 s for `ms`; return the last error codes."""
+    """Send a heartbeat from each member every 5 s for `ms`; return the last error codes."""
     codes: list[ErrorCode] = []
     for _ in range(ms // 5_000):
         stage.wait(5_000)
