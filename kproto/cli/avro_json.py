@@ -113,7 +113,7 @@ class JsonReader:
         """Read a value at `place`, such as $.a[0].
 
         With `default`, the value is a default in a schema: bytes are characters up to U+00FF, and logical
-        types are read like their types.
+        types are read like their underlying types.
         """
         items: Any = value
         branches: Any = schema

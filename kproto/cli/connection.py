@@ -76,7 +76,7 @@ def admin_client(options: argparse.Namespace) -> Generator[Admin]:
 def succeeded(call: Callable[[], dict[Any, Any] | None], failures: list[KprotoError]) -> dict[Any, Any]:
     """Return the results of a call about several items; add the errors of failed items to `failures`.
 
-    The command can then print the results that it has, followed by the errors.
+    So the command can print the results that it has, followed by the errors.
     """
     try:
         return call() or {}

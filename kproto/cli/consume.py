@@ -150,7 +150,8 @@ def _of_group(consumer: Consumer, options: argparse.Namespace) -> Generator[Cons
                 yield record
                 count += 1
                 printed[record.topic_partition] = record.offset + 1
-        except GeneratorExit:  # The caller has stopped, for example because it could not print a record.
+        # The caller has closed the generator, for example because it failed to print a record.
+        except GeneratorExit:
             if printed:
                 consumer.commit(printed)
             raise
@@ -189,7 +190,7 @@ def _places(
 ) -> dict[TopicPartition, int]:
     """Map each partition to the offset that the value of `--from` or `--to` denotes for it.
 
-    An offset outside of the log becomes the start or the end of the log.
+    An offset outside the log is replaced by the log's start or end offset.
     """
     from .times import offset_time
 

@@ -24,7 +24,7 @@ def new_offsets(
 ) -> tuple[dict[TopicPartition, int], list[KprotoError]]:
     """Return the new offset of each partition, and a note for each wanted offset that was out of range.
 
-    An offset below the log's start becomes the start, and one above the end becomes the end.
+    An offset below the log start offset is raised to it; an offset above the log end offset is lowered to it.
     """
     first = _listed(admin, partitions, "earliest")
     end = _listed(admin, partitions, "latest")

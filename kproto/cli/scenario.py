@@ -17,7 +17,7 @@ from .arguments import Subparsers, duration, positive, positive_duration, rate, 
 if TYPE_CHECKING:
     from ..scenarios import Scenario
 
-# The kind of a parameter -> how argparse reads and shows it.
+# The kind of a parameter -> how argparse parses and describes it.
 _KINDS: dict[str, dict[str, Any]] = {
     "time": {"type": positive_duration, "metavar": "TIME"},
     "time from 0": {"type": duration, "metavar": "TIME"},

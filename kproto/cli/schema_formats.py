@@ -76,7 +76,7 @@ def decoders(options: argparse.Namespace) -> dict[str, Decode]:
 def encoders(options: argparse.Namespace) -> dict[str, Encode]:
     """Return an encoder for each of "key" and "value" whose format has a schema.
 
-    The schemas are requested from the registry. A schema in a file is registered first.
+    The schemas are requested from the registry; a schema given in a file is registered first.
 
     Raises ConfigError if an option is not allowed, and RegistryFailed if the registry does not return a
     schema.

@@ -176,7 +176,7 @@ def control_record(data: bytes) -> tuple[int, bytes]:
 @pytest.mark.parametrize(("name", "kind"), CONTROL.items())
 @given(data=st.data())
 def test_control_records_of_kafka_are_read(bridge: Bridge, name: str, kind: int, data: st.DataObject) -> None:
-    """Kafka's raft layer always writes version 0, whatever the record's version field is."""
+    """Kafka's raft layer always writes version 0, regardless of the record's version field."""
     message: Any = data.draw(from_message(index.message_class(name), 0))
     batch = bridge.control_batch(name, 0, to_json(message, 0))
     assert control_record(batch) == (kind, message.encode(0))

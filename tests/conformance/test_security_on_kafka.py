@@ -140,8 +140,8 @@ def keytool(*words: str) -> None:
 def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> None:
     """Stores of keytool authenticate a client.
 
-    Since Java 9 keytool writes PKCS12 whatever the file's name, so even store.jks is PKCS12. Java's clients
-    read both files as JKS.
+    Since Java 9, keytool writes PKCS12 regardless of the file name, so even store.jks is PKCS12. Java's
+    clients read both files as JKS.
     """
     form = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     x509 = pytest.importorskip("cryptography.x509")

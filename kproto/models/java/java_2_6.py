@@ -2,7 +2,7 @@
 
 The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It differs from 4.3.1 as follows:
 
-* onJoinPrepare commits synchronously. Poll is blocked until the response arrives, at most for the rebalance
+* onJoinPrepare commits synchronously. Poll blocks until the response arrives, for at most the rebalance
   timeout.
 
 * A membership is lost only if the generation *and* the member id are missing.

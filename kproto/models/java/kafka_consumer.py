@@ -3,7 +3,7 @@
 One poll performs these steps in order (M119, M121, M122): find the coordinator, join, auto commit, update
 positions, return records. If there are records, poll sends the next fetches before it returns.
 
-Poll normally waits at most for its timeout. While it waits:
+Normally poll waits no longer than its timeout. While it waits:
 
 * ensureCoordinatorReady waits for a coordinator. Meanwhile poll returns no records.
 
@@ -174,7 +174,7 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
     """Make the blocked call, or else the next blocking call, throw WakeupException.
 
-    A wakeup inside onJoinPrepare (ConsumerNetworkClient.wakeup) ends the preparation, without a call of
+    A wakeup inside onJoinPrepare (ConsumerNetworkClient.wakeup) ends the preparation without calling
     onPartitionsRevoked. The result of the commit is ignored, and the next poll continues the join.
     """
     waiting = [commit for commit in state.commits if commit.synchronous]

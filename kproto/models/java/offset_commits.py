@@ -7,7 +7,7 @@ Follows ConsumerCoordinator.
 * M122: An auto commit with a retriable error is retried after retry.backoff.ms. After any other error, the
   next commit is sent at the next interval (doAutoCommitOffsetsAsync).
 
-* commitSync retries after retriable errors until its timeout. Without a generation it fails immediately.
+* commitSync retries after retriable errors until it times out. Without a generation it fails immediately.
 
 * M95: During a rebalance a commit fails with RebalanceInProgressException. Before the member has joined, a
   commit fails with CommitFailedException.

@@ -216,7 +216,7 @@ def on_offset_commit_response(
 def _handle_commit_error(
     state: LibrdkafkaState, entry: RequestBuf, operation: OffsetCommitOp, code: int, whole: bool, out: Out
 ) -> bool:
-    """Apply a commit error; return True if the commit is retried or deferred."""
+    """Handle a commit's error; return True if the commit is retried or deferred."""
     if code == 0:
         return False
     if code in _COORDINATOR_ERRORS:

@@ -168,7 +168,7 @@ class Application:
         self.count = 0
 
     def send(self, wait_ms: int = 0) -> None:
-        """Send a record to each partition. A `send` that finds no room or no metadata is repeated for
+        """Send a record to each partition. If `send` finds no buffer space or no metadata, it is repeated for
         `wait_ms`.
         """
         for partition in (0, 1):
