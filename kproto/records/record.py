@@ -1,7 +1,7 @@
 """Encode and decode records of magic 2: varints, keys, values and headers.
 
-* Lengths and deltas are zigzag varints, cut to 32 bits as in Java. Timestamp deltas are cut to 64 bits. A
-  null has length -1.
+* Lengths and deltas are zigzag varints, truncated to 32 bits as in Java. Timestamp deltas are truncated to 64
+  bits. A null has length -1.
 
 * If the fields do not fill the record exactly, `MalformedRecord` is raised.
 
@@ -296,7 +296,7 @@ codecs.register_error(_JAVA, _replacement)
 
 
 def _varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int]:
-    """Read an unsigned varint of at most 5 bytes, cut to 32 bits as in Java; return its value and end."""
+    """Read an unsigned varint of at most 5 bytes, truncated to 32 bits as in Java. Return it and its end."""
     value = shift = 0
     for stop in range(at, at + 5):
         byte = data[stop]
@@ -308,7 +308,7 @@ def _varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int]:
 
 
 def _varlong(data: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 10 bytes, cut to 64 bits as in Java; return its value and end."""
+    """Read an unsigned varint of at most 10 bytes, truncated to 64 bits as in Java. Return it and its end."""
     value = shift = 0
     for stop in range(at, at + 10):
         byte = data[stop]

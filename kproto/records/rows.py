@@ -44,8 +44,8 @@ def rows(
 
     Raises `RecordError` for a malformed batch, and `MissingExtra` if a codec's package is missing.
 
-    A truncated last batch is ignored, because brokers cut responses at a number of bytes. Control records are
-    returned only if `control` is set.
+    A truncated last batch is ignored, because brokers limit responses to a number of bytes. Control records
+    are returned only if `control` is set.
 
     `aborted` lists pairs (producer id, first offset) from a fetch response. The records of these transactions
     are left out, as in isolation level read_committed.

@@ -50,7 +50,7 @@ def parameter_lines(width: int | None) -> list[str]:
 
 
 def _ranges(marked: Iterable[tuple[bool, str]]) -> str:
-    """Return the ids whose mark is true. Three or more successive ids of one document become "A to B"."""
+    """Return the marked ids as text. Three or more successive ids of one document become "A to B"."""
     parts: list[str] = []
     for (is_marked, _), group in groupby(marked, lambda pair: (pair[0], pair[1].partition("-")[0])):
         ids = [id_ for _, id_ in group]

@@ -117,7 +117,7 @@ class ScenarioRun:
 
     @property
     def replaced(self) -> dict[str, list[Any]]:
-        """Return, for each parameter that the run's worlds applied, the written values that it replaced."""
+        """Map each parameter that the run's worlds applied to the written values that it replaced."""
         replaced: dict[str, list[Any]] = {}
         for changes in [self._replaced, *(world.replaced for world in self.worlds)]:
             for name, values in changes.items():
@@ -174,7 +174,7 @@ class ScenarioRun:
         return (*written[:count], *(f"m{number}" for number in range(len(written) + 1, count + 1)))
 
     def longer(self, ms: int) -> int:
-        """Return `ms`, plus the time by which the run's parameters delay an expiry or a refresh."""
+        """Return `ms`, increased by the delay that the run's parameters add to an expiry or a refresh."""
         return ms + (self.worlds[-1].extra_ms if self.worlds else 0)
 
     def moment(self, text: str, who: str = "", at: int | None = None) -> None:

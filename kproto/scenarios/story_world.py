@@ -48,7 +48,7 @@ class StoryWorld(World):
 
     If the parameter `members` is larger, additional members join with the first one and have its options.
 
-    `replaced` maps each parameter that was applied to the written values that it replaced.
+    `replaced` maps each applied parameter to the written values that it replaced.
 
     Raises ConfigError if the parameter `members` is smaller than the argument. `join` raises ConfigError for
     a value that the client rejects.

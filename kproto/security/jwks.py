@@ -6,7 +6,7 @@
 Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, which uses jose4j):
 
 * A token is verified with the first key that fits. The key has the token's "kid", if the token has one, a
-  type that fits the token's algorithm, and a "use" of "sig" or none.
+  type that fits the token's algorithm, and the "use" "sig" or none.
 
 * If several keys fit, only those whose "alg" is missing or is the token's algorithm are considered.
 

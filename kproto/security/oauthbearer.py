@@ -3,8 +3,8 @@ r"""OAUTHBEARER (RFC 7628, KIP-255): authentication with a token that a third pa
 * A broker that rejects a token sends JSON in a challenge. The client responds with \x01, and the exchange
   ends with an error.
 
-* Extensions are `name=value` pairs beside the token. Names consist of letters, and values of printable
-  characters. The name "auth" is reserved for the token.
+* Extensions are `name=value` pairs in addition to the token. Names consist of letters, and values of
+  printable characters. The name "auth" is reserved for the token.
 
 * The application supplies a function that checks tokens. `jwks.signed` creates such a function.
 
@@ -160,7 +160,7 @@ def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
 def claims_of(token_claims: Mapping[str, Any], now_ms: int, allowed_skew_ms: int = 0) -> Claims:
     """Check the claims of a token, and return its principal and expiration time.
 
-    A token is valid from the time in "nbf" on. Without "nbf", it is valid from the time in "iat" on.
+    A token becomes valid at the time in "nbf" or, if "nbf" is missing, in "iat".
 
     Raises TokenRejected if "sub" or "exp" is missing, or if the token is not valid at `now_ms`.
     """
