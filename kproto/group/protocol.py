@@ -459,7 +459,7 @@ class ClientMember(Protocol):
 
     @property
     def is_rejoining_repeatedly(self) -> bool:
-        """Whether the member has had to rejoin several times in a row, after one assignment each."""
+        """Whether several assignments in a row have each made the member rejoin."""
         ...
 
     def assignment_deadline(self) -> int | None:
