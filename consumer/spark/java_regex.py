@@ -187,7 +187,7 @@ class _Reader:
                 if self.accept("<"):
                     name = _GROUP_NAME.match(self.pattern, self.at)
                     if name is None or self.pattern[name.end() : name.end() + 1] != ">":
-                        raise self.error_at("a group name is letters and digits, beginning with a letter")
+                        raise self.error_at("a group name is a letter, followed by letters and digits")
                     if name[0] in self.names:
                         raise self.error_at(f"the group name {name[0]} is defined twice")
                     self.at = name.end() + 1

@@ -143,7 +143,7 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The ends of all logs that a query reads and the ids of their topics, at one moment.
+    """A snapshot of the ends of all logs that a query reads, and of the ids of their topics.
 
     An end is the high watermark or, under read_committed, the last stable offset.
 

@@ -1,4 +1,4 @@
-"""Parses the options that select the partitions of a query, and its first and last offsets.
+"""Parses the options that select a query's partitions, and the query's first and last offsets.
 
 The options and their syntax are those of Spark's own source. Partitions are selected by topic names, by a
 pattern or one by one.

@@ -312,7 +312,7 @@ def _choose_python(spark: SparkSession) -> None:
 
 
 def _check_executors(spark: SparkSession) -> None:
-    """Check that the executors of a cluster have every required package, before the first query fails."""
+    """Check, before the first query, that a cluster's executors have every required package."""
     context: Any = getattr(spark, "_sc", None)
     if context is None or str(context.master).startswith("local"):
         return

@@ -69,7 +69,7 @@ def print_line(*words: object) -> None:
 
 
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions as a sorted string of TOPIC:PARTITION, separated by spaces."""
+    """Return a sorted list of partitions as text: TOPIC:PARTITION, separated by spaces."""
     return " ".join(sorted(f"{partition.topic}:{partition.partition}" for partition in partitions))
 
 

@@ -153,7 +153,7 @@ class Kafka:
         With `isolation_level="read_uncommitted"`, the result includes records of open and aborted
         transactions.
 
-        Raises RequestTimedOut with the offsets reached if no record arrives for `timeout` seconds.
+        Raises RequestTimedOut with the offsets that were reached if no record arrives for `timeout` seconds.
         """
         end = _deadline(time.monotonic(), timeout)
         with Consumer(

@@ -8,8 +8,8 @@
 
 A schedule is determined by its seed: `play(4711)` is identical in every process and on every machine.
 
-`Schedule` runs the same schedule step by step. Set its `options` to test your own assignors or policies,
-watch your own invariants, or remove `moves` that your application never makes.
+`Schedule` runs the same schedule step by step. To test your own assignors or policies, set its `options`.
+You can also watch your own invariants, and remove `moves` that your application never makes.
 
 With `models`, models of other clients take part. Their names are those of `kproto.models.index`.
 """
@@ -83,8 +83,8 @@ def play(
 ) -> World:
     """Run a random schedule of `steps` moves, then let the world settle. Return the world.
 
-    `watch` are invariants for `World.watch`. `models` are names of other clients' models that take part.
-    `options` are options of the consumers.
+    `watch` contains invariants for `World.watch`. `models` names the models of other clients that take part.
+    `options` contains options of the consumers.
 
     Raises InvariantBroken if a watched invariant does not hold.
     """

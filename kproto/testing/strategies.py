@@ -146,7 +146,7 @@ def requests(
 
     APIs are given by their keys, or by Kafka's names, such as "Fetch".
 
-    Raises ConfigError for an unknown API, and if no API has any of the versions.
+    Raises ConfigError for an unknown API, or if no API has any of the versions.
     """
     return _of_apis(request_class, apis, versions, unknown_tags)
 
@@ -368,7 +368,7 @@ def record_batches(
     headers and no producer ids, and do not use zstd.
 
     The first draw raises ConfigError for an unknown magic or codec, if the magic supports none of `codecs`,
-    and for `max_records` below 1.
+    or if `max_records` is below 1.
     """
     if magic not in (0, 1, 2):
         raise ConfigError("magic", magic, "only 0, 1 and 2 exist")

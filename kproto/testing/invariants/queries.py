@@ -15,7 +15,8 @@ END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
 # The kinds of observations that change a position. Those in END_KINDS end the ownership of partitions.
 POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
 
-# How many ms after its deadline an operation may complete, because a tick and other events may come first.
+# The time in ms by which an operation may exceed its deadline, because a tick and other events may come
+# first.
 GRACE_MS: Final = 1_000
 
 
@@ -69,9 +70,9 @@ def histories(world: World) -> Iterator[tuple[str, list[Observation]]]:
 
 
 def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
-    """Return each (group, partition) in which a model committed undelivered records.
+    """Return each (group, partition) for which a model committed offsets of undelivered records.
 
-    librdkafka can commit records of a batch before it returns them.
+    librdkafka can commit the offsets of a batch's records before it returns the records.
     """
     skipped: set[tuple[str, TopicPartition]] = set()
     if not any(isinstance(client, ModelClient) for client in world.clients.values()):
