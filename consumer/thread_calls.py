@@ -1,4 +1,4 @@
-"""Calls of functions that may block, in threads of their own, for asyncio clients.
+"""Runs functions that may block in separate threads, for asyncio clients.
 
 The loop's executor is not used, for two reasons. When the loop shuts down, it waits for the executor's
 threads, even if a function never returns. After the main thread has ended, the executor accepts no work,

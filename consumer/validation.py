@@ -129,7 +129,7 @@ def record_batch(name: str, value: Any) -> bytes:
 
 
 def pattern(name: str, value: Any) -> str:
-    """Check a regular expression for `subscribe`, which has to match whole topic names."""
+    """Check a regular expression for `subscribe`, which must match whole topic names."""
     if not isinstance(value, str):
         raise ConfigError(name, value, "a str with a regular expression for whole topic names")
     try:

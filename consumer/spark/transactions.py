@@ -26,7 +26,7 @@ Rules:
 * The marker's metadata contains the number of rows. If a repeated batch has a different number of rows, its
   rows have changed, and a warning is logged. This is not an error, because a query may select rows at random.
 
-* A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
+* A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs a different prefix,
   because the batches after the restored state are already marked as written.
 
 * A marker expires like any committed offset: ``offsets.retention.minutes`` (by default a week) after its

@@ -75,7 +75,7 @@ _PARTITION = "The column partition selects the partition. Where it is null, the 
 
 _DELIVERY = "A record is retried for kafka.delivery.timeout.ms. Acknowledged records stay in the topic."
 
-# If a task keeps at least this number of deliveries, those that have finished are checked and removed.
+# As soon as a task holds this number of deliveries, the finished ones are checked and removed.
 _OPEN = 1_000
 
 

@@ -1,7 +1,7 @@
 """Read array elements with one call if they share a layout, which means that their lengths are equal.
 
-The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths.
-So the reader assumes that the next elements have the lengths of the previous one.
+The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths of
+these values. So the reader assumes that the next elements have the lengths of the previous one.
 
 * One `iter_unpack` reads all elements, lengths included. A loop that is generated for the pattern of the
   lengths compares the lengths and stores the values.

@@ -17,7 +17,7 @@ Rules of a declaration:
 * A field that some versions of the message lack has a default. For such a version, `decode` sets the default,
   and `encode` raises for any other value, unless the field is `ignorable`.
 
-* `X | None` is nullable in all versions of the field. `nullable="7+"` limits the versions.
+* `X | None` is nullable in all versions of the field, unless `nullable="7+"` limits these versions.
 
 * `tag=3` declares a tagged field, which is not written if it equals its default. A field that is older than
   its tag also needs `tagged="12+"`.
@@ -27,9 +27,9 @@ Rules of a declaration:
 * The default `FRESH` is a new struct. Each of its fields has its default, or Kafka's zero (0, "", b"", [],
   ...) if it declares none.
 
-* Structs and messages are keyword-only, slotted, mutable and comparable. They do not know their version.
+* Structs and messages are keyword-only, slotted, mutable and comparable. They do not store their version.
 
-* Structs and messages are `msgspec.Struct`s, because these are created fast.
+* Structs and messages are `msgspec.Struct`s, because these are fast to create.
 
 * Decoders create structs and messages from positional values in declared order. In other code, type checkers
   reject positional values.
@@ -182,7 +182,7 @@ class _DeclarationMeta(msgspec.StructMeta):
     The classes that this metaclass makes are not instances of it. Their bases are plain copies of `Struct`
     and `Message`. `isinstance` and `issubclass` work as usual.
 
-    In Python 3.11, a call of a class takes 1.5 times as long if its metaclass is written in Python. Only
+    In Python 3.11, calling a class takes 1.5 times as long if its metaclass is written in Python. Only
     messages have such a metaclass, `_MessageMeta`: decoding a response creates just one message.
     """
 
@@ -269,7 +269,9 @@ def _lazy_struct(name: str) -> property:
 if typing.TYPE_CHECKING:
 
     class _Slots:
-        """Replaces `msgspec.Struct` for type checkers, which would apply msgspec's rules for fields."""
+        """Replaces `msgspec.Struct` for type checkers, which would otherwise apply msgspec's rules for
+        fields.
+        """
 
         _tags: dict[int, bytes] | None
 

@@ -229,7 +229,7 @@ _UNKNOWN = SafeUUID.unknown  # Enum attribute access is slow before Python 3.12.
 
 
 def uuid_of(number: int) -> UUID:
-    """Return `UUID(int=number)` for a number of at most 128 bits, which is not checked."""
+    """Return `UUID(int=number)` without checking that the number has at most 128 bits."""
     value = object.__new__(UUID)
     _set_int(value, number)
     _set_safe(value, _UNKNOWN)

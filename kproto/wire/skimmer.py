@@ -105,7 +105,7 @@ class _FieldSpan(NamedTuple):
 
 
 class _Skimmer:
-    """Skips values. Raises IndexError if a value ends beyond the data."""
+    """Skips values. Raises IndexError if a value ends beyond the end of the data."""
 
     def __init__(self, message: type[Message], data: bytes, at: int, version: int) -> None:
         self.data = data

@@ -47,7 +47,7 @@ class FieldSpan(msgspec.Struct, frozen=True):
 class AnnotatedMessage(msgspec.Struct, Generic[M], frozen=True):
     """The spans of a message, with the message and the offset of its end, or with the decoding error.
 
-    `message` is None if decoding failed; `end` is then the offset at which it stopped.
+    `message` is None if decoding failed; `end` is then the offset at which decoding stopped.
     """
 
     spans: tuple[FieldSpan, ...]

@@ -20,7 +20,7 @@ import msgspec
 # Kafka's `Uuid.ZERO_UUID`, which means that there is no topic id.
 ZERO_UUID = uuid.UUID(int=0)
 
-# The highest possible version, at which "5+" ends: the request header has versions as int16.
+# The highest possible version, at which "5+" ends: the request header encodes versions as int16.
 HIGHEST_VERSION = 0x7FFF
 
 
@@ -30,7 +30,7 @@ class Primitive(msgspec.Struct, frozen=True):
     `name` is the type's name in Kafka's message JSON. `code` is its `struct` code, and `size` its size in
     bytes. For types of variable size, `code` is empty and `size` is 0.
 
-    `zero` is Kafka's default of a field that declares none.
+    `zero` is Kafka's default for a field that declares none.
     """
 
     name: str

@@ -9,7 +9,8 @@
 A member executes the commands of the original clients' drivers. An original and its model print the same
 text.
 
-Requests are printed as by the recording proxy of tests/conformance, with names instead of member ids.
+Requests are printed in the format of the recording proxy of tests/conformance, with names instead of member
+ids.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Package:
         return b"".join(self.records.encode_batch(batch.written, **batch.header) for batch in drawn)
 
     def read(self, data: bytes, **options: Any) -> list[Any]:
-        """Read rows by the reference implementation: batch by batch, row by row."""
+        """Read rows with the reference implementation: batch by batch, row by row."""
         skipped = self.records.AbortedTransactions(options.get("aborted", ()))
         records: list[Any] = []
         for batch in self.records.batches(data, check_crc=options.get("check_crc", True)):

@@ -157,7 +157,8 @@ def test_a_wrapper_may_hold_messages_of_the_other_magic(attributes: int, moment:
     """A wrapper may contain messages of a different magic than its own: the readers do not compare the
     magics.
 
-    Java's consumer also reads such wrappers: it calls AbstractLegacyRecordBatch without ensureMatchingMagic.
+    Java's consumer also reads such wrappers: AbstractLegacyRecordBatch.iterator does not set
+    ensureMatchingMagic.
     """
     inner = message(0, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
     wrapped = bytearray(message(1, attributes, None, compress(1, inner), 8))

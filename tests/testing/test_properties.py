@@ -1,4 +1,4 @@
-"""Checks of one assignor, decoder or reader: correct ones pass them, and each kind of defect fails one."""
+"""Checks of an assignor, decoder or reader: a correct one passes all, and each kind of defect fails one."""
 
 from __future__ import annotations
 

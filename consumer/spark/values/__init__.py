@@ -7,8 +7,8 @@ Rules:
 
 * A null key or value stays null, and is not an error.
 
-* If a value cannot be decoded, ``value.onError`` determines the result. With ``fail`` the task ends. With
-  ``null`` the value becomes null, and the column ``_error`` contains the reason. Other values are never
+* If a value cannot be decoded, ``value.onError`` determines the result. With ``fail``, the task fails. With
+  ``null``, the value becomes null, and the column ``_error`` contains the reason. Other values are never
   affected.
 
 * Invalid options and errors of the registry always end the query.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ...schema_registry.registry import Registry, Schema
 
-# An Arrow array. It is Any, because pyarrow has no type stubs.
+# An Arrow array, typed as Any because pyarrow has no type stubs.
 Column: TypeAlias = Any
 # The rows whose values cannot be decoded, with the reasons.
 Bad: TypeAlias = Mapping[int, str]

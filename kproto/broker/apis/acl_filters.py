@@ -1,4 +1,4 @@
-"""Helpers of the ACL requests: filters, and checks of enum values."""
+"""Helpers for ACL requests: filters, and checks of enum values."""
 
 from __future__ import annotations
 

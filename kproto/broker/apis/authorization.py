@@ -255,7 +255,7 @@ def narrow_topics(
 
 
 def restrict_cluster_operations(access: Access, response: Any) -> None:
-    """Restrict the response's bit field of the cluster to operations that the caller may perform.
+    """Restrict the response's bit field for the cluster to operations that the caller may perform.
 
     A caller without DESCRIBE on the cluster receives a bit field without any operation.
     """

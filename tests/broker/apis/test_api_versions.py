@@ -1,4 +1,4 @@
-"""ApiVersions lists the served versions. An unsupported version gets the versions of ApiVersions."""
+"""ApiVersions lists the served versions. A request of an unsupported version gets those of ApiVersions."""
 
 from __future__ import annotations
 

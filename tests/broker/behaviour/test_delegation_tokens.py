@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48): clients log in as the owner of a token, and managing tokens is authorized."""
+"""Delegation tokens (KIP-48): clients log in as the owner of a token, and managing them needs permissions."""
 
 from __future__ import annotations
 

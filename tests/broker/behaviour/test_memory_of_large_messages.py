@@ -1,4 +1,4 @@
-"""The broker copies a large request or response only once, and needs no further memory to send it."""
+"""The broker copies a large request or response only once, and needs no additional memory to send it."""
 
 from __future__ import annotations
 

@@ -492,7 +492,7 @@ def _pickled_stage() -> bytes:
 
 
 def stage_for(acls: list[Acl]) -> PermissionStage:
-    """Return a new stage, in which bob has the permissions of `acls` only."""
+    """Return a new stage, in which bob has only the permissions of `acls`."""
     stage: PermissionStage = pickle.loads(_pickled_stage())
     stage.grant(acls)
     return stage

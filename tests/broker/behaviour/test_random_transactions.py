@@ -72,7 +72,7 @@ class Written:
 
 @dataclass
 class Process:
-    """A producer. `open` is its ongoing transaction, or None if none is ongoing or it was fenced."""
+    """A producer. `open` is its ongoing transaction. It is None between transactions and after fencing."""
 
     name: str
     producer: Any = None

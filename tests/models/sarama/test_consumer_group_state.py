@@ -1,4 +1,4 @@
-"""The state of a ConsumerGroup: a change of its topics and Close end the current Consume."""
+"""The state of a ConsumerGroup: a change of its topics, or Close, ends the current Consume."""
 
 from __future__ import annotations
 

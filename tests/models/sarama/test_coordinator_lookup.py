@@ -1,4 +1,4 @@
-"""The lookup of the coordinator is retried as in sarama, and then returns its error."""
+"""The lookup of the coordinator is retried as in sarama. When no retry is left, its error is returned."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ T1 = TopicPartition("t", 1)
 
 
 class Manager:
-    """An offset manager that records reported errors. It has the marks 7 of t-0 and 9 of t-1."""
+    """An offset manager that records reported errors. It has marked offset 7 of t-0 and offset 9 of t-1."""
 
     def __init__(self) -> None:
         self.stage = ClientStage(extra={"Metadata.Retry.Max": 0})
