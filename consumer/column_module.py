@@ -26,7 +26,7 @@ _FORK_TIMEOUT_S: Final = 10
 
 @cache
 def load_columns() -> Any:
-    """Return the module `kproto.records.columns`, or None if its packages are not installed."""
+    """Return the module `kproto.records.columns`, or None if the packages that it needs are missing."""
     try:
         from kproto.records import columns
     except MissingExtra:

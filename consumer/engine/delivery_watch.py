@@ -40,7 +40,7 @@ from .positions.partition_states import FetchState, PartitionState
 
 # Time (ms) without a poll after which buffered records count as waiting for the application.
 _SLOW_POLL_MS = 1_000
-# Number of comparisons of the watch per `stall_report_ms`.
+# How many times the partitions are compared with their earlier state in each `stall_report_ms`.
 _CHECKS_PER_STALL = 4
 
 

@@ -9,7 +9,8 @@ Rules of a sensor, those of Java's SampledStat with its default configuration:
 
 * Values are recorded in samples. A sample takes values for 30 s (`metrics.sample.window.ms`).
 
-* A metric covers two samples (`metrics.num.samples`), and a third one that overlaps the last 60 s.
+* A metric covers the last two samples (`metrics.num.samples`), and the sample before them as long as it
+  overlaps the last 60 s.
 
 * A sample is emptied when its last value is 60 s old.
 

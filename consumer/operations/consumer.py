@@ -380,7 +380,7 @@ class ConsumerOperations(PollOperations):
                     raise RequestTimedOut(
                         "close",
                         limit,
-                        "an earlier close() is still closing this consumer, and continues",
+                        "an earlier close() of this consumer is not finished yet; it continues",
                     )
             if runtime.failure is None:
                 await runtime.pause()

@@ -307,7 +307,7 @@ class ProducerOperations:
                     raise RequestTimedOut(
                         "close",
                         limit,
-                        "an earlier close() is still closing this producer, and continues",
+                        "an earlier close() of this producer is not finished yet; it continues",
                     )
             failure = await self._leave_transaction(limit, deadline)
             self._records.close(CLOSED)

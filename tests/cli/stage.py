@@ -1,4 +1,4 @@
-"""Helpers of the command line's tests."""
+"""Helpers for the command-line tests."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class FailingHandler(logging.Handler):
 
 
 @pytest.fixture
-def away() -> Iterator[None]:
+def failing_handler() -> Iterator[None]:
     logger, handler = logging.getLogger("kproto.consumer"), FailingHandler()
     logger.addHandler(handler)
     yield
@@ -131,8 +131,10 @@ def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture
-def log_records(away: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Capture the log records of kproto.consumer. Another handler of this logger fails."""
+def log_records(
+    failing_handler: None, caplog: pytest.LogCaptureFixture
+) -> Iterator[pytest.LogCaptureFixture]:
+    """Capture the log records of kproto.consumer. A second handler of this logger raises exceptions."""
     logger = logging.getLogger("kproto.consumer")
     logger.handlers.insert(0, caplog.handler)
     yield caplog
@@ -186,7 +188,7 @@ def test_asyncio_clients_continue_if_a_log_handler_fails(log_records: pytest.Log
     assert failed == []
 
 
-def test_delivery_callbacks_continue_if_a_log_handler_fails(away: None) -> None:
+def test_delivery_callbacks_continue_if_a_log_handler_fails(failing_handler: None) -> None:
     called: list[int] = []
 
     def wrong(delivery: Delivery) -> None:

@@ -17,7 +17,7 @@ from ...errors import MissingExtra
 
 
 class CodecError(ValueError):
-    """Compressed bytes are malformed, or grow beyond their limit.
+    """Compressed bytes are malformed, or decompress to more bytes than allowed.
 
     The functions of kproto.records convert this error to a RecordError.
     """

@@ -66,7 +66,7 @@ def _is_complete(data: memoryview) -> bool:
 
 
 def _end_of_frame(data: memoryview, at: int, flags: int) -> int:
-    """Return the end of the frame whose blocks start at `at`; it is beyond `data` if truncated."""
+    """Return the end of the frame whose blocks start at `at`; a truncated frame ends beyond `data`."""
     end, last = len(data), 0
     while not last:
         if at + 3 > end:

@@ -125,7 +125,7 @@ class BadProducerInterceptor(ProducerInterceptor):
 
 
 async def later() -> None:
-    """Do nothing: a result for interceptors that must not return coroutines. No client awaits it."""
+    """Do nothing. Interceptors return this coroutine, although they must not; no client awaits it."""
 
 
 @pytest.mark.filterwarnings("error")

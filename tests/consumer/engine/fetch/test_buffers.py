@@ -1,4 +1,4 @@
-"""CompletedFetch returns the records from the position on, and moves the position after the last one."""
+"""CompletedFetch returns the records from the position on, and advances the position past the last one."""
 
 from __future__ import annotations
 

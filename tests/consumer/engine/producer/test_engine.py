@@ -827,8 +827,10 @@ def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
 
 
 def send_after_a_crash(expected: int) -> tuple[World, Client, list[Any]]:
-    """Send a batch and then three more. The broker rejects those with a sequence number below `expected` with
-    OUT_OF_ORDER_SEQUENCE_NUMBER.
+    """Send a batch and then three more, to a broker that has lost its producer state.
+
+    The broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to each of the three whose sequence number is below
+    `expected`.
     """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0)
