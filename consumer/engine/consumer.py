@@ -17,8 +17,8 @@ The parts are `network` (connections), `metadata`, `group` (membership, coordina
 
 * An event that is not allowed or has invalid arguments raises an error and changes nothing.
 
-* Deadlines are handled before the event is applied. After a pause of the process, the member therefore first
-  loses its expired partitions.
+* Deadlines are handled before the event is applied. If they passed while the process was paused, the member
+  therefore loses its partitions first.
 
 * Each part of the engine visits only partitions that have changed or whose deadline has passed, however many
   partitions are assigned.
@@ -244,7 +244,7 @@ class ConsumerEngine:
         return snapshot.build()
 
     def _telemetry_labels(self) -> dict[str, str]:
-        """Return the attributes of this client in its telemetry, with the names of KIP-714."""
+        """Return the attributes of this client in its telemetry, under the names that KIP-714 defines."""
         options, (member_id, _) = self.options, self.group_status.member_and_generation
         labels = {
             "group_id": options.group_id,
@@ -356,7 +356,7 @@ class ConsumerEngine:
             self.forget_deadlines()
 
     def record_metrics(self, now: int) -> None:
-        """Record the polls, and the records that they have returned, since the last call."""
+        """Record the polls since the last call, and how many records they returned."""
         partitions = self.core.partitions
         self.record_metrics_at = now + RECORD_INTERVAL_MS
         self.calls.record_polls()
@@ -364,8 +364,9 @@ class ConsumerEngine:
         self.fetcher.sensors.record_returned(unrecorded, now)
 
     def _refill_buffers(self) -> None:
-        """Update the fetcher after records were taken from buffers. Call `settle` if a partition also needs
-        other parts of the engine.
+        """Update the fetcher after records were taken from buffers.
+
+        Call `settle` if other parts of the engine must also visit a partition.
         """
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
@@ -553,7 +554,7 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Handle the topics of a plan's Metadata response that this consumer reads."""
+        """Handle a plan's Metadata response, as far as this consumer reads its topics."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 
@@ -561,8 +562,8 @@ class ConsumerEngine:
         """Run all parts of the engine until no finished call and no dirty partition is left."""
         core = self.core
         while not self.closed:
-            # Responses are handled before deadlines: after a pause of the process, a response may have
-            # arrived in time.
+            # Responses are handled before deadlines, because after a pause of the process a response that
+            # arrived in time may still be unread.
             if core.network.finished:
                 finished, handled = core.network.finished, 0
                 try:
@@ -642,7 +643,7 @@ class ConsumerEngine:
         return None if self.no_deadline_before == inf else int(self.no_deadline_before)
 
     def forget_deadlines(self) -> None:
-        """Make the next call of `due` compute the deadlines of all parts again."""
+        """Make the next call of `due` recompute the deadlines of all parts."""
         self.no_deadline_before = self.no_other_deadline_before = 0
 
     def _earliest_other_deadline(self) -> int | None:

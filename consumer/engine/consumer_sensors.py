@@ -1,9 +1,9 @@
-"""The sensors of a consumer. The parts of its engine record them; `consumer_metrics` lists their metrics.
+"""The sensors of a consumer. Its engine records values in them; `consumer_metrics` lists their metrics.
 
 Rules:
 
-* During a poll that returns buffered records, only its start time is stored, and its records and bytes are
-  counted.
+* During a poll that returns buffered records, only the start time is stored, and the records and bytes are
+  counted. Sensors are not updated.
 
 * The metrics of polls are recorded once per second and before a snapshot.
 
@@ -73,7 +73,8 @@ from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
 
-# Interval (ms) at which the engine records polls of buffered records, and the records that polls return.
+# Interval (ms) at which the engine records polls that returned buffered records, and the counts of these
+# records.
 RECORD_INTERVAL_MS = 1_000
 
 
@@ -87,15 +88,15 @@ class CallSensors:
         self.committed_time = Sensor(COMMITTED_TIME)
         self.polled_at: int | None = None  # When the last poll began (ms).
 
-        # Polls that returned buffered records and are not recorded yet: the times (ms) at which they
-        # returned, and the number of polls that returned at the same time as the previous poll.
+        # Polls that returned buffered records and are not recorded yet: the times (ms) at which they began,
+        # and the number of polls that began in the same millisecond as the previous poll.
         self.unrecorded_starts: list[int] = []
         self.immediate_polls = 0
         self._recorded_at: int | None = None  # When the last recorded poll began (ms).
         self._since_previous = 0  # Time (ms) between the starts of the last two recorded polls.
 
     def record_polls(self) -> None:
-        """Record the polls of buffered records that are not recorded yet."""
+        """Record the polls that returned buffered records and are not recorded yet."""
         starts, self.unrecorded_starts = self.unrecorded_starts, []
         for began in starts:
             self._record_start(began)
@@ -124,7 +125,7 @@ class CallSensors:
     def _record_end(self, ended: int) -> None:
         """Record the fraction of time that was spent in poll.
 
-        If no time has passed, nothing is recorded; Java records NaN.
+        If no time has passed, nothing is recorded, whereas Java records NaN.
         """
         in_poll = 0 if self._recorded_at is None else ended - self._recorded_at
         if in_poll + self._since_previous > 0:
@@ -222,7 +223,7 @@ class FetchSensors:
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
 
     def record_arrived(self, topics: Mapping[str, tuple[int, int]], now: int) -> None:
-        """Record the size (bytes) and the number of the records that a response contains for each topic."""
+        """Record the total size (bytes) and the number of records that a response contains for each topic."""
         for name, (size, number) in topics.items():
             topic = self._topics[name]
             topic.size.record(size, now)
@@ -232,7 +233,7 @@ class FetchSensors:
             self._number.record(sum(number for _, number in topics.values()), now)
 
     def record_returned(self, states: Iterable[PartitionState], now: int) -> None:
-        """Record the records that polls have returned since the last call, and the lags and leads."""
+        """Record how many records polls have returned since the last call, and the lags and leads."""
         topics: dict[str, int] = {}
         returned_bytes: dict[str, int] = {}
         lags: list[int] = []

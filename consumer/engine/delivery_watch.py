@@ -66,8 +66,8 @@ class DeliveryWatch:
         self._core = core
         self._coordinator = coordinator
         self._fetcher = fetcher
-        # The application's function that poll is calling, except rebalance callbacks, and when the call began
-        # (ms). None if no call is running.
+        # The function of the application, other than a rebalance callback, that poll is calling, and the time
+        # (ms) at which the call began. None if no call is running.
         self.running: tuple[str, int] | None = None
         self._next_at: int | None = None
         # Partition -> (position, processed offset, time (ms) since which neither has changed).
@@ -289,7 +289,7 @@ def _of_transaction(state: PartitionState) -> _Obstacle | None:
 def _lag(state: PartitionState) -> int | None:
     """Return the number of offsets from the position to the high watermark, or None if it is unknown.
 
-    In contrast to `PartitionState.lag`, records of open transactions are included.
+    Unlike `PartitionState.lag`, the number includes records of open transactions.
     """
     if not state.has_position or state.high_watermark is None:
         return None

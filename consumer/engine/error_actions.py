@@ -1,9 +1,10 @@
 """Tables that say what a client does after an error code: one table per kind of request.
 
-The table of a request lists the error codes whose action does not follow from Kafka's marks. The marks are
-"retriable" and "caused by outdated metadata" (`kproto.error_codes`).
+The table of a request lists the error codes whose action differs from the default. The default depends on
+whether Kafka's exception for the code is retriable, and whether it requires new metadata
+(`kproto.error_codes`).
 
-A code without an entry and without a mark is raised.
+A code that has no entry and is not retriable is raised.
 
     action_for(FETCH, code) is ErrorAction.REFRESH_METADATA
 """
@@ -61,13 +62,13 @@ _GROUP: Row = {
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
     E.CORRUPT_MESSAGE: ErrorAction.RAISE,
-    # Retried, although Kafka does not mark this code as retriable: the outdated metadata of the client or the
-    # broker is soon updated.
+    # Kafka's exception for this code is retriable but does not require new metadata. Metadata is refreshed
+    # nevertheless, because that of the client or of the broker is outdated.
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
-    # FETCH_SESSION_TOPIC_ID_ERROR is the only error of fetch sessions after which metadata is refreshed, as
-    # in AbstractFetch (M163).
+    # FETCH_SESSION_TOPIC_ID_ERROR is the only fetch session error after which metadata is refreshed, as in
+    # AbstractFetch (M163).
     E.FETCH_SESSION_TOPIC_ID_ERROR: ErrorAction.REFRESH_METADATA,
 }
 
@@ -128,7 +129,7 @@ ADMIN: Row = {
     E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
 }
 
-# Produce (Sender.completeBatch). For codes that are not listed, the action follows from Kafka's marks.
+# Produce (Sender.completeBatch). For codes that are not listed, the action is the default.
 PRODUCE: Row = {
     # The log contains the batch from an earlier attempt, so the batch has succeeded.
     E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.USE,

@@ -59,7 +59,7 @@ class PollEnded(msgspec.Struct, frozen=True):
 
 
 class Take(msgspec.Struct, frozen=True):
-    """Return at most `limit` records, or with `columns` all buffered records as columns.
+    """Return at most `limit` records or, with `columns`, all buffered records as columns.
 
     The event is valid between `PollBegan` and `PollEnded`.
 
@@ -117,7 +117,7 @@ class Processed(msgspec.Struct, frozen=True):
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """Return the records of the current poll again: they did not reach the application.
+    """Put the records of the current poll back into the buffers: they did not reach the application.
 
     The caller sends this event after an interrupt, or if its task was cancelled.
     """

@@ -44,8 +44,8 @@ class _Failure(msgspec.Struct, eq=False):
 class FailureReports:
     """Collects failures, and calls `send_report(partitions, reason)` for those that last.
 
-    `pause_ms` is the longest interval between two attempts. A failure counts as ended if no attempt fails for
-    longer than this interval.
+    `pause_ms` is the longest interval between two attempts. A failure counts as ended if no attempt has
+    failed during this interval.
     """
 
     def __init__(self, send_report: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:

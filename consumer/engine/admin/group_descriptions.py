@@ -56,7 +56,7 @@ class GroupMember(msgspec.Struct, frozen=True):
     `partitions` is empty if the assignment cannot be decoded. In this case `assignment_error` gives the
     reason.
 
-    `partitions` is also empty for members of Streams groups, which are assigned `tasks`.
+    `partitions` is also empty for members of Streams groups. Their assignment is in `tasks`.
 
     `target_partitions` are the partitions that a member of a group of type "consumer" will have after the
     rebalance.
@@ -95,7 +95,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     `state` is Kafka's name of the state, such as Stable or Empty. `coordinator` is a node id.
 
-    `protocol_type` is "consumer" for consumers, and "" for a classic group that only has committed offsets.
+    `protocol_type` is "consumer" for consumers, and "" for a classic group that has only committed offsets.
 
     `assignor` is the name of the assignor, or None if the group has none.
 
@@ -129,7 +129,7 @@ def describe_groups(
     *,
     include_authorized_operations: bool,
 ) -> Plan[dict[str, GroupDescription]]:
-    """Describe groups of one type. A group of another type fails with GROUP_ID_NOT_FOUND."""
+    """Describe groups of one type. For a group of another type the error is GROUP_ID_NOT_FOUND."""
     request_type = _REQUESTS.get(group_type, DescribeGroupsRequest)
 
     def request(items: Sequence[str]) -> Prepared:

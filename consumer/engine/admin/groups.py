@@ -35,7 +35,7 @@ class ListedGroup(msgspec.Struct, frozen=True):
 
     `state` has the values of `Group.state`. It is None from brokers before 2.6.
 
-    `protocol_type` is "consumer" for consumers, "connect" for Kafka Connect, and "" for a group that only has
+    `protocol_type` is "consumer" for consumers, "connect" for Kafka Connect, and "" for a group that has only
     committed offsets.
 
     `type` is "classic", "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071). It is None from
@@ -56,8 +56,8 @@ class Group(msgspec.Struct, frozen=True):
 
     A committed offset is that of the *next* record to read.
 
-    `lag` maps each partition to the number of records after its committed offset, or of all records if it has
-    no committed offset.
+    `lag` maps each partition to the number of records after its committed offset, or to the number of all its
+    records if it has no committed offset.
 
     `lag` contains every partition of a topic if at least one of them has a committed offset or is assigned.
 
@@ -84,13 +84,13 @@ class Group(msgspec.Struct, frozen=True):
     def total_lag(self) -> int | None:
         """Total number of records that the group has not committed.
 
-        The number is None for a group without committed offsets and without assigned partitions.
+        The value is None for a group without committed offsets and without assigned partitions.
         """
         return sum(self.lag.values()) if self.lag else None
 
     @property
     def owners(self) -> dict[TopicPartition, str]:
-        """Map each partition to the member id of its owner."""
+        """The member id of each partition's owner."""
         return {partition: member.member_id for member in self.members for partition in member.partitions}
 
 

@@ -95,12 +95,12 @@ def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
 
 
 def require_version(api: str, version: int, least: int, release: str, purpose: str) -> None:
-    """Raise UnsupportedVersion if the request's version is below `least`, the first one with a feature.
+    """Raise UnsupportedVersion if the request's version is below `least`, the first version with a feature.
 
     `release` is the first Kafka release with this version. `purpose` is the end of the error message, such as
     "to filter by state".
 
-    Call the function only if the request uses the feature.
+    Call this function only if the request uses the feature.
     """
     if version < least:
         raise UnsupportedVersion(api, version, f"{least} and higher (Kafka {release} and later) {purpose}")

@@ -1,4 +1,4 @@
-"""Plans that describe the quorum of controllers, change its voters, and remove registrations of nodes."""
+"""Plans that describe the controller quorum, change its voters, and unregister brokers and controllers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class QuorumReplicaState(msgspec.Struct, frozen=True):
 
     `last_fetch_timestamp` is the time of the last fetch (ms since 1970), or None if unknown.
 
-    `last_caught_up_timestamp` is the last time at which the replica had the whole log (ms since 1970), or
-    None if unknown.
+    `last_caught_up_timestamp` is the last time (ms since 1970) at which the replica had caught up with the
+    leader's log, or None if unknown.
 
     Java: QuorumInfo.ReplicaState.
     """

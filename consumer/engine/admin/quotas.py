@@ -48,7 +48,7 @@ class ClientQuotaEntity(msgspec.Struct, frozen=True):
     ip: str | None = None
 
     def names(self) -> dict[str, str]:
-        """Map each of the entity's types ("user", "client-id" or "ip") to its name."""
+        """The names in the entity, by type: "user", "client-id" or "ip"."""
         parts = {"user": self.user, "client-id": self.client_id, "ip": self.ip}
         return {kind: name for kind, name in parts.items() if name is not None}
 

@@ -1,4 +1,4 @@
-"""Plans about replicas: elections of leaders, reassignments of partitions, and log directories."""
+"""Plans about replicas: leader elections, partition reassignments and log directories."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}
 class PartitionReassignment(msgspec.Struct, frozen=True):
     """A reassignment in progress: node ids of the partition's replicas. Java: PartitionReassignment.
 
-    `replicas` has all replicas during the reassignment, including those in `adding_replicas` and
+    `replicas` contains all replicas during the reassignment, including those in `adding_replicas` and
     `removing_replicas`.
     """
 
@@ -250,8 +250,8 @@ def describe_log_dirs(
         response = expect_response(DescribeLogDirsResponse, call)
         code = response.error_code
         if not code and not response.results:
-            # Before version 3 of DescribeLogDirs, an empty response means that the client may not describe
-            # the cluster.
+            # Before version 3 of DescribeLogDirs, an empty response means that the client is not authorized
+            # to describe the cluster.
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         directories = {result.log_dir: _log_dir(result) for result in response.results}
         for node in nodes:

@@ -18,7 +18,7 @@ Rules:
 
 * A plan continues as soon as the last of its calls has ended. `backoff` determines the lengths of its pauses.
 
-* Deadlines and ends of pauses are kept in a heap, so that the runner only visits plans that are due.
+* Deadlines and ends of pauses are kept in a heap, so that the runner visits only plans that are due.
 
 * After a plan has updated the metadata, the runner calls `on_metadata` with the topics of the Metadata
   response.

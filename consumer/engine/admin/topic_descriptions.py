@@ -32,7 +32,7 @@ from ..network.call import Call, Prepared
 from .fanout import Answer, Router, ask_broker, fan_out, to_any_broker
 from .plan import Ask, DeadlinePassed, Plan, expect_response
 
-# The value of a bit field of operations that was not requested.
+# The value of a bit field of authorized operations if the operations were not requested.
 _NOT_REQUESTED: Final = -0x80000000
 # Kafka's codes of AclOperation. The code is also the position of the operation's bit in a bit field.
 OPERATIONS: Final = {
@@ -67,11 +67,11 @@ class TopicPartitionInfo(msgspec.Struct, frozen=True):
 
     `leader` is None if the partition has no leader. The first of `replicas` is the preferred leader.
 
-    `isr` has the replicas that are in sync. `offline_replicas` has those whose broker or log directory is
+    `isr` contains the in-sync replicas. `offline_replicas` contains those whose broker or log directory is
     offline.
 
-    `elr` and `last_known_elr` are the eligible leader replicas (KIP-966). They are None from brokers before
-    4.0.
+    `elr` contains the eligible leader replicas, and `last_known_elr` the last known ones (KIP-966). Both are
+    None from brokers before 4.0.
     """
 
     partition: int
@@ -89,8 +89,8 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
     `topic_id` is None from brokers before 2.8.
 
-    `authorized_operations` has the operations that the client may perform, such as "read". It is None if they
-    were not requested (KIP-430).
+    `authorized_operations` contains the operations that the client may perform, such as "read". It is None if
+    they were not requested (KIP-430).
     """
 
     name: str
@@ -252,7 +252,7 @@ def _description(topic: MetadataResponseTopic) -> TopicDescription:
 
 
 def operations_of(bits: int) -> frozenset[str] | None:
-    """Return the operations of a bit field, or None if the field was not requested."""
+    """Return the authorized operations in a bit field, or None if they were not requested."""
     if bits == _NOT_REQUESTED:
         return None
     return frozenset(name for name, bit in OPERATIONS.items() if bits >> bit & 1)

@@ -2,7 +2,7 @@
 
 `read_end` returns the end offset of the fetch, the leader epochs of its batches, and the number of records.
 
-The error message for a malformed batch contains the offsets in its header.
+The error message for a malformed batch contains the offsets from the batch's header.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _HEAD = struct.Struct(">qiib6xi30xi").unpack_from
 
 
 def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
-    """Read batch headers; return (offset after the last complete batch, leader epochs, count, None).
+    """Read the batch headers; return (end offset, leader epochs, record count, error or None).
+
+    The end offset is the offset after the last complete batch.
 
     The leader epochs are pairs (first offset, epoch), for the first batch and for each batch whose epoch
     differs from the previous one.

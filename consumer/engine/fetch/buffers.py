@@ -7,7 +7,7 @@ Rules:
 
 * The first batch may begin before the position. Its records before the position are skipped.
 
-* An invalid batch raises RecordError every time it is reached, after the records before it.
+* An invalid batch raises RecordError every time it is reached. The records before it are returned first.
 
 * A batch is also invalid if it begins before the end of the previous batch, contains a record outside of its
   offset range, or contains the largest int64 offset.
@@ -21,8 +21,8 @@ Rules:
 * A part is decoded when a poll needs its records. If a record is malformed, the records of the previous parts
   are still returned.
 
-* The records of a large fetch are decoded as columns, twice as fast as one by one. Rows are converted to
-  objects when a poll needs them.
+* The records of a large fetch are decoded as columns, which is twice as fast as decoding them one by one.
+  Rows are converted to objects when a poll needs them.
 
 * A fetch is decoded batch by batch, with the same result, if it has few or invalid records, or if numpy and
   pyarrow are not imported.
@@ -72,7 +72,7 @@ PART_RECORDS = 10_000
 # (bytes) exceeds this limit.
 SMALL_BATCH_BYTES = 1 << 20
 
-# Minimum number of rows that are converted to records together. Converting one row takes as long as
+# Minimum number of rows that are converted to records at a time, because converting one row takes as long as
 # converting fifty.
 ROWS_AHEAD = 64
 
@@ -135,8 +135,8 @@ class CompletedFetch:
         if isinstance(data, memoryview) and len(data) * MIN_VIEW_SHARE < memoryview(data.obj).nbytes:
             data = bytes(data)
         self._max_decompressed = max_decompressed
-        # The fetches from the same response, in its order. Small fetches of one response are decoded
-        # together.
+        # The fetches from the same response, in the order of the response. Small fetches of one response are
+        # decoded together.
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
         self._lent = False
         self.position = position
@@ -151,8 +151,8 @@ class CompletedFetch:
         # `aborted` is None with read_uncommitted, which returns the records of every transaction.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
-        # Whether the fetch is decoded in parts: if the caller requires it, or if it has very many records for
-        # its size.
+        # Whether the fetch is decoded in parts, because the caller requires this or because the fetch has
+        # very many records for its size.
         self.decodes_in_parts = in_parts or (
             count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
         )
@@ -206,14 +206,14 @@ class CompletedFetch:
 
     @property
     def error_offset(self) -> int:
-        """An offset of the batch for which `rows` or `columns` has raised RecordError.
+        """An offset in the batch for which `rows` or `columns` has raised RecordError.
 
-        It is the position, unless all offsets of the batch were returned before the error was raised.
+        It is the position, unless the error was raised after all offsets of the batch were returned.
         """
         return self.position if self._batch is None else min(self.position, self._batch.last_offset)
 
     def rows(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
-        """Return the next records, at most `limit`, and move `position` after them."""
+        """Return the next records, at most `limit`, and advance `position` past them."""
         if self._end_error is not None and self.position >= self.end:
             raise self._end_error
         if self._columns is None and self._batches is None:
@@ -225,7 +225,8 @@ class CompletedFetch:
     def _start_decoding(self) -> None:
         """Start to decode the records, as columns if possible.
 
-        Records that are not decoded as columns, for example because they are few, are decoded batch by batch.
+        Records that are not decoded as columns, for example because there are few of them, are decoded batch
+        by batch.
         """
         self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
         self._parts = iter(())
@@ -288,8 +289,8 @@ class CompletedFetch:
     def _decode_together(self, *, lent: bool) -> bool:
         """Decode the fetches of one response together. Return False if this is not possible.
 
-        Decoding together is faster for small fetches: the fixed cost of a call of the decoder equals the cost
-        of a thousand records.
+        Decoding together is faster for small fetches, because each call of the decoder has a fixed cost,
+        equal to that of decoding a thousand records.
         """
         size, siblings = 0, list[CompletedFetch]()
         for sibling in self._siblings:
@@ -513,7 +514,7 @@ class CompletedFetch:
 
 
 def _checked(batch: Batch, records: list[Record]) -> list[Record]:
-    """Return `records` of a batch. Raises RecordError if one of them has an offset outside of the batch."""
+    """Return `records`, which belong to `batch`. Raise RecordError if an offset is outside the batch."""
     first, last = batch.base_offset, batch.last_offset
     for record in records:
         if not first <= record.offset <= last:
@@ -524,7 +525,7 @@ def _checked(batch: Batch, records: list[Record]) -> list[Record]:
 
 @cache
 def _kind_names() -> dict[int, str]:
-    """Map Kafka's number of each timestamp type to its name."""
+    """Return a map from Kafka's number of each timestamp type to the type's name."""
     from kproto.records.columns import TIMESTAMP_TYPES
 
     return {number: name for name, number in TIMESTAMP_TYPES.items()}

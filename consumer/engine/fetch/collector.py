@@ -8,7 +8,7 @@ Rules:
 * At most `MAX_OPEN_FETCHES` fetches are decoded at a time, because decoded records may need much more memory
   than fetched bytes.
 
-* Polls return records from each decoded fetch in turn.
+* Polls return records from the decoded fetches in turn.
 
 * If the maximum number of fetches is decoded, the decoded records of a paused partition are freed before
   another fetch is decoded. They are decoded again later.
@@ -43,7 +43,7 @@ class FetchCollector:
     def __init__(self) -> None:
         # The partitions with buffered records, in the order in which polls return their records.
         self.ready: dict[TopicPartition, PartitionState] = {}
-        # The errors of partitions, and those of them that no poll has raised yet.
+        # The errors of all failed partitions. `unraised` contains those that no poll has raised yet.
         self._errors: dict[TopicPartition, KprotoError] = {}
         self.unraised: dict[TopicPartition, KprotoError] = {}
         # The partitions whose first buffered fetch is decoded; the most recently used partition is last.
@@ -77,7 +77,7 @@ class FetchCollector:
         return next(iter(self._errors.values()), None) if include_raised else None
 
     def rows(self, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` records from the partitions that have some, in turn."""
+        """Return at most `limit` records, taken from the partitions with buffered records in turn."""
         records: list[ConsumerRecord] = []
         while self.ready and len(records) < limit:
             state = self._next()
@@ -103,7 +103,7 @@ class FetchCollector:
         return records
 
     def _next(self) -> PartitionState:
-        """Return the partition to take records from, and move it to the end of the order."""
+        """Return the partition from which records are taken next, and move it to the end of the order."""
         state = next(iter(self.ready.values()))
         if len(self._decoding) >= MAX_OPEN_FETCHES and state.partition not in self._decoding:
             state = self._make_room_for(state)
@@ -126,7 +126,7 @@ class FetchCollector:
         return next(state for state, _ in self._decoding.values())
 
     def columns(self) -> list[ColumnBatch]:
-        """Return the buffered records, one column batch per fetch, up to `MAX_DECODED_BYTES`.
+        """Return the buffered records, one column batch per fetch, until they reach `MAX_DECODED_BYTES`.
 
         Decompressed records may be a hundred times larger than the fetched bytes. If a fetch is decoded in
         parts, the call ends after one of its parts.
