@@ -20,7 +20,7 @@ Rules of a sensor, those of Java's SampledStat with its default configuration:
 * All measures of a sensor share its samples. In Java each measure has separate samples, which may begin at
   different times.
 
-* If the samples contain no value, an average, maximum or minimum is None. Java has NaN.
+* If the samples contain no value, an average, maximum or minimum is None. Java reports NaN.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Metric(msgspec.Struct, frozen=True):
     `name`, `group` and `tags` are those of Kafka's Java client. `unit` is the unit of `value`, such as "ms"
     or "bytes/s".
 
-    `value` is None while there is nothing to measure. Java has NaN or -1 in this case.
+    `value` is None while there is nothing to measure. Java reports NaN or -1 in this case.
     """
 
     name: str
@@ -242,7 +242,7 @@ class Metrics:
         return render_html("kproto.inspect.notebook:metrics", self)
 
     def value(self, name: str, **tags: object) -> float | None:
-        """Return the value of the metric with this name and exactly these tags, except `client-id`.
+        """Return the metric value for this name and exactly these tags, ignoring `client-id`.
 
         Write the hyphen of a tag as an underscore: `node_id="node-1"`.
 
@@ -281,7 +281,7 @@ class SnapshotBuilder:
         self._metrics: list[Metric] = []
 
     def add_sensors(self, *sensors: Sensor, tags: Mapping[str, str] = {}) -> None:
-        """Add the metrics of these sensors. All of them have the same tags."""
+        """Add the metrics of these sensors, all with the given `tags`."""
         for sensor in sensors:
             for definition in sensor.definitions:
                 self.add(definition, sensor.measure(definition.measure, self._now), tags)

@@ -11,11 +11,10 @@ Rules:
 * The next records of each partition are fetched while the application processes the previous ones.
 
 * If a buffer is full and no buffer of the broker is empty, the next fetch waits for room, so that one request
-  can
-  cover many partitions.
+  can cover many partitions.
 
-* A broker gets another fetch only while at most `fetch_max_bytes` of its records are buffered. With the
-  response, at most twice `fetch_max_bytes` are buffered.
+* A broker gets another fetch only while at most `fetch_max_bytes` of its records are buffered. So at most
+  twice `fetch_max_bytes` are buffered when the response arrives.
 
 * Records of paused partitions have a separate limit of `fetch_max_bytes`. Records above the limit are
   discarded and fetched again.
@@ -23,7 +22,8 @@ Rules:
 * A response is ignored for a partition that was revoked or got a new position after the request. The `epoch`
   of the partition's state shows this.
 
-* Errors of a partition are handled when they arrive, and raised after the records that were buffered before.
+* Errors of a partition are handled when they arrive. They are raised after the records that were buffered
+  earlier have been returned.
 
 * No fetch is sent to a broker that throttles the client.
 
@@ -170,7 +170,7 @@ class Fetcher:
             self._buffered[partition] = broker, size
 
     def _update_full(self, state: PartitionState) -> None:
-        """Add the partition to the full ones of its broker (`BrokerFetches.full`), or remove it from them."""
+        """Add the partition to the full partitions of its broker, or remove it from them."""
         partition = state.partition
         node: int | None = None
         if state.is_full:
@@ -202,7 +202,7 @@ class Fetcher:
         return self._nodes.get(node)
 
     def due(self) -> int | None:
-        """Return when the first backoff of a broker with partitions to fetch ends (ms), or None."""
+        """Return when (ms) the next backoff from a broker ends; None if no backoff delays a fetch."""
         result = None
         for broker in self._nodes.values():
             at = broker.not_before
@@ -211,7 +211,7 @@ class Fetcher:
         return result
 
     def pump(self) -> None:
-        """Send a fetch to each broker that may get one now."""
+        """Send a fetch to each broker that is ready for one."""
         if self.stopped:
             return
         max_bytes = self._core.options.fetch_max_bytes
@@ -384,7 +384,7 @@ class Fetcher:
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
         if not has_records and quiet_until > core.now:
-            return  # A broker that throttles the client omits the records that it has (KIP-219).
+            return  # The broker throttles the client and may have omitted records (KIP-219).
         if not has_records and session is broker.session:
             # The response has no records at all. So the broker has no more records of any partition, even if
             # an earlier high watermark is higher.
@@ -395,7 +395,7 @@ class Fetcher:
     def _count_empty_responses(self, broker: BrokerFetches, has_records: bool) -> None:
         """Back off from a broker that keeps responding immediately and without records.
 
-        The backoff is at most as long as fetches may wait at the broker for records.
+        The backoff is no longer than the time for which a broker may delay its response.
         """
         core = self._core
         if has_records or core.now - broker.asked_at >= broker.may_wait // 2:
@@ -447,8 +447,8 @@ class Fetcher:
             self._ends.visit(state)
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:
-            # The metadata does not contain the preferred replica yet. Until then, the leader would name the
-            # same replica again.
+            # The metadata does not contain the preferred replica yet. Until it does, the leader would name
+            # the same replica again.
             self._metadata.need()
             if not entry.records:
                 self._replicas.return_to_leader(state)

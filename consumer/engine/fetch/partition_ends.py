@@ -34,8 +34,8 @@ class PartitionEnds:
 
         Call the method after a response without records, and after each change of the partition.
 
-        After a seek to the end there may be no such response, because a fetch session omits a partition whose
-        end has not changed.
+        After a seek to the end there may be no response without records, because a fetch session omits a
+        partition whose end has not changed.
         """
         if not state.end_reported and _is_at_end(state):
             self._visited[state] = None

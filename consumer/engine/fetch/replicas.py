@@ -35,7 +35,7 @@ class PreferredReplicas:
         self._alone: dict[int, int] = {}
 
     def fetch_node(self, state: PartitionState) -> int | None:
-        """Return the broker to fetch from: the preferred replica, otherwise the leader, or None."""
+        """Return the broker to fetch from: the preferred replica, else the leader, else None."""
         core = self._core
         if state.replica is not None:
             if state.replica_until > core.now and state.replica in core.view.brokers:
@@ -47,7 +47,7 @@ class PreferredReplicas:
         return leader
 
     def rack(self, node: int) -> str:
-        """Return the client rack to send in a fetch to this broker; empty for none."""
+        """Return the client rack to send in a fetch to this broker; "" to omit the rack."""
         return "" if self._alone.get(node, 0) > self._core.now else self._core.options.client_rack
 
     def use_follower(self, state: PartitionState, follower: int) -> None:

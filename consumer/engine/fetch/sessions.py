@@ -1,10 +1,11 @@
-"""Fetch sessions (KIP-227): a fetch only contains the partitions that have changed since the last fetch.
+"""Fetch sessions (KIP-227): a fetch contains only the partitions that have changed since the last fetch.
 
 Rules (Java's FetchSessionHandler, M160 to M163):
 
 * A request for a new session has session id 0 and epoch 0.
 
-* Later requests have the session id of the broker and the epochs 1 to 2^31 - 1, and then 1 again.
+* Later requests have the session id that the broker has assigned. Their epochs run from 1 to 2^31 - 1 and
+  then start again at 1.
 
 * A full request contains every partition. An incremental request contains the new and the changed partitions,
   and those that the broker must forget.
@@ -12,7 +13,7 @@ Rules (Java's FetchSessionHandler, M160 to M163):
 * If the topic id of a partition changes, the partition is forgotten under the old id and added under the new
   one.
 
-* A response is discarded if it has a partition that was not requested, or lacks a partition of a full
+* A response is discarded if it contains a partition that was not requested, or lacks a partition of a full
   request. The next request is then full.
 
 * After FETCH_SESSION_ID_NOT_FOUND the session id is discarded. After any other error the next request closes
@@ -274,7 +275,7 @@ class BrokerFetches:
         # Whether the broker may delay the response to the fetch in flight.
         self.may_wait_at_broker = True
         # When the last fetch was sent (ms), how long the broker may delay its response (ms), and the number
-        # of consecutive empty responses in less than half of that time.
+        # of consecutive empty responses that arrived in less than half of that delay.
         self.asked_at = self.may_wait = self.empty_responses = 0
 
     def has_full_buffers(self, max_bytes: int) -> bool:

@@ -26,7 +26,7 @@ class QueuedCommit(msgspec.Struct, eq=False):
     timeout_ms: int
     # Called exactly once.
     on_committed: OnCommitted
-    # Whether the commit may only be sent while this client is a member of the group.
+    # Whether the commit may be sent only while this client is a member of the group.
     requires_membership: bool
     # The partition states at the time of the call. If a partition now has another state object, it was
     # revoked in the meantime.
@@ -34,8 +34,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Whether partitions that were revoked after the call are removed from the commit. If false, as for
     # commits of the application, the commit fails instead.
     drops_revoked: bool = False
-    # The only member id and generation for the commit; None for any. Used before a member leaves, and with
-    # `policy="java"` before JoinGroup.
+    # The member id and generation that the commit must carry; None if any may be used. Set before a member
+    # leaves, and with `policy="java"` before JoinGroup.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
@@ -131,8 +131,8 @@ class CommitQueue:
             heapq.heappop(self._deadlines)
             if commit is in_flight and commit.call is not None:
                 if commit.call.deadline <= now:
-                    # The request has timed out as well. The request's error will fail the commit, because it
-                    # is more specific.
+                    # The OffsetCommit request has timed out too. The request's error is more specific, so it
+                    # will fail the commit.
                     continue
                 commit.reason = commit.reason or "the coordinator has not answered yet"
             commit.complete(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))

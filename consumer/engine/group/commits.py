@@ -21,8 +21,8 @@
 
 * Every commit completes: it succeeds, fails or times out. Closing the consumer fails pending commits.
 
-* A commit without offsets means all returned records. It fails if partitions with uncommitted records have
-  been lost.
+* A commit without explicit offsets covers all returned records. It fails if partitions with uncommitted
+  records have been lost.
 
 * Retriable errors are retried with an exponential backoff until the timeout of the commit (M129). If the
   coordinator does not respond, it is looked up again.
@@ -163,7 +163,7 @@ class Committer:
     ) -> None:
         """Commit the position of each partition, or the first unprocessed offset of a partition in `held`.
 
-        `held` has the partitions with returned records that the application still processes.
+        `held` contains the partitions with returned records that the application still processes.
 
         The commit fails if partitions with uncommitted records were lost, and the application has not been
         notified of the loss yet (M95).
@@ -187,9 +187,9 @@ class Committer:
     ) -> dict[TopicPartition, PartitionState]:
         """Return the states of the partitions with processed records that are not committed.
 
-        If `partitions` is not None, the result has only states of these partitions.
+        If `partitions` is not None, the result contains only the states of these partitions.
 
-        With `policy="java"`, the result has all partitions with a position, even if nothing has changed.
+        With `policy="java"`, the result contains all partitions with a position, even if nothing has changed.
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:
@@ -369,7 +369,7 @@ class Committer:
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Remove revoked partitions, and those of re-created topics, from a commit, or fail the commit.
 
-        For an initial commit, also remove each partition that has got a committed offset, or for which the
+        For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().
 
         Return whether the commit was changed or failed.
@@ -671,14 +671,14 @@ class Committer:
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
         """Return whether the commit fails during a rebalance (M95).
 
-        With Java's policy, the commit fails if a call of the application requested it.
+        With `policy="java"`, a commit that the application has requested fails.
         """
         return self._core.options.as_java and not commit.drops_revoked
 
     def _retry(self, commit: QueuedCommit, reason: str, error: KprotoError | None = None) -> None:
         """Queue the commit again, with a backoff.
 
-        If `error` is given, a commit that is sent only once fails with this error instead.
+        If `error` is given and the commit is sent only once, the commit fails with this error instead.
         """
         if commit.is_completed:
             return

@@ -127,8 +127,8 @@ class CoordinatorLookup:
         if node is None:
             return
         self.node = None
-        # The backoff counts from the last lookup. If the coordinator responded for a long time since then,
-        # the next lookup is due now.
+        # The backoff starts at the last lookup. If the coordinator was known for longer than the backoff, the
+        # next lookup is due immediately.
         self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)

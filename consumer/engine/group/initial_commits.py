@@ -119,8 +119,8 @@ class InitialCommits:
 
         def on_committed(error: KprotoError | None) -> None:
             self._in_flight = False
-            # The commit is outdated for a partition that was sought or has a new start offset. The epoch does
-            # not show this, because it also changes when a buffer is dropped.
+            # The commit is outdated for a partition whose position was changed by seek(), or that has a new
+            # start offset. The epoch does not show this, because it also changes when a buffer is dropped.
             current = [
                 state
                 for partition, state in states.items()
@@ -151,7 +151,7 @@ class InitialCommits:
     ) -> tuple[int, str]:
         """Record the committed offsets in the response.
 
-        Return an error code, and the reason to repeat the lookup ("" if it has succeeded).
+        Return the error code, and the reason to repeat the lookup ("" if the lookup has succeeded).
         """
         core = self._core
         result = offset_fetch_result(core.view, response, call.version, core.options.group_id or "")

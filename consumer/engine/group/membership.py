@@ -2,8 +2,8 @@
 
 This module keeps these rules of `docs/rules/member.md`:
 
-* Callbacks run one at a time, in the order of their rebalances, and only while the application is in poll,
-  close or unsubscribe.
+* Callbacks run one at a time, in the order of their rebalances, and only while the application is in
+  `poll()`, `close()` or `unsubscribe()`.
 
 * Heartbeats continue during a callback. The member releases partitions only after the callback has returned
   (M79).
@@ -25,14 +25,14 @@ This module keeps these rules of `docs/rules/member.md`:
 * Records of assigned partitions are returned only after the callback, so that a seek in the callback takes
   effect first.
 
-* During a rebalance, close and unsubscribe commit before the partitions are lost (M97). At other times they
-  commit after the revoked callback (M98, M99).
+* During a rebalance, `close()` and `unsubscribe()` commit before the partitions are lost (M97). At other
+  times they commit after the revoked callback (M98, M99).
 
 * With `policy="java"`, commits are sent as in Java: before each JoinGroup (`_send_join`), and before the
   revoked callbacks in `JAVA_COMMITS_BEFORE`.
 
-Three functions commit. `_commit_before_leaving` commits before close and unsubscribe, `_commit_then` around a
-revoked callback, and `_send_join` before JoinGroup.
+Three functions commit. `_commit_before_leaving` commits before `close()` and `unsubscribe()`, `_commit_then`
+around a revoked callback, and `_send_join` before JoinGroup.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class Membership:
         self._committer = committer
         self._on_left = on_left
         self.subscription = TopicSubscription(core, metadata, self.apply_event)
-        # The error of the last commit before a revocation or before leaving. Close and unsubscribe raise it.
+        # The error of the last commit before a revocation or before leaving. `close()` and `unsubscribe()`
+        # raise it.
         self.commit_error: KprotoError | None = None
         self._callbacks = self._status.callbacks
         self.sensors = GroupSensors()
@@ -358,7 +359,7 @@ class Membership:
     def is_committing_revoked(self) -> bool:
         """Whether the commit of revoked partitions has been requested.
 
-        The membership reports a failure of this commit, so close does not report it again.
+        The membership reports a failure of this commit, so `close()` does not report it again.
         """
         return self._releasing is not None and self._releasing.is_committing
 
@@ -526,8 +527,8 @@ class Membership:
             self.apply_event(protocol.SendFailed(request, "the coordinator is not known"))
             return
         if action.purpose is Purpose.JOIN:
-            # The MAIN connection to the coordinator is opened in advance. Committed offsets are read on it as
-            # soon as partitions are assigned.
+            # The MAIN connection to the coordinator is opened in advance, because committed offsets are
+            # fetched over it as soon as partitions are assigned.
             core.network.connect(node, core.now)
         if action.purpose is Purpose.HEARTBEAT:
             self.sensors.heartbeat_at = core.now
@@ -547,7 +548,7 @@ class Membership:
         elif call.outcome is Outcome.NO_RESPONSE or call.error is None:
             self.apply_event(protocol.SendFailed(action.request, str(call.error)))
         elif action.purpose is Purpose.HEARTBEAT:
-            # The error of a heartbeat does not end the membership, because the next heartbeat may succeed.
+            # A failed heartbeat does not end the membership, because the next heartbeat may succeed.
             self._core.queue_error(call.error)
             self.apply_event(protocol.SendFailed(action.request, str(call.error)))
         else:

@@ -63,7 +63,7 @@ class TopicSubscription:
             self._metadata.watch(member.topics_of_interest | self.topics)
 
     def on_metadata(self, requested: frozenset[str] | None) -> None:
-        """Pass metadata to the member. `requested` has the requested topics; None means all topics."""
+        """Pass metadata to the member. `requested` is the set of requested topics; None means all topics."""
         core = self._core
         if self._status.member is None or not self._status.in_group:
             return

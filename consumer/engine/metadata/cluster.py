@@ -4,7 +4,7 @@ Rules:
 
 * A response with an older leader epoch for a partition is ignored for this partition (M198).
 
-* If the id of a topic changes, the topic was re-created, and its leader epochs start again.
+* If the id of a topic changes, the topic was re-created, and its leader epochs start again from 0.
 
 * If the known leader is not in the cluster, an older epoch is accepted after `MAX_OLDER_RESPONSES` responses,
   because the cluster was probably restored from a backup.
@@ -171,7 +171,7 @@ class ClusterView:
         return changed or brokers != self.brokers
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """Return the leader's node id; None if it is unknown or the partition has none."""
+        """Return the leader's node id; None if the partition has no known leader."""
         view = self.partition(partition)
         if view is None or view.leader is None or view.leader not in self.brokers:
             return None

@@ -28,8 +28,8 @@ class MetadataUpdater:
     Metadata is refreshed regularly, and after a short backoff if a leader or a partition is unknown. The
     backoff grows while responses contain nothing new (M197).
 
-    After a long time without metadata, or if a broker requires it, the client starts again with the bootstrap
-    addresses (KIP-1102).
+    If no broker has returned metadata for a long time, or if a broker requires it, the client rebootstraps:
+    it starts again with the bootstrap addresses (KIP-1102).
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class MetadataUpdater:
             set[tuple[str, str]](),
         )
         self._failures = 0
-        # Number of consecutive responses that contained nothing new, although `need` had been called before
+        # Number of consecutive responses that contained nothing new, although `need()` had been called before
         # the request.
         self._unhelpful = 0
         self._needed = False
         self._first_request_at = 1 << 62  # Time (ms) of the first request.
-        # Time (ms) of the first request without a response since the last success.
+        # Time (ms) of the first request since the last success; None if none has been sent.
         self._failing_since: int | None = None
         self._has_responded = False  # Whether a broker has ever responded.
 
         self.updated_at: int | None = None  # Time (ms) of the last Metadata response with brokers.
 
-        # Topic -> (error code, number of responses in a row with it).
+        # Topic -> (error code, number of consecutive responses with this code).
         self.topic_errors: dict[str, tuple[int, int]] = {}
         # Topic -> when its next separate request, outside of the regular refresh, is due (ms).
         self._topic_requests: dict[str, int] = {}
@@ -85,8 +85,8 @@ class MetadataUpdater:
         """Set the topics whose metadata is kept up to date. New topics are requested immediately."""
         if topics == self.topics and everything == self.everything:
             return
-        # Without a scheduled refresh or a request in flight, the metadata of watched topics may also be
-        # outdated.
+        # If no refresh is scheduled and no request is in flight, even the metadata of topics that were
+        # already watched may be outdated.
         asleep = self._next_at is None and self._call is None
         # A topic that was not watched may have changed since the last response about it.
         is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
@@ -109,8 +109,8 @@ class MetadataUpdater:
         Until a response describes the topic, it is also requested separately from the other topics, with a
         backoff.
 
-        With `has_waiters`, a producer's send waits for the topic, and a scheduled request for the topic may
-        be sent earlier.
+        `has_waiters` means that a producer's send waits for the topic. A scheduled request for the topic may
+        then be sent earlier.
         """
         if topic not in self.topics:
             self.topics |= {topic}
@@ -157,14 +157,14 @@ class MetadataUpdater:
         self._next_at = at if self._next_at is None else min(self._next_at, at)
 
     def due(self) -> int | None:
-        """Return when (ms) the next request, or a new start at the bootstrap addresses, is due, or None."""
+        """Return when (ms) the next request or rebootstrap is due; None if neither is scheduled."""
         rebootstrap_at = self._rebootstrap_at()
         if self._call is not None:
             return rebootstrap_at
         return earliest(rebootstrap_at, self._next_at, *self._topic_requests.values())
 
     def _rebootstrap_at(self) -> int | None:
-        """Return when (ms) to start again at the bootstrap addresses if no broker responds, or None."""
+        """Return when (ms) to rebootstrap if no broker responds, or None."""
         if self._failing_since is None:
             return None
         options = self._core.options
@@ -179,7 +179,7 @@ class MetadataUpdater:
         self._core.network.rebootstrap(self._core.now)
 
     def tick(self) -> None:
-        """Start again at the bootstrap addresses if brokers have not responded for long enough.
+        """Rebootstrap if no broker has responded for `metadata_recovery_rebootstrap_trigger_ms`.
 
         The caller must handle received data before it calls `tick`, because a response may already have
         arrived during a pause of the process.

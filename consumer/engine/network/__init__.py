@@ -1,1 +1,1 @@
-"""Connections to brokers: login, request timeouts, throttling and node selection, without sockets."""
+"""Connections to brokers, without sockets: authentication, timeouts, throttling and node selection."""

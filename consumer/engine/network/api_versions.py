@@ -55,7 +55,7 @@ def check_route(response: ApiVersionsResponse, address: str, expected: ExpectedB
 def listed_versions(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
     """Map each API key to the broker's version range.
 
-    Raises DecodeError for an error code, an empty list and an impossible range.
+    Raises DecodeError if the response contains an error code, lists no API, or contains an invalid range.
     """
     if response.error_code:
         detail = f"the broker answers error {response.error_code}"
@@ -81,7 +81,10 @@ def lower_version(body: bytes, version: int) -> int:
 
 
 def _ranges(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
-    """Map each listed API key to its range. Raises DecodeError for an impossible range."""
+    """Map each listed API key to its version range.
+
+    Raises DecodeError if a range is invalid or an API is listed twice.
+    """
     versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
     impossible = [api for api in response.api_keys if not 0 <= api.min_version <= api.max_version]
     detail = f"impossible versions: {impossible[0]}" if impossible else ""

@@ -21,7 +21,7 @@ class Prepared(msgspec.Struct):
 
 
 class Outcome(Enum):
-    """The outcome of a call. An immediate retry can only succeed after `NO_RESPONSE`."""
+    """The outcome of a call. An immediate retry can succeed only after `NO_RESPONSE`."""
 
     ANSWERED = "answered"
     NO_RESPONSE = "no response"  # The connection broke, or the request timed out.
@@ -128,6 +128,6 @@ def api_name(message: type[Message]) -> str:
     return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
 
 
-# The `purpose` of a connection's own calls: ApiVersions and those of a login. The connection does not add
+# The `purpose` of a connection's own calls: ApiVersions and the SASL requests. The connection does not add
 # them to its finished calls.
 INTERNAL: Final = object()
