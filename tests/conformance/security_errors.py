@@ -186,7 +186,7 @@ CASES = [
     Case(
         "SASL where none is wanted",
         "PLAINTEXT",
-        "has no SASL: set security_protocol to PLAINTEXT",
+        "does not use SASL: set security_protocol to PLAINTEXT",
         changes={"security_protocol": "SASL_PLAINTEXT"},
     ),
     Case(

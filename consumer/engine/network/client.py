@@ -23,7 +23,7 @@ Rules:
 
 * A call for any broker (node None) tries every known address before it fails (`nodes`).
 
-* A request for any broker that was already sent is repeated at another address only if it is read-only.
+* A request for any broker, once sent, is repeated at another address only if it is read-only.
 
 * A read-only request is retried once on a new connection if an established connection closes before the
   response.
@@ -341,8 +341,8 @@ class NetworkClient:
     def _expected_broker(self, address: Address) -> ExpectedBroker | None:
         """Return the only broker that the metadata lists at this address, or None.
 
-        If the broker at the address has responded that it is a different one, the result is None until the
-        metadata lists another broker there.
+        If the broker at the address has responded that it is not the expected one, the result is None until
+        the metadata lists another broker there.
 
         So the client connects despite wrong metadata, and through a proxy that changes node ids. Java's
         client does not.
@@ -553,7 +553,7 @@ class NetworkClient:
     def metadata_changed(self, now: int) -> None:
         """Close connections to each address where the metadata now lists no broker, or a different one.
 
-        If two brokers exchange their addresses, each old connection leads to the wrong broker.
+        If two brokers swap their addresses, each old connection leads to the wrong broker.
 
         Connections to a bootstrap address are kept if the metadata never listed a broker there.
         """

@@ -13,8 +13,8 @@ Rules:
 * If the listed versions do not allow a call, the client requests them once more, because one response may be
   wrong. If the second response does not allow the call either, the call fails.
 
-* A request waits until the versions are known, because its body may depend on its version, and while the
-  connection is throttled (`throttle`).
+* A request waits while the connection is throttled (`throttle`). It also waits until the versions are known,
+  because its body may depend on its version.
 
 * If a request gets no response in time, the connection is closed, as in Java. A late response could be
   mistaken for the response to the next request.

@@ -14,7 +14,7 @@ Rules:
 
 * Calls wait while the session is renewed.
 
-* The client waits at least one second between renewals, because brokers reject an earlier one.
+* The client waits at least one second between renewals, because brokers reject earlier renewals.
 
 * If the broker still rejects a renewal as too early, the client starts a new session on a new connection.
 """
@@ -111,9 +111,9 @@ class Login:
         return self._security.needs_token
 
     def begin(self, versions: Mapping[int, tuple[int, int]], token: Token | KerberosLogin | None) -> Message:
-        """Return the SaslHandshake request. Raises AuthenticationFailed if the listener has no SASL."""
+        """Return the SaslHandshake request. Raises AuthenticationFailed if the listener does not use SASL."""
         if HANDSHAKE not in versions:
-            raise self._rejected("this listener has no SASL; check security_protocol")
+            raise self._rejected("this listener does not use SASL; check security_protocol")
         self.raw = AUTHENTICATE not in versions or versions[HANDSHAKE][1] < 1
         self._exchange = self._security.exchange(token)
         move(self, LoginState.HANDSHAKE, EDGES)
@@ -194,7 +194,7 @@ class Login:
             )
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise self._rejected(
-                "this listener has no SASL: set security_protocol to PLAINTEXT (or to SSL if it has TLS)"
+                "this listener does not use SASL: set security_protocol to PLAINTEXT (or SSL if it has TLS)"
             )
         if response.error_code:
             raise self._rejected(f"the broker answered SaslHandshake with {describe(response.error_code)}")

@@ -15,8 +15,8 @@ Rules:
 * A call for any broker goes to the ready address with the fewest requests in flight (Kafka's
   leastLoadedNode).
 
-* Without a ready address, a call for any broker goes to a connecting address, or else to one that it has not
-  tried, round-robin.
+* If no address is ready, a call for any broker uses a connection that is being opened, or else the next
+  address that it has not tried (round-robin).
 
 * The brokers' addresses are tried before the bootstrap addresses.
 
@@ -158,7 +158,7 @@ class NodeSelector:
         return (unconnected or available or rotated)[0]
 
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
-        """Return when (ms) calls move from this connection to another address, or None.
+        """Return when (ms) calls move from this connection to another address; None if they do not.
 
         Calls move if any broker can answer them, and if the setup of the connection is slow.
         """
@@ -175,7 +175,7 @@ class NodeSelector:
         return free_at is not None and free_at <= now
 
     def _available_elsewhere_at(self, call: Call) -> int | None:
-        """Return when (ms) a call for any broker can be sent to another address, or None."""
+        """Return when (ms) a call for any broker can be sent to another address; None if it cannot."""
         if call.node is not None:
             return None
         times: list[int] = []

@@ -76,8 +76,8 @@ class RequestTimeouts:
     def __init__(self, nodes: NodeStates, request_timeout_ms: int) -> None:
         self._nodes = nodes
         self._max_ms = request_timeout_ms
-        # Connection key -> (oldest call, since when it is the oldest (ms), how long a healthy broker may
-        # delay its response (ms)).
+        # Connection key -> (oldest call, the time (ms) since which it has been the oldest, how long (ms) a
+        # healthy broker may delay its response).
         self._oldest: dict[int, tuple[Call, int, int | None]] = {}
         # Connection key -> when (ms) to refresh metadata, which shows whether the broker has failed.
         self._liveness_checks: dict[int, int] = {}
@@ -123,7 +123,7 @@ class RequestTimeouts:
     def api_key(self, connection: Connection) -> int:
         """Return the API key of the connection's oldest call.
 
-        The result is SETUP without a call, or before the login is complete.
+        The result is SETUP if no call is in flight or the login is not complete.
         """
         head = self._oldest.get(connection.key) if connection.ready else None
         return SETUP if head is None else _api_key(head[0])
@@ -137,7 +137,7 @@ class RequestTimeouts:
         return True
 
     def add_deadlines(self, connection: Connection, times: list[int]) -> None:
-        """Add the times (ms) at which this connection has to be checked to `times`."""
+        """Add to `times` the times (ms) at which this connection has to be checked."""
         if (at := self.expires_at(connection)) is not None:
             times.append(at)
         if (at := self._liveness_checks.get(connection.key)) is not None:

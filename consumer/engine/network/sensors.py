@@ -2,7 +2,7 @@
 
 Rules:
 
-* Requests and responses are counted whole, including the 4 bytes of their size field. Java counts bytes when
+* A request or response is counted as a whole, with the 4 bytes of its size field. Java counts its bytes as
   the socket transfers them.
 
 * Unlike in Java, requests of a SASL login are counted. SASL frames for brokers before Kafka 1.0 are not
@@ -56,7 +56,7 @@ def _responses(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...
 
 
 def _events(name: str, description: str, unit: str) -> tuple[MetricDefinition, ...]:
-    """Return the metrics for the rate and the number of a connection's events."""
+    """Return the rate and total metrics for one kind of connection event."""
     return (
         _client(f"{name}-rate", measure=M.COUNT_RATE, unit=f"{unit}/s", description=description),
         _client(f"{name}-total", measure=M.COUNT, unit=unit, description=description),

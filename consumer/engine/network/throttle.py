@@ -34,7 +34,7 @@ from kproto.wire.message import Message
 
 from ..timeouts import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportIntervals
 
-# API key -> the first version in which the client pauses, and not the broker (Java's
+# API key -> the first version in which the client pauses, instead of the broker delaying its response (Java's
 # AbstractResponse.shouldClientThrottle).
 FROM: Final[Mapping[int, int]] = {
     0: 6,  # Produce

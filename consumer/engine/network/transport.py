@@ -1,6 +1,6 @@
 """The interface between a network client and the owner of its sockets: actions and events.
 
-Each action and event has the key of its connection. Keys are never reused.
+Each action and event contains the key of its connection. Keys are never reused.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Rules:
 
 * The start offset that a policy chose is committed before any record is returned (`group.initial_commits`).
 
-* After OFFSET_OUT_OF_RANGE, the option `on_out_of_range` replaces the reset policy, if it is set.
+* After OFFSET_OUT_OF_RANGE, the option `on_out_of_range`, if set, replaces the reset policy.
 
 * Every reset is reported with its reason.
 """
@@ -98,7 +98,7 @@ class OffsetLookup:
         self.existed: Mapping[str, int] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Update the partitions to look up, after a change of this partition."""
+        """Add this partition to those to look up, or remove it, after its state has changed."""
         idle = (
             state.released
             or state.lookup_pending
@@ -267,7 +267,7 @@ class OffsetLookup:
     def _without_commit(self, state: PartitionState, *, others_committed: bool) -> None:
         """Reset a partition that has no committed offset, according to the policy that applies to it.
 
-        `others_committed` says whether other partitions of its topic have a committed offset.
+        `others_committed` says whether other partitions of the topic have a committed offset.
         """
         options = self._core.options
         if self._is_new(state, others_committed):

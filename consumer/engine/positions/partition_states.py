@@ -203,7 +203,8 @@ class PartitionState:
         # Number of returned records, and the bytes of completely returned fetches, since `take_counts`.
         self._unrecorded_records = self._unrecorded_bytes = 0
         # `replica` is the follower to fetch from until `replica_until` (KIP-392). Until `no_rack_until`,
-        # fetches to the leader contain no rack. `replica_failures` counts consecutive failures of followers.
+        # fetches from the leader omit the rack id. `replica_failures` counts consecutive failures of
+        # followers.
         self.replica: int | None = None
         self.replica_until = self.no_rack_until = self.replica_failures = 0
 
@@ -233,7 +234,7 @@ class PartitionState:
     def await_validation(self) -> None:
         """Make the partition wait until the leader has confirmed that its log contains the position.
 
-        The buffer is dropped and fetched again, because its records may come from a truncated part of the
+        The buffered records are dropped and fetched again, because they may come from a truncated part of the
         log.
         """
         unsaved, start, processed, committed = (
@@ -552,7 +553,8 @@ class SubscriptionState:
         # with processed records that are not committed yet.
         self.returned: dict[TopicPartition, PartitionState] = {}
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
-        # Whether commits contain the offsets that the application stores, and not those of processed records.
+        # Whether commits contain the offsets that the application stores, instead of those of processed
+        # records.
         self.stores_manually = False
         # The partitions whose returned records are not recorded for the metrics yet.
         self.unrecorded: dict[PartitionState, None] = {}
@@ -617,7 +619,7 @@ class SubscriptionState:
         heapq.heappush(self._scheduled, (until, self._epochs, state))
 
     def mark_due_dirty(self, now: int) -> None:
-        """Mark each partition whose scheduled time has been reached as dirty."""
+        """Mark as dirty each partition whose scheduled time has been reached."""
         while self._scheduled and self._scheduled[0][0] <= now:
             heapq.heappop(self._scheduled)[2].mark_dirty()
 

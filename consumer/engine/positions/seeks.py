@@ -44,7 +44,7 @@ class PendingSeeks:
         self._waiting: dict[TopicPartition, _Seek] = {}
 
     def put(self, partition: TopicPartition, apply: Apply) -> None:
-        """Keep a seek. It replaces an earlier seek of the partition."""
+        """Store a seek until its partition is assigned. It replaces an earlier seek of the partition."""
         self._waiting[partition] = _Seek(apply)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:

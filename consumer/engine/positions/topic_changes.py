@@ -8,13 +8,13 @@ Rules:
 * After `STALE_METADATA_MS`, an earlier id counts as a new id. The response that replaced it may have been
   wrong, for example if another cluster used the same address.
 
-* A new id means that the topic was re-created, and that positions in the deleted topic are invalid. A call of
+* A new id means that the topic was re-created, and that positions in the deleted topic are invalid. A call to
   assign() refers to the topic that exists at the time of the call.
 
 * All topics of a response are examined, not only those of assigned partitions. A topic that matches a
   subscribed pattern has no assigned partitions between its deletion and its re-creation.
 
-* A broker before Kafka 2.8 sends no topic ids. Without ids, a topic counts as re-created as soon as a
+* Brokers older than Kafka 2.8 send no topic ids. Without ids, a topic counts as re-created as soon as a
   response omits it. From then on, its offsets are not committed, and its positions are reset when a response
   contains it again.
 
@@ -83,7 +83,7 @@ class TopicChanges:
                     self._finder.reset_recreated(state)
 
     def _local_id(self, name: str, known_id: UUID | None) -> UUID | None:
-        """Return the local id of a topic without a broker's id; None if the topic is missing."""
+        """Return the local id of a topic for which brokers send no id; None if the topic is missing."""
         topic = self._core.view.topics.get(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
         has_broker_id = known_id is not None and not is_local(known_id)
@@ -102,7 +102,7 @@ class TopicChanges:
         return local_id(self._last_local_id)
 
     def _adopt_broker_id(self, name: str, known_id: UUID | None, topic_id: UUID) -> None:
-        """Replace the local id of a topic by the id that an upgraded broker sends for it."""
+        """Replace the local id of a topic with the id that an upgraded broker sends for it."""
         for state in self._core.partitions.states.values():
             if state.partition.topic == name and state.topic_id == known_id:
                 state.topic_id = topic_id

@@ -44,8 +44,8 @@ from ..requests import by_topic, consistent_values
 from .offset_lookup import OffsetLookup
 from .partition_states import FetchState, PartitionState
 
-# The lowest version of OffsetForLeaderEpoch that clients may send. Lower versions require the authorization
-# of a broker (KIP-320).
+# The lowest version of OffsetForLeaderEpoch that clients may send. Lower versions require the ClusterAction
+# permission, which is meant for brokers (KIP-320).
 LOWEST_VERSION = 3
 
 
@@ -61,7 +61,7 @@ class PositionValidator:
         self._checking: dict[TopicPartition, PartitionState] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Update the partitions to validate, after a change of this partition or of its leader."""
+        """Add this partition to those to validate, or remove it, after it or its leader has changed."""
         if state.state is FetchState.FETCHING and not state.released and state.error is None:
             self._validate_against_leader(state)
         waits = (
@@ -188,7 +188,7 @@ class PositionValidator:
         current: int | None,
         refused: dict[TopicPartition, int],
     ) -> None:
-        """Handle the entry of one partition in the response; errors to raise are added to `refused`."""
+        """Handle the entry of one partition in the response. Add an error to raise to `refused`."""
         core = self._core
         action = action_for(EPOCHS, entry.error_code)
         if action is ErrorAction.RAISE:

@@ -20,10 +20,10 @@ Rules (Java's RecordAccumulator):
 
 * Without a GIL, `take` holds the producer's lock (the guard).
 
-* Rare operations hold the guard for a short time: a new batch, the end of a batch, an unknown topic.
-  Meanwhile no code of the application runs, except signal handlers and finalizers.
+* Rare operations hold the guard for a short time: to start a batch, to complete one, or to handle an unknown
+  topic. Meanwhile no code of the application runs, except signal handlers and finalizers.
 
-* `open` contains every undelivered batch, so that the end of the producer can fail all of them.
+* `open` contains every undelivered batch, so that all of them can be failed when the producer ends.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", l
 class RecordAccumulator:
     """The batches of a producer, from the append of their records until the end of their delivery."""
 
-    # Whether callers must append every record by `take`. If false, a caller may inline the statements of
+    # Whether callers must append every record through `take`. If false, a caller may inline the statements of
     # `take` for a record without key and headers.
     gated = not GIL
 
@@ -142,7 +142,7 @@ class RecordAccumulator:
     ) -> Delivery | None:
         """Append a record and return its delivery.
 
-        The result is None if memory or metadata is missing; `why` then says which.
+        The result is None if buffer memory or metadata is not available yet; `why` then says which.
 
         Raises BrokerError for a topic or partition that cannot be written to, and for a record larger than
         max_request_size.
@@ -251,7 +251,7 @@ class RecordAccumulator:
         return batch
 
     def _on_missing_partition(self, route: TopicRoute, partition: int) -> None:
-        """Raise an error for a partition that is missing from two further Metadata responses.
+        """Request metadata, or raise if two new Metadata responses still lack the partition.
 
         Both responses must arrive after the first attempt to send. A broker may have built an earlier
         response before the partition existed.
@@ -367,8 +367,8 @@ class RecordAccumulator:
     def _is_stalled(self, queue: PartitionQueue) -> bool:
         """Return whether the partition accepts no records now.
 
-        While more than half of the memory is in use, a partition with a delayed oldest record accepts no
-        records.
+        While more than half of the memory is in use, a partition accepts no records if its oldest record is
+        delayed.
         """
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
@@ -466,7 +466,7 @@ class RecordAccumulator:
                 route.sticky = candidates[int(self._random.random() * len(candidates))]
 
     def set_candidates(self, topic: str, in_rack: Iterable[int]) -> None:
-        """Select the next sticky partitions among those `in_rack`, or, if none is, among those with a leader.
+        """Select later sticky partitions from `in_rack`, or, if it is empty, from those with a leader.
 
         `in_rack` are the partitions whose leader is now in the rack of the client.
         """
@@ -478,7 +478,7 @@ class RecordAccumulator:
                 route.shares = []
 
     def _lane(self, topic: str, index: int) -> PartitionQueue:
-        """Return the queue of a partition, which is created if necessary."""
+        """Return the queue of a partition, and create it if necessary."""
         topic_partition = TopicPartition(topic, index)
         queue = self.queues.get(topic_partition)
         if queue is None:
@@ -503,7 +503,7 @@ class RecordAccumulator:
     def on_split(
         self, batch: ProducerBatch, parts: list[ProducerBatch], places: list[tuple[ProducerBatch, int]]
     ) -> None:
-        """Replace a batch by its parts, and move the callbacks of its records to the parts."""
+        """Replace a batch with its parts, and move the callbacks of its records to the parts."""
         with self.guard:
             self.open.pop(batch, None)
             self.open.update(dict.fromkeys(parts))
@@ -568,7 +568,7 @@ class RecordAccumulator:
             self.routes.clear()
 
     def take_failures(self) -> DeliveryFailures:
-        """Reset and return the failures that the application does not know. The guard must be held."""
+        """Return and reset the failures that are unknown to the application. The guard must be held."""
         delivery_failures, self.delivery_failures = self.delivery_failures, DeliveryFailures()
         return delivery_failures
 

@@ -33,7 +33,7 @@ from .transaction_requests import ProducerIdAndEpoch
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-COLUMNS = 4  # Number of columns of a row: timestamp, key, value, headers.
+COLUMNS = 4  # Number of entries of a record in `rows`: timestamp, key, value, headers.
 LAST_SEQUENCE = 2**31 - 1
 LAST_EPOCH = 2**15 - 1
 
@@ -114,8 +114,8 @@ class ProducerBatch:
         self.timestamp_runs: list[tuple[int, int]] = []
         # In the short format: the timestamp (ms) of the last record. None in the general format.
         self.shared_timestamp: int | None = NO_MOMENT
-        # The start and end of the millisecond of `shared_timestamp` (s since 1970). In the general format,
-        # `run_end` is 0.
+        # The start and end (s since 1970) of the millisecond that `shared_timestamp` denotes. In the general
+        # format, `run_end` is 0.
         self.run_start = self.run_end = 0.0
         # The encoded records of a batch from an Arrow table, which has no `rows`.
         self.encoded: UnnumberedBatch | None = None
@@ -238,7 +238,7 @@ def current_place(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]
 def split_batch(
     batch: ProducerBatch, groups: Sequence[Sequence[int]]
 ) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
-    """Split a batch into one batch per group of record indexes. Return them, and each record's new place."""
+    """Split a batch into one per group of record indexes. Return these, and each record's batch and index."""
     assert batch.data is not None
     records = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
     places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(records)
@@ -329,7 +329,7 @@ class PartitionQueue:
         return None if self.filling is NO_BATCH else self.filling.created
 
     def open(self) -> list[ProducerBatch]:
-        """Return the batches that are waiting or in flight and not done, in order."""
+        """Return the batches in flight and the waiting ones, except those that are done, in order."""
         return sorted(
             (batch for batch in (*self.in_flight, *self.waiting) if not batch.done),
             key=lambda batch: batch.order,
@@ -389,8 +389,8 @@ class TopicRoute(msgspec.Struct):
     sticky: PartitionQueue
     # How many Metadata responses about the topic have arrived.
     version: int = 0
-    # Number of bytes that the sticky partition has received since its selection, without its unsealed batch.
-    # The number is negative if the unsealed batch already had records at the selection.
+    # Number of bytes that the sticky partition has received since its selection, not counting its unsealed
+    # batch. The number is negative if the unsealed batch already had records at the selection.
     sticky_bytes: int = 0
     # The cumulative weights of `candidates` in the selection of the next sticky partition, and the time (ms)
     # when they were computed.

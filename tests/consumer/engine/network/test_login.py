@@ -76,7 +76,7 @@ def test_a_token_is_requested_when_it_is_needed() -> None:
             {"sasl_mechanism": "SCRAM-SHA-512"},
             "not enabled on this listener; enabled: OAUTHBEARER, PLAIN, SCRAM-SHA-256",
         ),
-        ({"sasl_mechanism": "PLAIN", "sasl": False}, "has no SASL; check"),
+        ({"sasl_mechanism": "PLAIN", "sasl": False}, "does not use SASL; check"),
         ({"sasl_mechanism": "PLAIN", "raw": True, "sasl_password": "wrong"}, None),
     ],
 )
