@@ -13,7 +13,8 @@ from .security.option_names import PROTOCOLS
 from .security.secret import mask_logins
 
 DEFAULT_PORT = 9092
-# The characters of a host, as in Java's Utils.HOST_PORT_PATTERN, and the letters of internationalized names.
+# The characters allowed in a host, as in Java's Utils.HOST_PORT_PATTERN, and the letters of internationalized
+# names.
 _HOST = re.compile(r"[\w.:%-]+")
 _ALLOWED = 'HOST:PORT, several with commas between them, or a list of such strings; for IPv6 "[::1]:9092"'
 _OPTIONS = '; options are given each by its name, with "_" for ".", as client_id="me"'

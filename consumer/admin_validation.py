@@ -1,4 +1,4 @@
-"""Checks of the arguments of the admin clients' methods, in the style of `consumer.validation`."""
+"""Argument checks for the admin clients' methods, in the style of `consumer.validation`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def numbers(name: str, value: Any) -> list[int]:
 
 
 def deletion_offsets(name: str, value: Any) -> dict[TopicPartition, int]:
-    """Check the offsets below which records are deleted. The result has -1 for "latest"."""
+    """Check the offsets below which records are deleted. "latest" becomes -1 in the result."""
 
     def end(name: str, offset: Any) -> int:
         return -1 if isinstance(offset, str) and offset == "latest" else check.offset(name, offset)
@@ -160,7 +160,7 @@ def replica_paths(name: str, value: Any) -> dict[TopicPartitionReplica, str]:
 
 
 def acl(name: str, value: Any) -> AclBinding:
-    """Check an ACL. The values "any" and "match" are rejected, because only filters have them."""
+    """Check an ACL. The values "any" and "match" are rejected, because they are valid only in filters."""
     if not isinstance(value, AclBinding):
         raise ConfigError(name, value, _ACL)
     _acl_fields(name, value, ("any", "match"))
@@ -315,7 +315,7 @@ def principals(name: str, value: Any) -> list[str]:
 
 
 def hmac(name: str, value: Any) -> bytes:
-    """Check the HMAC of a delegation token. The error does not contain the value, which is a password."""
+    """Check the HMAC of a delegation token. The error omits the value, because it serves as a password."""
     if not isinstance(value, bytes):
         raise ConfigError(name, type(value).__name__, "bytes: the `hmac` of a DelegationToken")
     return value

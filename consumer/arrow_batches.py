@@ -90,7 +90,7 @@ class TableColumns(msgspec.Struct, frozen=True):
         return self.partitions is not None and bool((self.partitions >= 0).all())
 
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
-        """Group the rows by partition, for a topic of `count` partitions: yield (partition, row numbers).
+        """Group the rows by partition, for a topic with `count` partitions: yield (partition, row indexes).
 
         The partition is None for rows that have neither a partition nor a key.
         """
@@ -112,7 +112,7 @@ class TableColumns(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One encoded batch, and the numbers of its rows in the table."""
+    """One encoded batch, and the indexes of its rows in the table."""
 
     partition: int | None
     batch: UnnumberedBatch
@@ -121,7 +121,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def encode_batches(table: TableColumns, count: int, options: ProducerOptions) -> Iterator[Piece]:
-    """Yield the batches of a table for a topic of `count` partitions.
+    """Yield the record batches of a table for a topic with `count` partitions.
 
     At most `_ROWS_AT_ONCE` rows are encoded together.
     """
@@ -207,7 +207,7 @@ def _cast(name: str, column: Any, to: Any, *, safe: bool = True) -> Any:
 def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:
     if column is None:
         return np.full(rows, now_ms, np.int64)
-    # The conversion to milliseconds only drops fractions of a millisecond.
+    # The conversion to milliseconds drops nothing but fractions of a millisecond.
     if pa.types.is_timestamp(column.type):
         column = _cast("timestamp", column, pa.timestamp("ms"), safe=column.type.unit == "s").cast(pa.int64())
     if not pa.types.is_integer(column.type):
@@ -261,7 +261,7 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
 def murmur2(keys: Any) -> Int64s:
     """Return Kafka's murmur2 of each key, with the sign bit cleared. `keys` is a BinaryArray without nulls.
 
-    The hashes are those of `engine.producer.partitioner`, but computed for a whole column at once.
+    The hashes equal those of `engine.producer.partitioner`, but are computed for a whole column together.
     """
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]

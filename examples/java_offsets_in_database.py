@@ -1,4 +1,4 @@
-"""Store results and offsets in one database transaction, as with Java's ConsumerRebalanceListener.
+"""Store results and offsets in one database transaction, as in the Javadoc of ConsumerRebalanceListener.
 
 After a restart each record is in the database exactly once, because the consumer seeks to the stored offsets.
 """
@@ -31,7 +31,7 @@ class StoredOffsets(RebalanceListener):
 
 
 def read(bootstrap: str, database: sqlite3.Connection, until: int) -> None:
-    """Read until the database has `until` results. Nothing is committed to the group."""
+    """Read until the database contains `until` results. Nothing is committed to the group."""
     with Consumer(bootstrap, group_id="ledger", enable_auto_commit=False, max_poll_records=10) as consumer:
         consumer.subscribe(["entries"], StoredOffsets(consumer, database))
         while database.execute("SELECT count(*) FROM results").fetchone()[0] < until:

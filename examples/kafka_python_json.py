@@ -1,4 +1,4 @@
-"""Write and read JSON, as the first program with kafka-python does."""
+"""Write and read JSON, as kafka-python's introductory example does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer group that ends on SIGTERM, as sarama's example does by cancelling its context."""
+"""Consume in a group until SIGTERM, then close the group. sarama's example cancels a context instead."""
 
 from __future__ import annotations
 

@@ -435,8 +435,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configs of each resource by name: all configs, or only those that `names` lists.
 
-        A broker describes its own configs; any broker describes those of topics, groups and client metrics.
-        Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
+        The configs of a broker are requested from that broker; those of topics, groups and client metrics,
+        from any broker. Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
         """
         plan = config_plans.describe_configs(
             self.view,
@@ -455,7 +455,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Change single configs of each resource; its other configs keep their values (KIP-339).
+        """Change individual configs of each resource; its other configs keep their values (KIP-339).
 
         Changes to one resource succeed or fail together. Raises PartialFailure if a resource cannot be
         changed. With `validate_only` the brokers check the changes and change nothing. Java:
@@ -474,7 +474,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> list[ConfigResource]:
         """Return the resources that have configs, sorted: those of `types`, or of all types (KIP-1142).
 
-        A broker before Kafka 4.1 lists only "client_metrics": other types raise UnsupportedVersion. Java:
+        Brokers before Kafka 4.1 list only "client_metrics": other types raise UnsupportedVersion. Java:
         Admin.listConfigResources.
         """
         kinds = admin_check.config_types("types", types)
@@ -501,7 +501,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, TopicListing]:
         """Return the topics of the cluster with their ids, by name in ascending order.
 
-        Topics that the client is not authorized to describe are missing. Java: Admin.listTopics.
+        Topics that the client is not authorized to describe are omitted. Java: Admin.listTopics.
         """
         internal = check.flag("include_internal", include_internal)
         plan = description_plans.list_topics(self.view, self._runner.clock, include_internal=internal)
@@ -552,7 +552,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[AclBindingFilter, list[AclBinding]]:
         """Delete the ACLs that match any of the filters, and return the matching ACLs of each filter, sorted.
 
-        Raises PartialFailure if an ACL of a filter cannot be deleted. Java: Admin.deleteAcls.
+        Raises PartialFailure if an ACL that matches a filter cannot be deleted. Java: Admin.deleteAcls.
         """
         plan = acl_plans.delete_acls(
             self.view, admin_check.acl_filters("filters", filters), self._runner.clock
@@ -690,7 +690,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_delegation_token(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> list[DelegationToken]:
-        """Return the delegation tokens that the client may see, of these owners or of all owners (KIP-48).
+        """Return the delegation tokens visible to the client, of `owners` or of all owners (KIP-48).
 
         Java: Admin.describeDelegationToken.
         """
@@ -729,7 +729,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, TransactionDescription]:
         """Return the state, the producer and the partitions of each transactional id (KIP-664).
 
-        Raises PartialFailure, for example for an unknown id. Java: Admin.describeTransactions.
+        Raises PartialFailure, for example for an unknown transactional id. Java: Admin.describeTransactions.
         """
         ids = admin_check.names("transactional_ids", transactional_ids)
         plan = transaction_plans.describe_transactions(self.view, ids, self._runner.clock)
@@ -1131,7 +1131,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Remove these static members from a group, or all of its members (KIP-345, KIP-571).
 
-        A removed member that still runs joins the group again. The coordinator logs `reason` (KIP-800).
+        A removed member that is still running rejoins the group. The coordinator logs `reason` (KIP-800).
         Raises PartialFailure, keyed by instance id, or by member id if all members are removed. Java:
         Admin.removeMembersFromConsumerGroup.
         """
@@ -1149,7 +1149,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Delete the committed offsets of these partitions in a group (KIP-496).
 
-        Raises PartialFailure, for example while a member of the group subscribes to the topic. Java:
+        Raises PartialFailure, for example while a member of the group is subscribed to the topic. Java:
         Admin.deleteConsumerGroupOffsets.
         """
         plan = group_change_plans.delete_offsets(

@@ -93,7 +93,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return self._operations.lag(partition)
 
     def why(self, partition: TopicPartition) -> DeliveryStatus:
-        """Return why poll returns no records of a partition: what its next records are waiting for.
+        """Return the reason why `poll` returns no records of a partition now.
 
         The method sends no request and does not wait, so it may be called from any thread while a poll or a
         callback hangs. `DeliveryStatus` lists the reasons.
@@ -183,7 +183,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Release all partitions and leave the group; the revoked callback runs inside this call.
 
         If auto commit is enabled, the offsets of processed records are committed first. The records that the
-        last poll returned, and the last record that an iteration returned, do not count as processed. If the
+        last poll returned, and the last record that an iteration yielded, do not count as processed. If the
         application has processed them, it must call `commit` before this method.
         """
         await self._operations.unsubscribe(timeout)
@@ -293,8 +293,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Start a commit without waiting for its result; see `commit`. Commits are sent in the order of the
         calls.
 
-        Callbacks of the returned future (`add_done_callback`) run in the consumer's own thread, and must not
-        block it.
+        Callbacks of the returned future (`add_done_callback`) run in the event loop, and must not block it.
         """
         future: asyncio.Future[None] = self._operations.commit_async(offsets, timeout)
         return future
@@ -351,11 +350,11 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         self._operations.rejoin(reason)
 
     def wakeup(self) -> None:
-        """End the current poll of another thread or task, or the next poll: the poll raises WokenUp.
+        """Interrupt the current poll in another thread or task, or the next poll: that poll raises WokenUp.
 
         Any thread and any signal handler may call this method, as in Java. The records that earlier polls
         returned count as processed, so that `close` commits them. An iteration over the consumer raises
-        WokenUp after it has returned all records of its last poll.
+        WokenUp after it has yielded all records of its last poll.
         """
         self._operations.runtime.wakeup()
 

@@ -112,8 +112,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
                 and self._has_fast_path
                 and not records.sender_notified
             ):
-                # `Producer.send` has the same statements, and explains them. A shared function would add the
-                # very call that they avoid.
+                # `Producer.send` has the same statements, with comments that explain them. A shared function
+                # would add the very call that they avoid.
                 try:
                     batch = self._routes[topic].sticky.filling
                 except (KeyError, TypeError):  # The topic is unknown, or not a string.
@@ -223,7 +223,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         await self._operations.flush(timeout)
 
     async def purge(self) -> int:
-        """Drop all records that were not sent yet, and return their number (librdkafka: rd_kafka_purge).
+        """Drop all records that have not been sent yet, and return their number (librdkafka: rd_kafka_purge).
 
         The deliveries of dropped records fail with IllegalState, and `flush` does not raise an error for
         them. Records that were sent at least once are not dropped, because the broker may have written them.
@@ -234,7 +234,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     # ---- transactions
 
     async def begin(self, timeout: float | None = None) -> None:
-        """Begin a transaction. The first call requests the producer's id from the coordinator.
+        """Begin a transaction. The first call requests a producer id from the coordinator.
 
         The first call fences an older producer with the same transactional id, and aborts its open
         transaction. Raises RequestTimedOut after `timeout` seconds, by default max_block_ms; the method may

@@ -59,7 +59,8 @@ class AsyncProducerRuntime(ProducerRuntime):
         """Raise IllegalState in an event loop other than the producer's."""
         if get_running_loop() is not self.loop:
             raise IllegalState(
-                "this producer belongs to another event loop, in which it was created; make one for each loop"
+                "this producer belongs to another event loop, the one in which it was created; "
+                "create a producer for each loop"
             )
 
     # ---- waiting
@@ -79,8 +80,8 @@ class AsyncProducerRuntime(ProducerRuntime):
     def check_call(self, *, waits: bool) -> None:
         if (
             not self.forked
-            # In the child of a fork this check is omitted: close() does nothing there, and every other method
-            # itself checks for the fork.
+            # In a forked child process this check is omitted: close() does nothing there, and every other
+            # method itself checks for the fork.
         ):
             self.check_loop()
 
@@ -112,7 +113,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     def on_event(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
         """Apply an event of the network or of the timer to the engine.
 
-        `event` is None after a call of the application: the engine then handles the changes made by the call.
+        `event` is None after a call by the application: the engine then handles the changes made by the call.
         """
         try:
             self._perform(step(self.engine, event, now() if at is None else at))
@@ -151,8 +152,8 @@ class AsyncProducerRuntime(ProducerRuntime):
     def on_timer(self) -> None:
         """Schedule the `Tick` for the next iteration of the event loop.
 
-        The `Tick` waits for one iteration, because responses may have arrived while the loop was blocked, and
-        the loop reads them first.
+        The `Tick` waits for one iteration, because responses may have arrived while the loop was blocked. The
+        loop reads these responses first.
         """
         self._timer = self.loop.call_later(0, _on_tick, self._ref, self._kept, now())
 

@@ -58,7 +58,7 @@ class AsyncRuntime(Runtime):
             with contextlib.suppress(IllegalState):
                 self._feed((event,))
         # After any other exception the client cannot be used, because the engine's state may be only partly
-        # updated. The exception is raised into the event loop.
+        # updated. The exception propagates to the event loop.
         except BaseException as error:
             self._fail(error)
             raise
@@ -192,8 +192,8 @@ class AsyncRuntime(Runtime):
             self._loop = loop
         elif self._loop is not loop:
             raise IllegalState(
-                f"this {self.driver.kind} belongs to another event loop, in which it was first used; "
-                f"make one {self.driver.kind} for each loop"
+                f"this {self.driver.kind} belongs to another event loop, the one in which it was first used; "
+                f"create one {self.driver.kind} for each loop"
             )
         self.check_callback(method, serves=serves)
         if not serves:
@@ -202,8 +202,8 @@ class AsyncRuntime(Runtime):
             if method == CLOSE:
                 return NO_CLAIM
             raise IllegalState(
-                f"another task is inside {self._serving[1]}() of this {self.driver.kind}; one task at "
-                "a time may wait for records"
+                f"another task is inside {self._serving[1]}() of this {self.driver.kind}; only one "
+                "task at a time may wait for records"
             )
         self._serving = (asyncio.current_task(), method)
         return _Serving(self)

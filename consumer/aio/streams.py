@@ -4,7 +4,7 @@ The module knows only one part of Kafka's protocol: the size that precedes each 
 
 The runtime passes a function that receives every `NetworkEvent`, and calls `perform` for every action. All
 calls are made in one event loop. Failures, host names, dialers, responses and tokens are handled as in
-`blocking.sockets`, whose docstring has the rules.
+`blocking.sockets`, whose docstring lists the rules.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class _Protocol(asyncio.BufferedProtocol):
         self.key = key
         self.tell = tell
         self.silent = False
-        # Whether the broker has responded. If the connection breaks earlier, its address counts as failed.
+        # Whether the broker has responded. If the connection breaks before the first response, its address
+        # counts as failed.
         self.responded = False
         self.route: _Route | None = None
         # When a part of a long response was last reported, in seconds of `time.monotonic()`.
@@ -113,7 +114,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport.write(data)
 
     def close(self) -> None:
-        """Close the connection, on TLS after sending close_notify, and report no more events."""
+        """Close the connection and report no more events. With TLS, send close_notify first."""
         self.silent = True
         if self.pipe is not None and not self.transport.is_closing():
             self.transport.write(self.pipe.close())
@@ -135,8 +136,8 @@ class _Protocol(asyncio.BufferedProtocol):
     def _read_rest(self) -> None:
         """Read the rest of a large response directly from the socket.
 
-        A response that only the event loop reads would take many iterations of the loop, each of which costs
-        more than a direct read.
+        Without these direct reads, a large response would take many iterations of the event loop. Each
+        iteration costs more than a direct read.
         """
         sock = self.sock
         if sock is None or not NOW:
@@ -152,7 +153,7 @@ class _Protocol(asyncio.BufferedProtocol):
             except (OSError, MemoryError) as error:
                 self._on_broken(describe_error(error))
                 return
-            if not size:  # The peer has closed the connection, which the transport reports.
+            if not size:  # The peer has closed the connection. The transport will report this.
                 return
             self._on_bytes(size)
 
@@ -286,19 +287,20 @@ class Streams:
                     self._failed(key, dialed.error)
                     return
                 sock = dialed.sock
-            if key not in self._opening:  # The connection was shut, but the dialer ignored its cancellation.
+            # The connection was closed meanwhile, but the dialer ignored its cancellation.
+            if key not in self._opening:
                 sock.close()
                 return
             opened = await self._wrap(key, sock, action.max_response)
         except (GeneratorExit, KeyboardInterrupt):
             raise
-        # A dialer may raise any exception, such as SystemExit. The connection then fails and does not wait
+        # A dialer may raise any exception, such as SystemExit. The connection then fails instead of waiting
         # forever.
         except BaseException as error:
             task = asyncio.current_task()
             is_cancelled = isinstance(error, asyncio.CancelledError)
             if is_cancelled and (task is None or task.cancelling()):
-                raise  # The connection was shut, or the event loop is ending.
+                raise  # The connection was closed, or the event loop is shutting down.
             if key in self._opening:
                 self._failed(key, dialer_error(dialer, error))
         else:
@@ -364,7 +366,8 @@ class Streams:
         return early
 
     def _on_resolved(self) -> None:
-        """Pass resolved names and dialed sockets to the event loop. The threads call this method.
+        """Pass resolved addresses and dialed sockets to the event loop. The resolver and dialer threads call
+        this method.
 
         The resolver does not use the loop's executor, which accepts no work after the main thread has ended,
         although the loop may still run in another thread.
@@ -377,7 +380,7 @@ class Streams:
     def _complete_resolved(self) -> None:
         for resolved in self._resolver.take():
             waiter = self._resolving.get(resolved.key)
-            # If no future waits for the result, the connection was shut during the name lookup.
+            # If no future waits for the result, the connection was closed during the name lookup.
             if waiter is not None and not waiter.done():
                 waiter.set_result(resolved)
         for dialed in self._dials.take():

@@ -19,7 +19,7 @@ class TaskWaiters:
         self.changes = 0
         self._futures: list[asyncio.Future[None]] = []
         # The monotonic time before which `pause` returns immediately. It is initially -inf and not 0, because
-        # the clock of a computer that has just started is near 0.
+        # the monotonic clock is near 0 after a boot.
         self._pause_at = -math.inf
 
     async def wait(self, last_change: int, deadline: int) -> bool:
@@ -61,7 +61,7 @@ class TaskWaiters:
 
 
 def current_task() -> asyncio.Task[None] | None:
-    """Return the calling task, or None in the child of a fork, where no loop runs."""
+    """Return the calling task, or None in a forked child process, where no loop runs."""
     try:
         return asyncio.current_task()
     except RuntimeError:

@@ -10,7 +10,7 @@
 Every method waits for at most `timeout` seconds, by default 30. The module does not import the consumer, so
 an admin tool loads only what it needs.
 
-`tests/consumer/blocking/update_admin.py` writes the methods of `Admin` from those of `AsyncAdmin`.
+`tests/consumer/blocking/update_admin.py` generates the methods of `Admin` from those of `AsyncAdmin`.
 """
 
 from __future__ import annotations
@@ -363,8 +363,8 @@ class Admin(BoundToProcess, Block):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configs of each resource by name: all configs, or only those that `names` lists.
 
-        A broker describes its own configs; any broker describes those of topics, groups and client metrics.
-        Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
+        The configs of a broker are requested from that broker; those of topics, groups and client metrics,
+        from any broker. Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
         """
         return run_to_end(
             self._operations.describe_configs(
@@ -383,7 +383,7 @@ class Admin(BoundToProcess, Block):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Change single configs of each resource; its other configs keep their values (KIP-339).
+        """Change individual configs of each resource; its other configs keep their values (KIP-339).
 
         Changes to one resource succeed or fail together. Raises PartialFailure if a resource cannot be
         changed. With `validate_only` the brokers check the changes and change nothing. Java:
@@ -398,7 +398,7 @@ class Admin(BoundToProcess, Block):
     ) -> list[ConfigResource]:
         """Return the resources that have configs, sorted: those of `types`, or of all types (KIP-1142).
 
-        A broker before Kafka 4.1 lists only "client_metrics": other types raise UnsupportedVersion. Java:
+        Brokers before Kafka 4.1 list only "client_metrics": other types raise UnsupportedVersion. Java:
         Admin.listConfigResources.
         """
         return run_to_end(self._operations.list_config_resources(types, timeout=timeout))
@@ -420,7 +420,7 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, TopicListing]:
         """Return the topics of the cluster with their ids, by name in ascending order.
 
-        Topics that the client is not authorized to describe are missing. Java: Admin.listTopics.
+        Topics that the client is not authorized to describe are omitted. Java: Admin.listTopics.
         """
         return run_to_end(self._operations.list_topics(include_internal=include_internal, timeout=timeout))
 
@@ -462,7 +462,7 @@ class Admin(BoundToProcess, Block):
     ) -> dict[AclBindingFilter, list[AclBinding]]:
         """Delete the ACLs that match any of the filters, and return the matching ACLs of each filter, sorted.
 
-        Raises PartialFailure if an ACL of a filter cannot be deleted. Java: Admin.deleteAcls.
+        Raises PartialFailure if an ACL that matches a filter cannot be deleted. Java: Admin.deleteAcls.
         """
         return run_to_end(self._operations.delete_acls(filters, timeout=timeout))
 
@@ -568,7 +568,7 @@ class Admin(BoundToProcess, Block):
     def describe_delegation_token(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> list[DelegationToken]:
-        """Return the delegation tokens that the client may see, of these owners or of all owners (KIP-48).
+        """Return the delegation tokens visible to the client, of `owners` or of all owners (KIP-48).
 
         Java: Admin.describeDelegationToken.
         """
@@ -601,7 +601,7 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, TransactionDescription]:
         """Return the state, the producer and the partitions of each transactional id (KIP-664).
 
-        Raises PartialFailure, for example for an unknown id. Java: Admin.describeTransactions.
+        Raises PartialFailure, for example for an unknown transactional id. Java: Admin.describeTransactions.
         """
         return run_to_end(self._operations.describe_transactions(transactional_ids, timeout=timeout))
 
@@ -910,7 +910,7 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Remove these static members from a group, or all of its members (KIP-345, KIP-571).
 
-        A removed member that still runs joins the group again. The coordinator logs `reason` (KIP-800).
+        A removed member that is still running rejoins the group. The coordinator logs `reason` (KIP-800).
         Raises PartialFailure, keyed by instance id, or by member id if all members are removed. Java:
         Admin.removeMembersFromConsumerGroup.
         """
@@ -925,7 +925,7 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Delete the committed offsets of these partitions in a group (KIP-496).
 
-        Raises PartialFailure, for example while a member of the group subscribes to the topic. Java:
+        Raises PartialFailure, for example while a member of the group is subscribed to the topic. Java:
         Admin.deleteConsumerGroupOffsets.
         """
         run_to_end(self._operations.delete_consumer_group_offsets(group, partitions, timeout=timeout))

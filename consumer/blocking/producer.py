@@ -229,7 +229,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         run_to_end(self._operations.flush(timeout))
 
     def purge(self) -> int:
-        """Drop all records that were not sent yet, and return their number (librdkafka: rd_kafka_purge).
+        """Drop all records that have not been sent yet, and return their number (librdkafka: rd_kafka_purge).
 
         The deliveries of dropped records fail with IllegalState, and `flush` does not raise an error for
         them. Records that were sent at least once are not dropped, because the broker may have written them.
@@ -240,7 +240,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
     # ---- transactions
 
     def begin(self, timeout: float | None = None) -> None:
-        """Begin a transaction. The first call requests the producer's id from the coordinator.
+        """Begin a transaction. The first call requests a producer id from the coordinator.
 
         The first call fences an older producer with the same transactional id, and aborts its open
         transaction. Raises RequestTimedOut after `timeout` seconds, by default max_block_ms; the method may

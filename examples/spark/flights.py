@@ -66,7 +66,8 @@ class Environment(NamedTuple):
 def environment(description: str, rows: int = 10_000, **settings: str) -> Generator[Environment]:
     """Yield an environment with the first departures of the year and a temporary topic of three partitions.
 
-    The broker is that of --bootstrap, or an embedded one. `settings` are options of the Spark session.
+    The broker is the one that --bootstrap names, or an embedded one. `settings` are options of the Spark
+    session.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="your Kafka; default: an embedded broker")

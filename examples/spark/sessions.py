@@ -1,6 +1,6 @@
 """Compute sessions of each aircraft: departures less than half a day apart.
 
-The departures are kept as state until a timer shows that the session has ended.
+The departures are kept in the state until a timer shows that the session has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SESSION = "tailnum string, began long, ended long, departures int"
 
 
 class Sessions(StatefulProcessor):
-    """Keep departures as state until the watermark shows that no earlier departure can arrive."""
+    """Keep departures in the state until the watermark shows that no earlier departure can arrive."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -76,7 +76,8 @@ def main() -> None:
         by_session = flown.groupby([flown.tailnum, new.rename("number")])["event_time"].agg(
             ["min", "max", "size"]
         )
-        # Compare only sessions that ended before the last watermark, two days before the latest departure.
+        # Compare only sessions that ended before the last watermark, which is two days before the latest
+        # departure.
         closed = by_session[
             by_session["max"] + GAP_MS <= env.table.event_time.max() - 2 * 86_400_000
         ].reset_index()

@@ -1,6 +1,6 @@
-"""Keep the latest record of each aircraft, as for change data capture.
+"""Keep the latest record of each aircraft, as in change data capture.
 
-The pipeline merges every batch into a table. If Spark repeats a batch, the table is the same afterwards.
+The pipeline merges every batch into a table. If Spark repeats a batch, the merge produces the same table.
 """
 
 from __future__ import annotations

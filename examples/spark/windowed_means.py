@@ -1,4 +1,4 @@
-"""Compute mean delays by airport and hour, and write them to Parquet after the watermark passes the hour."""
+"""Compute mean delays by airport and hour, and write each hour to Parquet after the watermark passes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main() -> None:
 
         table = env.table.assign(at=env.table.event_time // 3_600_000 * 3_600_000)
         expected = table.groupby(["origin", "at"])["dep_delay"].agg(["size", "sum"]).reset_index()
-        # Compare only hours that end before the watermark, two days before the latest departure.
+        # Compare only hours that end before the watermark, which is two days before the latest departure.
         closed = expected[expected["at"] + 3_600_000 <= table.event_time.max() - 2 * 86_400_000]
         assert_same("hours", map(tuple, result), closed.itertuples(index=False, name=None))
 
