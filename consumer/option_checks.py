@@ -122,7 +122,7 @@ def dialer(name: str, value: Any) -> None:
 
 
 def _check_function(name: str, value: Any, function: Any, parameters: str, allowed: str) -> None:
-    """Raise ConfigError unless the function of an option's value accepts these parameters."""
+    """Raise ConfigError unless an option's function can be called with these parameters."""
     if isinstance(value, type) or not callable(function):
         raise ConfigError(name, value, allowed)
     try:

@@ -24,7 +24,7 @@ _WIDTH = 96
 
 
 class OptionLists(NamedTuple):
-    """The three lists that contain each option of a client. A type checker can derive none of them."""
+    """The three lists that contain each option of a client. A type checker can derive none from another."""
 
     table_name: str
     table: Mapping[str, Option]

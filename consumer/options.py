@@ -146,7 +146,7 @@ def unknown_option(name: str, value: Any, client: str, names: Collection[str]) -
     `client` is "a consumer", "a producer" or "an admin client", and `names` are the options that it has.
     """
     plain = name.replace(".", "_")
-    # An option of this client in the spelling of a properties file.
+    # The user may have spelled an option of this client as in a properties file, with dots.
     hint = f"use {plain}" if plain in names else option_hint(name, client)
     for kind, table in (("a consumer", CONSUMER), ("a producer", PRODUCER)):
         if hint is None and kind != client and plain in table:

@@ -1,7 +1,7 @@
 """Methods and arguments of other libraries, with the name of each in this library.
 
-The names in this module are used only in errors: an error about another library's name contains this
-library's name.
+The names in this module are used only in errors: an error about another library's name suggests the name that
+this library uses.
 
 All names are in snake_case. In those of librdkafka and Java, "_" replaces ".". `docs/coming-from/` has a
 table for each library.
@@ -155,7 +155,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 
 
 def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]) -> TypeError:
-    """Return Python's error for an unknown argument. It lists this library's arguments."""
+    """Return a TypeError like Python's for an unknown argument, with the arguments to use instead."""
     name = min(names)
     argument = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
     use = f"use {argument}" if argument else f"it has {', '.join(known)}"
@@ -163,7 +163,7 @@ def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]
 
 
 def unknown_method(client: object, kind: str, name: str) -> AttributeError:
-    """Return Python's error for an attribute that does not exist.
+    """Return an AttributeError like Python's for an attribute that does not exist.
 
     If the attribute is a method of another library, the error names kproto's equivalent. `kind` is a key of
     `METHODS`.
@@ -192,7 +192,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
     """Decorate a client's `__init__`: it takes one positional argument, and its errors show no password.
 
     Some tools show the variables of each frame of a traceback, and variables of `__init__` contain passwords.
-    So this function raises errors of `__init__` again without its frames.
+    So this function re-raises errors of `__init__` without its frames.
 
     A dict of options, as librdkafka accepts it, may also contain passwords. The error does not show it.
     """

@@ -84,8 +84,8 @@ class GroupChange(msgspec.Struct, frozen=True):
       is set, the previous position `before` was not in the log. The records between the two offsets are then
       skipped or returned again;
 
-    * "unsought": seeks that waited for `partitions` were dropped, because the group assigned them to another
-      member;
+    * "unsought": seeks that waited for the assignment of `partitions` were dropped, because the group
+      assigned these partitions to another member;
 
     * "truncated": the log was truncated below the position `before` of `partitions`; reading continues at
       `offset`;

@@ -5,8 +5,8 @@ Rules:
 * Numeric addresses are returned immediately. A name is resolved in a daemon thread. Connections that need the
   same name share a thread.
 
-* A host's addresses are tried in turn, each except the last one for `PATIENCE_S` seconds. The address that
-  failed most recently is tried last.
+* A host's addresses are tried in turn, each for at most `PATIENCE_S` seconds, except the last one, which has
+  no such limit. The address that failed most recently is tried last.
 
 * IPv4 addresses come first: brokers that listen on only one family nearly always listen on IPv4.
 

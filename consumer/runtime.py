@@ -1,7 +1,7 @@
 """The runtime of a consumer or admin client: applies events to the engine, and routes the engine's actions.
 
-The runtime also rejects calls that are not allowed, such as calls of a closed client, or calls in a callback
-for which the call would wait.
+The runtime also rejects calls that are not allowed. Examples are calls of a closed client, and calls in a
+callback that would wait for this callback.
 
 This module contains the code that threads and asyncio share. `blocking.runtime` and `aio.runtime`
 implement how calls wait and how bytes are sent.
@@ -86,7 +86,7 @@ class Driver(Protocol):
         """Handle a fork in the child process, where the client cannot be used. Take no lock."""
 
     def loss(self) -> str:
-        """Return the end of a log message, which says what is lost without `close`; "" if nothing is lost."""
+        """Return the end of a log message that says what is lost without `close`; "" if nothing is lost."""
         ...
 
 
@@ -365,8 +365,8 @@ class Runtime:
     def apply_if_open(self, *events: ev.Event) -> None:
         """Apply events unless the client has ended.
 
-        If Ctrl-C comes before the events are applied, they stay in `owed`, and are applied with the next
-        event.
+        If Ctrl-C interrupts this method before the events are applied, they stay in `owed`, and are applied
+        with the next event.
         """
         self.owed += events
         if not self.closed and self.failure is None and not self.forked:

@@ -34,7 +34,9 @@ class Worker:
 
 
 class Workers(RebalanceListener):
-    """Start and stop workers with the assignment. The callbacks run inside poll and close."""
+    """Start a worker for each assigned partition, and stop it when the partition is revoked or lost. The
+    callbacks run inside `poll()` and `close()`.
+    """
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer

@@ -80,7 +80,7 @@ _TAKE_BACK = (ev.TakeBack(),)
 _RETURNED = (ev.ListenerReturned(),)
 
 
-# The maximum number of changed positions in a log line for several partitions.
+# The maximum number of changed positions that a log line about several partitions lists.
 _LOGGED_MOVES = 3
 
 
@@ -93,7 +93,7 @@ def _positions(change: GroupChange) -> list[str]:
 
 
 def _may_lose_records(change: GroupChange) -> bool:
-    """Return whether records may be lost in a change. Such changes are logged as warnings.
+    """Return whether a change may lose records. Such changes are logged as warnings.
 
     After a change of the position without a seek, the consumer may skip records.
     """
@@ -184,7 +184,7 @@ class Iteration:
         return self.offsets_from(self.returned()) if self.records else {}
 
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
-        """Map each partition to the offset of its first record in this row or a later one.
+        """Map each partition to the offset of its first record at or after this row.
 
         `_starts` contains each row at which the partition changes. It is computed once for each poll.
         """
@@ -469,8 +469,8 @@ class PollOperations:
     def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records, except those of partitions that were released, or for which `seek` was called.
 
-        The engine must be locked. The time of the deserializers is not limited, so partitions may be
-        released, or `seek` called, while they run.
+        The engine must be locked. Deserializers may take any length of time, so partitions may be released,
+        or `seek` called, while they run.
         """
         states = self.engine.partitions
         released = {
@@ -483,7 +483,7 @@ class PollOperations:
         )
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Give the engine back the records that an iteration still holds. Return False if there are none."""
+        """Give back to the engine the records that an iteration holds. Return False if it holds none."""
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
             return False
@@ -497,7 +497,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Give the engine back the records that an interrupted method was about to return."""
+        """Give back to the engine the records that an interrupted method was about to return."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:
@@ -506,7 +506,7 @@ class PollOperations:
     # ---- callbacks
 
     async def _call_listener(self, action: ev.CallListener, deadline: int | None = None) -> None:
-        """Call the listener's method. If it is a coroutine, wait until `deadline` at most."""
+        """Call the listener's method. If it returns an awaitable, wait for it until `deadline`."""
         runtime, listener = self.runtime, self.listener
         if listener is None:
             runtime.listener_call = None
@@ -533,7 +533,7 @@ class PollOperations:
         self.runtime.apply_if_open(*_RETURNED)
 
     def run_event_callbacks(self) -> None:
-        """Call the callbacks of `events` for all changes, and `on_commit` of interceptors for all commits.
+        """Call the callbacks of `events` for pending changes, and `on_commit` of interceptors for commits.
 
         The callbacks run in the caller's thread.
         """
@@ -555,7 +555,7 @@ class PollOperations:
                     call_interceptor(interceptor, "on_commit", subject, None, dict(offsets), check=nothing)
 
     async def serve_until(self, future: Any, deadline: int) -> list[Exception]:
-        """Run callbacks until the future has completed or `deadline` is reached. Return all exceptions."""
+        """Run callbacks until `future` completes or `deadline` is reached. Return all their exceptions."""
         runtime = self.runtime
         failures: list[Exception] = []
         try:
@@ -570,7 +570,7 @@ class PollOperations:
                 elif not future.done() and not await runtime.wait(last_change, deadline):
                     break
                 self.run_event_callbacks()
-        finally:  # The caller does not use the future after this method.
+        finally:  # The caller of this method does not use the future again.
             runtime.forget(future)
         if future.done() and not future.cancelled() and (failure := future.exception()) is not None:
             failures.append(failure)
@@ -613,7 +613,7 @@ def partition_starts(records: Iterable[ConsumerRecord[Any, Any]]) -> Starts:
 def first_offsets(
     records: list[ConsumerRecord[Any, Any]], starts: Starts, row: int
 ) -> dict[TopicPartition, int]:
-    """Map each partition to the offset of its first record in this row or a later one."""
+    """Map each partition to the offset of its first record at or after this row."""
     offsets: dict[TopicPartition, int] = {}
     for index in range(max(0, bisect_right(starts, row, key=itemgetter(0)) - 1), len(starts)):
         start, partition = starts[index]

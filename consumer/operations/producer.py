@@ -330,7 +330,8 @@ class ProducerOperations:
             if closing:
                 try:
                     runtime.shut_down(deadline)
-                finally:  # If Ctrl-C interrupts even this block, the next call of close completes this one.
+                # If Ctrl-C interrupts this block too, the next call of close completes the shutdown.
+                finally:
                     runtime.closer = None
                     runtime.notify()
         if failure is not None:

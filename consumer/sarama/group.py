@@ -12,7 +12,7 @@
         while True:
             await group.consume(["flights"], Print())
 
-A *session* is the time in which handlers process an assignment.
+A *session* is the period in which handlers process an assignment.
 
 A *claim* is one assigned partition in a session: an async iterator over the partition's records. A *mark* is
 an offset up to which a handler has processed a claim.
@@ -29,7 +29,7 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 
 * A claim that ends returns no more records. sarama continues to return buffered records.
 
-* After the end of a claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns.
+* After the end of a claim, the group waits at most `max_poll_interval_ms` for its `consume_claim` to return.
   Then the marks are committed, and the partition is released. Marks of lost partitions are not committed.
 
 * A session ends in this order: `consume_claim` returns for all claims; `cleanup` runs; all marks, including
@@ -374,7 +374,7 @@ class AsyncConsumerGroup(AsyncBlock):
             try:
                 await self._call_handler("cleanup", session)
             except Exception as error:
-                # A KprotoError, such as that of a commit after a loss of partitions, is reported and not
+                # A KprotoError, such as that of a commit after partitions were lost, is reported and not
                 # raised.
                 if not isinstance(error, KprotoError):
                     self._cleanup_error = error
