@@ -1,4 +1,4 @@
-"""Runs functions that may block in separate threads, for asyncio clients.
+"""Runs blocking functions in separate threads, for asyncio clients.
 
 The loop's executor is not used, for two reasons. When the loop shuts down, it waits for the executor's
 threads, even if a function never returns. After the main thread has ended, the executor accepts no work,
@@ -44,7 +44,8 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
             result = call()
         except BaseException as error:
             failure = error
-        with suppress(RuntimeError):  # A RuntimeError means that the loop is closed, so no task waits.
+        # A RuntimeError means that the loop is closed, so no task waits for the result.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(complete, result, failure)
 
     threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()

@@ -147,7 +147,7 @@ def isolation(name: str, value: Any) -> str:
 
 
 def place(name: str, value: Any) -> Any:
-    """Check a position of `list_offsets`: "earliest", "latest", a time in milliseconds, and so on."""
+    """Check a position for `list_offsets`, such as "earliest", "latest" or a time in milliseconds."""
     warn_if_seconds(name, timestamp_of(value, name))
     return value
 
@@ -193,7 +193,7 @@ def committed_offset(name: str, value: Any) -> Any:
 
 
 def listener(name: str, value: Any, *, coroutines: bool) -> RebalanceListener:
-    """Check a rebalance listener. Its methods may be coroutines in asyncio only."""
+    """Check a rebalance listener. Only with `coroutines` may its methods be coroutine functions."""
     allowed = "an object of a class that extends RebalanceListener, with methods assigned, revoked, lost"
     if not isinstance(value, RebalanceListener):
         raise ConfigError(name, value, allowed)

@@ -30,8 +30,8 @@ Rules:
   because the batches after the restored state are already marked as written.
 
 * A marker expires like any committed offset: ``offsets.retention.minutes`` (by default a week) after its
-  commit. If a query is killed within a batch and restarts after that time, it writes the rows of this batch
-  again.
+  commit. If a query is killed during a batch and restarts after the marker has expired, it writes the rows of
+  this batch again.
 
 * A batch query counts as a query with one batch. The rows of each of its tasks are written atomically, and
   only once. If the job fails, the rows of its finished tasks remain.

@@ -5,8 +5,8 @@ Rules, as in Spark's own sink:
 * The column `value` is required. `key`, `topic`, `partition` and `headers` are written if they exist, and
   other columns are ignored.
 
-* A column name with capitals is accepted if no other column has the exact name. Spark's own sink ignores such
-  a column.
+* A column name with capital letters is accepted if no other column has the exact name. Spark's own sink
+  ignores such a column.
 
 * Keys and values are strings or binary. A null value is a tombstone.
 
@@ -180,7 +180,7 @@ class RowWriter:
                 raise
 
     def _write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task, in a transaction if the options name a prefix."""
+        """Write the rows of one task, in a transaction if the options contain a transactional id prefix."""
         prefix = self.options.transactional_id_prefix
         if prefix is not None:
             write_once(task(prefix, self.job), self.options, self.config, batches, self._send_all)

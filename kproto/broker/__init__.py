@@ -23,8 +23,8 @@ The broker deliberately differs from Kafka in these points:
 
 * Records are kept in memory until retention, compaction or DeleteRecords removes them.
 
-* Only topic configs with `TopicConfig.acts` have an effect; their documentation in DescribeConfigs responses
-  says so. Other topic configs are accepted, stored and described.
+* Only topic configs whose `TopicConfig.acts` is true have an effect, as their documentation in
+  DescribeConfigs responses says. Other topic configs are accepted, stored and described.
 
 * A topic without `retention.ms` keeps its records, whereas Kafka deletes them after a week.
 

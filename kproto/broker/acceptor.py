@@ -29,7 +29,7 @@ BACKLOG: Final = 1024
 STREAM_LIMIT: Final = 1 << 20
 # The interval in seconds between attempts to accept a connection, while accepting fails.
 RETRY_S: Final = 1.0
-# The number of connections to accept before other tasks run.
+# The maximum number of connections to accept before other tasks run.
 _ACCEPTS_PER_TURN: Final = 64
 
 log: Final = Log(logging.getLogger("kproto.broker"), {})
@@ -38,7 +38,7 @@ log: Final = Log(logging.getLogger("kproto.broker"), {})
 def listening_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket. Port 0 means any free port. Raises OSError if the address is in use.
 
-    As in Kafka, a socket at the address :: also accepts IPv4.
+    As in Kafka, a socket bound to the address `::` also accepts IPv4 connections.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     dual_stack = host == "::" and socket.has_dualstack_ipv6()

@@ -5,7 +5,7 @@ All values of a batch are read in parallel, field by field. Each value is a *lan
 The writer's schema determines how the bytes are read. The reader's schema (``value.schema``, or the
 registry's latest) determines the columns.
 
-As Avro specifies, fields are matched by name and alias, missing fields have the reader's default, and numbers
+As Avro specifies, fields are matched by name and alias, missing fields take the reader's default, and numbers
 are widened. Fields that are not selected are skipped.
 """
 
@@ -87,7 +87,7 @@ def _reader(column_format: ColumnFormat) -> AvroNode:
 
 
 def _parsed(column_format: ColumnFormat, schema: Schema) -> AvroNode:
-    """Parse a schema of the registry. The schemas to which it refers are parsed first."""
+    """Parse a schema from the registry. The schemas to which it refers are parsed first."""
     if schema.kind != "AVRO":
         raise ConfigError(
             column_format.option("format"),
@@ -240,8 +240,8 @@ class _Read:
             is_null = branch == writer.null
             lanes.fail(at, is_null, f"{place} is null, and its type in the reader's schema is {reader.kind}")
         members = [n for n in range(count) if n != writer.null]
-        # The position of each branch in the reader's union, which is also the number of the branch's member
-        # in the column.
+        # The position of each branch in the reader's union. The same number identifies the branch's member in
+        # the column.
         positions = [0] * len(members) if merged or target is None else branch_positions(writer, reader)
         columns: list[Column] = []
         branch_rows: list[Ints] = []

@@ -12,8 +12,8 @@ from .avro_schema import ABSENT, AvroNode
 def encode(node: AvroNode, default: Any) -> bytes:
     """Encode a default value of the type `node`. Raises ValueError if the value is not of this type.
 
-    `default` is the value as parsed from JSON. The default of a union is encoded as the first branch that it
-    fits.
+    `default` is the value as parsed from JSON. The default of a union is encoded as a value of the first
+    branch that it fits.
     """
     match node.kind:
         case "null" if default is None:

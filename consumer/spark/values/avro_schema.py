@@ -75,7 +75,8 @@ class AvroNode:
     size: int = 0
     precision: int = 0
     scale: int = 0
-    # Why the type cannot be a column: its text, the reason, and the attribute without which it can be one.
+    # If the type cannot be a column: its definition, the reason, and the attribute without which it could be
+    # one.
     refused: tuple[str, str, str] | None = None
     null: int = -1  # The position of null among a union's branches, or -1 if the union has no null.
 

@@ -1,4 +1,4 @@
-"""``value.format=json``: decodes JSON objects with a schema in DDL, by Arrow's reader of JSON lines.
+"""``value.format=json``: decodes JSON objects with a schema in DDL, using Arrow's JSON reader.
 
 The values of a batch are joined with line feeds and read in one call. If Arrow rejects a batch, msgspec
 decodes each value with the same types, to find the invalid values.
@@ -6,7 +6,8 @@ decodes each value with the same types, to find the invalid values.
 No value can affect another value. Each must begin with ``{`` and end with ``}``, and a string cannot contain
 a line feed. So an unclosed object cannot continue in the next value.
 
-Each value has at least one object. If there are as many objects as values, each value is exactly one object.
+Each value contains at least one object. So if there are as many objects as values, each value is exactly one
+object.
 
 Arrow's reader cannot read an object as a map. For columns that contain a MAP, msgspec splits the values into
 parts without maps, which Arrow can read. This is slower, because each item becomes a Python object.
@@ -70,7 +71,7 @@ _INNER_TYPE = re.compile(r"[<,:]\s*([A-Za-z_]\w*)\s*(?=[(>,]|$)")
 
 
 def _check_ddl(option: str, ddl: str) -> None:
-    """Raise ConfigError if Spark does not know the type of a column, or JSON has no such values.
+    """Raise ConfigError if Spark does not know the type of a column, or if JSON cannot represent its values.
 
     Spark's own error would not name the option. Nested types are checked by Spark.
     """

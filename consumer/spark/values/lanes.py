@@ -199,7 +199,7 @@ def scatter(column: Any, places: Ints, count: int) -> Any:
 
 
 def merge(columns: list[Any], owners: list[Ints], count: int, kind: Any) -> Any:
-    """Merge columns, each of which has the values of some rows. Rows without a value are null."""
+    """Merge columns, each of which contains the values of some rows. Rows without a value are null."""
     if not columns:
         return pa.nulls(count, kind)
     if len(columns) == 1:

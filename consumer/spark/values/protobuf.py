@@ -162,7 +162,7 @@ _MAX_DEPTH = 32
 
 
 class _FieldReader:
-    """Collects the values of one field in the order of reading.
+    """Collects the values of one field, in the order in which they are read.
 
     Each read adds a chunk: the values, and the lane (the number of the message) of each value.
     """
@@ -262,7 +262,7 @@ class _FieldReader:
 def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, starts: Any, ends: Any) -> Column:
     """Return the entries of a map as structs with a key and a value.
 
-    A missing key or value is the default of its type.
+    A missing key or value takes the default of its type.
     """
     kind = pa.struct([pa.field("key", target.key_type), pa.field("value", target.item_type)])
     inner = lanes.within(starts, ends)

@@ -114,7 +114,7 @@ def _registered(column_format: ColumnFormat, schema: Any) -> Any:
 
 
 def _missing_import(file: str, imported: str) -> str:
-    """Return the reason why a descriptor set without an imported file is invalid."""
+    """Say that a descriptor set is invalid because it lacks an imported file."""
     return (
         f"{file} imports {imported}, which the descriptor set lacks; create it with protoc --include_imports"
     )

@@ -16,7 +16,7 @@ _UNKNOWN: Final = 0  # The value UNKNOWN of ResourceType, PatternType, AclOperat
 
 
 def acl_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """Return the ACL filter with the values in the fields of a request."""
+    """Build an ACL filter from the fields of a request."""
     return AclFilter(
         requested.resource_type_filter,
         requested.resource_name_filter,

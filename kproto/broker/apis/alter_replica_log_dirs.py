@@ -29,7 +29,10 @@ _MAX_NAME: Final = 255 - len(".") - 32 - len("-future")
 
 
 def handle_alter_replica_log_dirs(broker: Broker, call: Call) -> Result:
-    """Check the directory of each partition. If a partition has several directories, the last one applies."""
+    """Check the directory of each partition.
+
+    If the request lists a partition more than once, its last directory applies.
+    """
     request = call.request
     assert isinstance(request, AlterReplicaLogDirsRequest)
     paths = {

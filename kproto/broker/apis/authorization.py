@@ -3,8 +3,8 @@
 Each API declares an `Authorization` in its entry of the table, and `Api.authorize` applies it before the
 handler runs.
 
-`Authorization.requirements` lists the operations that the caller needs on resources, and the error if one of
-them is denied.
+`Authorization.requirements` lists the permissions that the caller needs on resources, and the error if one of
+them is missing.
 
 Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
 
@@ -38,8 +38,8 @@ from ..topics import NO_ID
 AUTHORIZATION_FAILED: Final = "Authorization failed."
 """Kafka's error message for most denied requests."""
 
-# Resource type -> the bit field of the operations that the type supports: bit N stands for the AclOperation
-# with code N. Without an authorizer, Kafka reports all of them as authorized.
+# The bit fields of the operations that a cluster and a topic support: bit N stands for the AclOperation with
+# code N. Without an authorizer, Kafka reports all of them as authorized.
 CLUSTER_OPERATIONS: Final = (
     # The bits of CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
     8096
