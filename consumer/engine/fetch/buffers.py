@@ -225,8 +225,7 @@ class CompletedFetch:
     def _start_decoding(self) -> None:
         """Start to decode the records, as columns if possible.
 
-        Records that are not decoded as columns, for example because there are few of them, are decoded batch
-        by batch.
+        Records that are not decoded as columns, for example if there are few, are decoded batch by batch.
         """
         self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
         self._parts = iter(())
