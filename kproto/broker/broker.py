@@ -44,7 +44,7 @@ class SendFrame(NamedTuple):
 
 
 class Disconnect(NamedTuple):
-    """Close the connection; `reason` is for the log. The caller need not send `ClientDisconnected` then."""
+    """Close the connection; `reason` is for the log. The caller need not send `ClientDisconnected` for it."""
 
     conn: int
     reason: str
@@ -131,8 +131,7 @@ class Broker:
         self.injected_errors: Final[dict[int, tuple[ErrorCode, int]]] = {}
         # API key -> the throttle time of its responses, in ms.
         self.throttle_times: Final[dict[int, int]] = {}
-        # Connections of throttled clients. The requests of these connections are not served until their
-        # deadline.
+        # Connection of a throttled client -> the deadline before which its requests are not served.
         self.muted: Final[Deadlines[int]] = Deadlines()
         # The time and the actions of the current step.
         self.now = 0
@@ -157,7 +156,7 @@ class Broker:
         return connection is not None and connection.is_busy
 
     def is_authenticated(self, conn: int) -> bool:
-        """Return whether the login of a connection with SASL is complete."""
+        """Return whether the client of a SASL connection is authenticated."""
         connection = self.connections.get(conn)
         return (
             connection is not None

@@ -84,7 +84,7 @@ class PushedMetrics(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the payload plus the characters of the names, which the client chooses."""
+        """The size of the payload in bytes, plus the length of the names, which the client chooses."""
         names = (self.client_id, self.client_software_name, self.client_software_version)
         return len(self.payload) + sum(map(len, names))
 
@@ -92,8 +92,8 @@ class PushedMetrics(NamedTuple):
     def metrics(self) -> list[MetricPoint]:
         """The decoded metrics. Each access decodes them again, because only payloads are kept.
 
-        Raises DecodeError if the payload is not compressed MetricsData. Raises MissingExtra if the package of
-        its codec is not installed.
+        Raises DecodeError if the payload cannot be decompressed, or is not MetricsData. Raises MissingExtra
+        if the package of its codec is not installed.
         """
         try:
             data = decompress(CODECS.index(self.compression), self.payload)
@@ -108,8 +108,8 @@ class ClientMetricsResources:
     def __init__(self) -> None:
         self._configs: Final[dict[str, Mapping[str, str]]] = {}
         self._subscriptions: Final[dict[str, Subscription]] = {}
-        # The number of changes so far. An instance whose merged subscription has a lower version gets a new
-        # one.
+        # The number of changes so far. An instance whose subscription was merged before the last change gets
+        # a newly merged one.
         self.version = 0
 
     def names(self) -> list[str]:
@@ -134,7 +134,7 @@ class ClientMetricsResources:
             self._subscriptions.pop(name, None)
 
     def merged(self, attributes: Mapping[str, str]) -> tuple[tuple[str, ...], int]:
-        """Return the metric prefixes and the push interval (ms) of all subscriptions that match a client."""
+        """Return the merged prefixes and push interval (ms) of all subscriptions that match a client."""
         matching = [each for each in self._subscriptions.values() if each.matches(attributes)]
         metrics = {metric for subscription in matching for metric in subscription.metrics}
         interval_ms = min([DEFAULT_INTERVAL_MS, *(each.interval_ms for each in matching)])

@@ -1,4 +1,4 @@
-"""The configs of client metrics resources, which determine what metrics the clients push (KIP-714).
+"""The configs of client metrics resources, which determine the metrics that clients push (KIP-714).
 
 A resource is a subscription: prefixes of metric names, a push interval, and the clients that it matches
 (Kafka's ClientMetricsConfigs).

@@ -106,7 +106,7 @@ class BrokerCluster:
         self.dynamic: Final = DynamicConfig(settings)
         self.delegation_tokens: Final = DelegationTokens(settings)
         self.client_metrics: Final = ClientMetricsResources()
-        # Entity -> its quotas by name. They are stored and described, and have no effect.
+        # Entity -> its quotas by name. They are stored and described, but not enforced.
         self.client_quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}
         # The level of the feature transaction.version, or None if UpdateFeatures has not changed it, and the
         # number of changes.
@@ -209,7 +209,7 @@ class BrokerCluster:
     def move_coordinators(self, node: int, successor: int) -> None:
         """Move the coordination of transactional ids and new groups away from a node.
 
-        Groups that exist are not moved: call `move_group` for each of them.
+        Existing groups are not moved: call `move_group` for each of them.
         """
         settings = self._settings.transactions
         for leaders, count in (
@@ -235,7 +235,7 @@ class BrokerCluster:
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
         """Record that the producer's transaction is ongoing in the group's offsets partition.
 
-        Has no effect if the transaction has not committed offsets of the group.
+        This has no effect if the transaction has not committed offsets of the group.
         """
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
@@ -249,7 +249,7 @@ class BrokerCluster:
 
     @property
     def needs_routing(self) -> bool:
-        """Whether a request to a group must be checked, because this node may not serve the group.
+        """Whether requests to groups must be checked, because this node might not serve each group.
 
         Another node may coordinate the group, or the group may still be loading.
         """

@@ -186,7 +186,7 @@ class CleanupPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """The type of throttled replicas: either a list of PARTITION:BROKER items, or `*` for all replicas."""
+    """The type of throttled.replicas configs: a list of PARTITION:BROKER items, or `*` for all replicas."""
 
     config_type: ConfigType = ConfigType.LIST
 

@@ -106,7 +106,7 @@ def _describe_broker_config(
 
 
 def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
-    """Return the values of a broker config from all its sources, in the order of precedence."""
+    """Return the values of a broker config from all its sources, in order of precedence."""
     dynamic = broker.cluster.dynamic
     static, default = dynamic.start.properties().get(name), _DEFAULTS.get(name)
     values = [

@@ -74,9 +74,9 @@ def _describe(acl: Acl) -> DeleteAclsMatchingAcl:
 
 
 def _fault(requested: DeleteAclsFilter) -> str | None:
-    """Return Kafka's message for a filter with unassigned enum values, or None.
+    """Return Kafka's message for a filter with an unknown enum value, or None.
 
-    Kafka rejects filters with unassigned enum values only in DeleteAcls. DescribeAcls accepts them.
+    Kafka rejects filters with unknown enum values only in DeleteAcls. DescribeAcls accepts them.
     """
     if requested.resource_type_filter not in {*Resource} or requested.pattern_type_filter not in {
         *PatternType

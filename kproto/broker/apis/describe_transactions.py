@@ -28,7 +28,7 @@ from .transaction_coordinator import send_to_coordinator
 def handle_describe_transactions(broker: Broker, call: Call) -> Result:
     """Pass the request to the transaction coordinator.
 
-    A transactional id that another node coordinates is answered with NOT_COORDINATOR.
+    The result for a transactional id that another node coordinates is NOT_COORDINATOR.
 
     An id that the request names twice is described twice. If the repetitions are larger than `MAX_REPEATED`
     bytes, each id is described once.

@@ -59,7 +59,10 @@ def _refuse_user(name: str, error: ErrorCode, message: str) -> DescribeUserScram
 def refuse(
     request: DescribeUserScramCredentialsRequest, error: ErrorCode, version: int
 ) -> DescribeUserScramCredentialsResponse:
-    """Return a response with a top-level error and, as in Kafka, a result without a name for each user."""
+    """Return a response with a top-level error.
+
+    As in Kafka, it also contains one result with an empty name for each requested user.
+    """
     return DescribeUserScramCredentialsResponse(
         throttle_time_ms=0,
         error_code=error,

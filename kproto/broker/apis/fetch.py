@@ -9,7 +9,7 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
   a partition has an error, or `max_wait_ms` has passed.
 
 * With `read_committed`, only records before the last stable offset are returned. The response lists the
-  aborted transactions of the returned offsets (X5).
+  aborted transactions that overlap the returned offsets (X5).
 
 * Batches are sent whole, the first one even if it exceeds a limit. The limits are `max_bytes` and
   `partition_max_bytes` of the request, `fetch.max.bytes`, and `MOST_UNSENT`.

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (key 71): the metrics that the broker wants from a client (KIP-714)."""
+"""GetTelemetrySubscriptions (key 71): the metrics that the broker requests from a client (KIP-714)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9): committed offsets of one group, or of several since v8 (KIP-709)."""
+"""OffsetFetch (key 9): the committed offsets of one group, or from v8 on of several groups (KIP-709)."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ BY_ID_SINCE: Final = 13
 # parsed.
 _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
 _TRANSACTIONAL: Final = 0x10
-# Kafka's Records.LOG_OVERHEAD: the size of the first fields of a batch, of which the batch size is the last.
+# Kafka's Records.LOG_OVERHEAD: the total size of the first two fields of a batch, the base offset and the
+# batch size.
 _SIZE_END: Final = 12
 # Kafka's LegacyRecord.RECORD_OVERHEAD_V0: the smallest valid value of the batch size.
 _SMALLEST_BATCH: Final = 14

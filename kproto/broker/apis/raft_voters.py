@@ -32,7 +32,7 @@ def voter_fault(broker: Broker, request: Any, verb: str) -> Fault | None:
 
 
 def voters(broker: Broker) -> str:
-    """Return the text of the set of voters, as Kafka prints it."""
+    """Return the set of voters as text, in Kafka's format."""
     return f"[{voter_key(controller(broker), NO_ID)}]"
 
 
@@ -42,5 +42,5 @@ def controller(broker: Broker) -> int:
 
 
 def voter_key(node: int, directory: UUID) -> str:
-    """Return the text of a voter's id and directory, as Kafka prints a ReplicaKey."""
+    """Return a voter's id and directory as text, in the format of Kafka's ReplicaKey."""
     return f"ReplicaKey(id={node}, directoryId={directory})"

@@ -16,7 +16,7 @@ from .api import Api
 def handle_sasl_authenticate(broker: Broker, call: Call) -> Result:
     """Pass the message of the client to the SASL mechanism of its connection.
 
-    If the login fails, the error response is delayed, and the connection is closed after the response.
+    If authentication fails, the error response is delayed, and the connection is closed after the response.
     """
     request = call.request
     assert isinstance(request, SaslAuthenticateRequest)

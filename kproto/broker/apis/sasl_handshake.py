@@ -40,7 +40,7 @@ def handle_sasl_handshake(broker: Broker, call: Call) -> Result:
 
 
 def fail_login(broker: Broker, call: Call, refusal: Message) -> RespondThenClose:
-    """Return the error response to a request that interrupts a login, and close the connection."""
+    """Return the error response to a request that interrupts an authentication, and close the connection."""
     delay = broker.settings.connection_failed_authentication_delay_ms
     return RespondThenClose(refusal, "a request that interrupts a login", call.now + delay)
 

@@ -1,4 +1,4 @@
-"""Helpers of the delegation token APIs: the check of the caller, and principals as text."""
+"""Helpers for the delegation token APIs: the check of the caller, and the text form of principals."""
 
 from __future__ import annotations
 
