@@ -153,7 +153,7 @@ class JsonSerializer:
 def function_of(
     name: str, value: Any, method: str, *, coroutines: bool, client: str
 ) -> Callable[..., Any] | None:
-    """Return the function of an option such as `value_deserializer`; None if the option is not set.
+    """Return the function that an option such as `value_deserializer` sets; None if it is not set.
 
     Raises ConfigError for a coroutine function if this client cannot await it. `client` names the clients
     that can.

@@ -106,7 +106,7 @@ class TokenSource:
 
         A coroutine function is called in this event loop, any other provider in a thread.
 
-        If a provider in a thread returns an awaitable, the calling task awaits it.
+        If a provider that runs in a thread returns an awaitable, the calling task awaits it.
         """
         if (token := self._fresh()) is not None:
             return token
@@ -258,7 +258,7 @@ class Endpoint:
     client_secret: Secret
     scope: str | None
     context: ssl.SSLContext | None = None
-    # Whether client id and secret are form-encoded in the header (KIP-1025; RFC 6749, 2.3.1).
+    # Whether the client id and secret are form-encoded in the header (KIP-1025; RFC 6749, 2.3.1).
     encodes_header: bool = False
 
     def __call__(self) -> Token:

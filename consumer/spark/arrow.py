@@ -110,7 +110,7 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
 
 
 def _is_message_set(records: Data) -> bool:
-    """Return whether the records are in a format older than Kafka 0.11, magic 0 or 1."""
+    """Return whether the records are in a message format older than Kafka 0.11 (magic 0 or 1)."""
     return len(records) > _MAGIC_AT and records[_MAGIC_AT] < 2
 
 

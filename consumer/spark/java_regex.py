@@ -1,7 +1,8 @@
 r"""Translates Java's regular expressions for topic names (``subscribePattern``) to Python's `re`.
 
-Spark's users write Java's syntax: ``\p{Digit}+``, ``[a-z&&[^q]]``, ``\Q..\E``, possessive quantifiers, inline
-flags. Python's `re` supports only a part of this syntax, and silently gives another part a different meaning.
+Spark's users write Java's syntax:
+``\p{Digit}+``, ``[a-z&&[^q]]``, ``\Q..\E``, possessive quantifiers, inline flags. Python's `re` supports only
+part of this syntax, and silently gives another part a different meaning.
 
 Rules:
 
@@ -88,7 +89,7 @@ class _Reader:
         return True
 
     def skip_comments(self) -> None:
-        """Skip white space and comments if the flag x is set."""
+        """Skip whitespace and comments if the flag x is set."""
         while self.comments and self.at < len(self.pattern):
             if self.peek() in " \t\n\x0b\f\r":
                 self.at += 1

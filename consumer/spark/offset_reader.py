@@ -3,8 +3,7 @@
 Rules:
 
 * A topic or partition is missing from a `View` only if the brokers report that it does not exist. If it
-  existed
-  before, it is requested several times before it counts as deleted.
+  existed before, it is requested several times before it counts as deleted.
 
 * All other failures are retried (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then
   raised.
@@ -80,7 +79,7 @@ class ResolvedBound(NamedTuple):
 
 
 def report_losses(losses: Collection[str], options: Options) -> None:
-    """Raise DataLoss if there are losses, or log them if failOnDataLoss=false."""
+    """Raise DataLoss if data was lost, or log the losses if failOnDataLoss=false."""
     if losses and options.fail_on_data_loss:
         raise DataLoss(tuple(losses))
     if losses:
@@ -120,8 +119,8 @@ class OffsetReader:
     ) -> tuple[list[TopicPartition], dict[str, str]]:
         """Return the partitions that the query reads now, in order, and the ids of their topics.
 
-        A missing topic of `expected` is requested several times before it counts as deleted. If `expected` is
-        None, this applies to every topic in the options.
+        A topic in `expected` that is missing is requested several times before it counts as deleted. If
+        `expected` is None, this applies to every topic in the options.
 
         `strict` is for the start of a query. With `strict`, a missing topic or partition raises UnknownTopic.
         """
@@ -224,7 +223,7 @@ class OffsetReader:
         return self._offsets(dict.fromkeys(partitions, "earliest"))
 
     def resolve(self, bound: Bound, end: Literal["starting", "ending"], ends: Positions) -> ResolvedBound:
-        """Return the offsets to which `bound` refers. `ends` has the current ends of the logs.
+        """Return the offsets to which `bound` refers. `ends` contains the current ends of the logs.
 
         Explicit offsets are returned unchanged, even if they are outside of the log.
 
@@ -332,7 +331,7 @@ class OffsetReader:
             except (RequestTimedOut, Retriable) as error:
                 if not retries_left:
                     error.add_note(f"It was retried {self.options.fetch_offset_retries} times; {_RETRIES}.")
-                    # The traceback is cut, because kproto's stack frames do not help the user.
+                    # Remove the traceback, because kproto's stack frames do not help the user.
                     raise error.with_traceback(None) from None
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
             else:

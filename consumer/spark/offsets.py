@@ -1,5 +1,4 @@
-"""Computes the offsets and ranges of a query's next batch, and detects lost records. Does no I/O, reads no
-clock.
+"""Computes the offsets and ranges of a query's next batch, and detects lost records, without I/O or a clock.
 
 A query's offset contains the offset of the *next* record to read in each partition. Spark writes it as JSON
 to the checkpoint, and shows it in the query's progress. The JSON maps topics to partitions and offsets, as in
@@ -45,7 +44,7 @@ Rules:
   than the position.
 
 * Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
-  Data loss is detected by the start and end of a log and by the topic id.
+  Data loss is detected from the start and end of a log and from the topic id.
 """
 
 from __future__ import annotations
@@ -397,7 +396,7 @@ def check_partitions(
         raise ConfigError(
             option,
             ", ".join(sorted(unread_topics)),
-            f"no partition of it is read; the query reads {_names(assigned_set)}",
+            f"the query reads only {_names(assigned_set)}",
         )
     if named_set != assigned_set:
         raise ConfigError(

@@ -53,7 +53,7 @@ def one_of(*allowed: str) -> Callable[[str, str], str]:
 
 
 def text(name: str, value: str) -> str:
-    """Return the string without surrounding white space. Raises ConfigError for a blank string."""
+    """Return the string without surrounding whitespace. Raises ConfigError for a blank string."""
     if value.strip():
         return value.strip()
     raise ConfigError(name, value, "set it to a text that is not blank")

@@ -15,7 +15,7 @@ Rules:
   ``maxOffsetPerTrigger`` were ignored, the query would have no limit.
 
 * Options that Spark's own source ignores are ignored with a warning, so that a program can be migrated
-  unchanged. Examples are a stream's limits in a batch, and options for reading in a sink.
+  unchanged. Examples are the limits of a stream in a batch query, and the options of a source in a sink.
 
 * ``kafka.*`` options are passed to kproto's client, and those for TLS and SASL to `security`.
 

@@ -5,8 +5,8 @@ Rules:
 * A range with an open end is read to the end that the log has when reading begins. If the batch was planned
   for the current action, it is read to the planned end.
 
-* Reading stops by offset, not by count. Compaction, transaction markers and aborted transactions leave gaps,
-  so a slice may have fewer records than offsets.
+* The end of a slice is an offset, not a number of records. Compaction, transaction markers and aborted
+  transactions leave gaps, so a slice may have fewer records than offsets.
 
 * Brokers send whole batches, so records outside of the slice are dropped.
 
@@ -143,7 +143,7 @@ class _Fetches:
         return self.worker.fetcher.submit(self._fetch, position)
 
     def _fetch(self, position: int) -> FetchedBytes:
-        """Fetch until there are records or a final error, at most for kafkaConsumer.pollTimeoutMs."""
+        """Fetch until there are records or a final error, for at most kafkaConsumer.pollTimeoutMs."""
         deadline = time.monotonic() + self.options.poll_timeout_ms / 1000
         size = self.worker.record_bytes.get(self.partition, GUESSED_RECORD_BYTES)
         most = min(self.most_bytes, max(LEAST_FETCH_BYTES, int((self.range.end - position) * size * 1.1)))
@@ -159,7 +159,7 @@ class _Fetches:
             except UnknownTopic:
                 raise LogDeleted(f"{self.name} was deleted") from None
             except (ConnectionFailed, RequestTimedOut, Retriable) as e:
-                # If this error is only a timeout at the end of the time limit, keep the reason of an earlier
+                # If this error is only a timeout because little time was left, keep the reason of the earlier
                 # error.
                 if remaining_s > PAUSE_S or not why:
                     why = str(e)
@@ -179,7 +179,7 @@ class _Fetches:
     def _fetch_once(self, position: int, most: int, timeout: float) -> FetchedBytes:
         """Send one fetch and return its response.
 
-        Raises LogDeleted if the topic was re-created since the slice was planned.
+        Raises LogDeleted if the topic has been re-created since the slice was planned.
         """
         topic = self.range.topic
         answer = self.worker.cluster.fetch(

@@ -64,12 +64,13 @@ def _kafka_name(name: str) -> str:
     return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
 
 
-# Phrase with a Python option in the client's error messages -> the phrase with the corresponding Java option.
+# Phrase in the client's error messages that names a Python option -> the phrase with the corresponding Java
+# option.
 _PHRASES: Final[Mapping[str, str]] = {
     "are sasl_username and sasl_password right": (
         "are the username and the password in kafka.sasl.jaas.config right"
     ),
-    "set ssl_check_hostname=False": "set kafka.ssl.endpoint.identification.algorithm to the empty text",
+    "set ssl_check_hostname=False": "set kafka.ssl.endpoint.identification.algorithm to an empty string",
 }
 
 

@@ -233,8 +233,8 @@ def _each_partition(
 
     For ``{"flights": "earliest"}``, the topic is added to `edges`.
 
-    Without `edges`, "earliest" and "latest" are not allowed. Keys that begin with ``@`` are skipped, so that
-    offsets can be copied from a query's progress.
+    If `edges` is None, "earliest" and "latest" are not allowed. Keys that begin with ``@`` are skipped, so
+    that offsets can be copied from a query's progress.
     """
     result: dict[TopicPartition, int] = {}
     for topic, partitions in json_object(name, value, shape).items():

@@ -166,8 +166,8 @@ def session(
 ) -> SparkSession:
     """Return a local session with this data source registered and a reduced log level.
 
-    The function finds a Java, and also works from a source checkout. With `quick`, the session starts sooner
-    and uses less memory, but runs slower, which suits tests and demos.
+    The function finds a Java installation, and also works from a source checkout. With `quick`, the session
+    starts sooner and uses less memory, but runs slower, which suits tests and demos.
 
     `settings` are added to `SETTINGS` and override them. To use a RocksDB state store, set it in `settings`.
 

@@ -24,8 +24,8 @@ consequences:
 * For an idle query, Spark calls ``latestOffset`` about every 11 ms, and expects a current result:
   ``processAllAvailable()`` must include all records written before, and new partitions.
 
-* Each call of ``latestOffset`` requests the ends, which costs less than a millisecond of CPU time. Only with
-  many partitions is the list of topics cached.
+* Each call to ``latestOffset`` requests the ends, which costs less than a millisecond of CPU time. The list
+  of topics is cached only if there are many partitions.
 
 * ``pushFilters`` is not implemented. Spark 4.3 pushes filters only to batch sources, and applies one query's
   filters to other queries, too.
@@ -190,8 +190,8 @@ class Planner:
         self._reported_losses: set[str] = set()
         self._is_selected = None if options.choice is None else partition_filter(options.choice)
         self._batch_at: float | None = None
-        # Partition -> (previous epoch, current epoch, position) of a log with a new leader that was not
-        # truncated. The log is checked again only after one of these values has changed.
+        # Partition of a log that has a new leader and was not truncated -> (previous epoch, current epoch,
+        # position). The log is checked again only after one of these values has changed.
         self._untruncated: dict[TopicPartition, tuple[int, int, int]] = {}
         self._group = LagGroup(self.logs, options.commit_group_id, clock)
 

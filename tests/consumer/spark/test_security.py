@@ -207,7 +207,7 @@ def test_login_errors_name_kafkas_options() -> None:
         ),
         (
             AuthenticationFailed("a:1", "or set ssl_check_hostname=False if you know why"),
-            "or set kafka.ssl.endpoint.identification.algorithm to the empty text if you know why",
+            "or set kafka.ssl.endpoint.identification.algorithm to an empty string if you know why",
         ),
     ],
 )
