@@ -247,7 +247,7 @@ def _describe(name: str, thing: Any) -> str:
 
 
 def _public(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield methods and properties with a docstring, in the order of their declaration."""
+    """Yield the documented methods and properties of a class, in the order of their declaration."""
     names: set[str] = set()
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] not in ("kproto", "consumer"):
@@ -475,7 +475,7 @@ def admin_methods() -> str:
 
 
 def _compared(recorded: dict[str, Any], client: str, name: str, is_measured: bool) -> str:
-    """Return how kproto measures a metric of Java's clients, or why kproto does not measure it."""
+    """Describe how kproto measures a metric of Java's clients, or why it does not measure it."""
     reasons = recorded["measured_differently"][client] if is_measured else recorded["not_measured"]
     reason = next((reason for start, reason in reasons.items() if name.startswith(start)), "")
     return f"{'same' if is_measured else 'no'}{': ' if reason else ''}{reason}"
@@ -553,7 +553,7 @@ def _help_text(command: argparse.ArgumentParser) -> str:
 
 
 def _verbs(command: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Return the parsers of the verbs of a command, such as `kproto topics list`; most commands have none."""
+    """Return the parsers of a command's verbs, such as `list` of `kproto topics`; most have none."""
     parsers = [part for part in command._actions if isinstance(part, argparse._SubParsersAction)]
     return list(parsers[0].choices.values()) if parsers else []
 
@@ -589,7 +589,7 @@ def scenario_ids() -> str:
 
 
 def protocol() -> Iterator[tuple[str, str]]:
-    """Yield a page for each API and each other message, and a page that lists them."""
+    """Yield a page for each API and for each message that belongs to no API, and a page that lists them."""
     from kproto.inspect import guide
     from kproto.messages.index import KAFKA_RELEASE
     from kproto.messages.index import names as message_names
@@ -806,7 +806,9 @@ def _row(*cells: object) -> str:
 
 
 def rule_index() -> str:
-    """Return the page that lists, for each rule, the cells of the machines and the tests that name it."""
+    """Return the page that lists, for each rule, the tests and the table cells of the state machines that
+    name it.
+    """
     from kproto.inspect import rules
 
     lines = [
