@@ -8,8 +8,9 @@
 
 Rules:
 
-* An interceptor never fails the client. If a method raises an exception, or returns an object of the wrong
-  type, such as a coroutine, an error is logged. The client continues as if the interceptor did not exist.
+* A failing interceptor does not affect the client. If a method raises an exception, or returns an object of
+  the wrong type, such as a coroutine, an error is logged. The client continues as if the interceptor did not
+  exist.
 
 * Interceptors run in the order of the list. Each receives the result of the interceptor before it.
 
@@ -53,7 +54,7 @@ class ProducerRecord(msgspec.Struct, frozen=True):
 
 
 class ProducerInterceptor:
-    """Sees the records of a producer. Override the methods that you need (Java's ProducerInterceptor)."""
+    """Receives the records of a producer (Java's ProducerInterceptor). Override the methods that you need."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record to send.
@@ -71,7 +72,7 @@ class ProducerInterceptor:
 
 
 class ConsumerInterceptor:
-    """Sees the records and commits of a consumer (Java's ConsumerInterceptor).
+    """Receives the records and commits of a consumer (Java's ConsumerInterceptor).
 
     Override the methods that you need.
     """

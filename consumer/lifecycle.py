@@ -9,7 +9,7 @@
 
 * Copy and pickle: a client can be neither copied nor sent to another process (`BoundToProcess`).
 
-Each runtime calls `register` and `unregister`. This module only has weak references to runtimes.
+Each runtime calls `register` and `unregister`. This module holds only weak references to runtimes.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class RebalanceListener:
     def revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
         """Finish and commit the work on these partitions. They are released when this method returns.
 
-        During this method the positions are valid, and commits are accepted.
+        While this method runs, the positions are valid, and commits are accepted.
         """
         return None
 

@@ -52,8 +52,8 @@ _SPECS = {
 # brokers would interpret the number as a time before 1970.
 _TIMESTAMP_SINCE = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.5"), LATEST_TIERED: (9, "3.9")}
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
-# Last version of OffsetCommit and OffsetFetch with topic names instead of ids (Kafka 4.1). Java's classic
-# consumer uses no later version.
+# Last version of OffsetCommit and OffsetFetch with topic names. Later versions (since Kafka 4.1) use topic
+# ids. Java's classic consumer uses no later version.
 LAST_WITH_NAMES: Final = 9
 _Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 # From this version on (Kafka 0.10.2), an OffsetFetch response contains an error code for the group.

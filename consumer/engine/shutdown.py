@@ -36,7 +36,7 @@ CLOSE_SESSIONS_MS = 1_000
 
 
 class ConsumerShutdown:
-    """The calls of unsubscribe and close that have not completed."""
+    """The calls of `unsubscribe()` and `close()` that have not completed."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class ConsumerShutdown:
         # Whether close has left the group (if any) and has begun to close the fetch sessions.
         self._has_left = False
         self._has_closed_sessions = False
-        # The partitions that had a position when close was called. Only their processed offsets have to be
-        # committed.
+        # The partitions that had a position when `close()` was called. Only their processed offsets have to
+        # be committed.
         self._positioned: frozenset[TopicPartition] = frozenset()
         self._unsubscribe_tokens: list[Any] = []
         # Whether the processed offsets of manually assigned partitions are being committed.
@@ -160,7 +160,7 @@ class ConsumerShutdown:
         self._commit_processed(list(core.partitions), timeout_ms, self.on_left)
 
     def on_left(self) -> None:
-        """Continue close after leaving the group (if there is one): close the fetch sessions at brokers."""
+        """Continue `close()` after leaving the group, if any: close the fetch sessions at the brokers."""
         if self._close_event is None or self._has_left or self.closed:
             return
         self._has_left = True
@@ -176,7 +176,7 @@ class ConsumerShutdown:
         self.complete_close()
 
     def complete_close(self) -> None:
-        """Complete the call of close if the fetch sessions are closed and the last metrics are pushed."""
+        """Complete the `close()` call if the fetch sessions are closed and the last metrics are pushed."""
         if self._has_closed_sessions and (self.telemetry is None or self.telemetry.has_ended):
             self._finish()
 

@@ -19,7 +19,8 @@ Rules:
 
 * Units are those of UCUM, such as "By" for bytes and "{record}/s" for records per second.
 
-* Each export reads one snapshot of each client. Clients that the application has dropped are not exported.
+* Each export reads one snapshot of each client. When the application has dropped its last reference to a
+  client, the metrics of this client are no longer exported.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from ..engine.metrics import Measure, Metric, MetricDefinition, Metrics
 from ..engine.network.sensors import NETWORK_METRICS
 from ..engine.producer.sensors import PRODUCER_METRICS
 
-# The metrics of each kind of client. The key is the prefix of the groups, as in "consumer-metrics".
+# The metrics of each kind of client. The key is the first part of the metrics' groups, such as
+# "consumer-metrics".
 TABLES: Final = {
     "consumer": CONSUMER_METRICS,
     "producer": PRODUCER_METRICS,
@@ -107,9 +109,9 @@ class _Snapshots:
     def __init__(self) -> None:
         self._clients: weakref.WeakSet[Measured] = weakref.WeakSet()
         self._read_at: int | None = None
-        # (Name of a metric, number of its tags without `client-id`) -> this metric of every client. The
-        # number of tags distinguishes a client's metric from the metrics of its topics, partitions or
-        # brokers.
+        # (Name of a metric, number of its tags without `client-id`) -> the metrics with this name of all
+        # clients. The number of tags distinguishes a client's metric from the metrics of its topics,
+        # partitions or brokers.
         self._metrics: dict[tuple[str, int], list[Metric]] = {}
 
     def add(self, client: Measured) -> None:
@@ -123,7 +125,7 @@ class _Snapshots:
         self._read_at = None
 
     def observe(self, definition: MetricDefinition, options: CallbackOptions) -> Iterable[Observation]:
-        """Return the values of a metric of all clients, with its tags as attributes."""
+        """Return every client's value of one metric, with the metric's tags as attributes."""
         if self._read_at is None or now() - self._read_at > SNAPSHOT_AGE_MS:
             self._metrics = {}
             for client in list(self._clients):

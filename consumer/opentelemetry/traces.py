@@ -1,4 +1,4 @@
-"""Spans for the records of clients, by OpenTelemetry's semantic conventions for messaging.
+"""Spans for the records of clients, according to OpenTelemetry's semantic conventions for messaging.
 
     producer = Producer("localhost:9092", interceptors=[ProducerTracing()])
 
@@ -14,13 +14,12 @@ Rules:
   record's headers, by default as `traceparent` and `tracestate` (W3C). It replaces an earlier context.
 
 * The span "send" ends when the record is queued, as with OpenTelemetry's interceptors for Java's clients.
-  Interceptors do not learn which record was delivered.
+  An interceptor cannot match an acknowledgement to the record that was sent.
 
 * Each poll that returns records has one span "poll" for each topic, with links to the spans of its records.
 
 * The span "process" of a record continues the producer's trace, or begins a new trace if the record carries
-  no
-  context. It is the current span while `process` runs.
+  no context. It is the current span while `process` runs.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ class ConsumerOperations(PollOperations):
         self, offsets: Mapping[TopicPartition, Offset] | None, limit: int, *, once: bool
     ) -> Any:
         if self.iteration.records and offsets is None and not self.runtime.is_callers():
-            raise IllegalState("another thread iterates over the records; pass the offsets to commit")
+            raise IllegalState("another thread is iterating over the records; pass explicit offsets")
         if offsets is None:
             held = self.held_offsets()
             return self.runtime.start(lambda future: ev.Commit(future, None, limit, held, once))

@@ -142,7 +142,7 @@ class ProducerEngine:
                 labels=self._telemetry_labels,
             )
         # (Whether the client has an instance id, whether its pushes have ended). A change wakes the calls
-        # that wait for it.
+        # that wait for the instance id.
         self._telemetry_progress = (False, False)
         # Threads of the application set these flags, and the next step clears them. The step connects to a
         # broker, or pushes the metrics for the last time.
@@ -190,7 +190,7 @@ class ProducerEngine:
         return snapshot.build()
 
     def _telemetry_labels(self) -> dict[str, str]:
-        """Return the labels of this client in its pushed metrics, with the names of KIP-714."""
+        """Return the labels that identify this client in its pushed metrics (KIP-714)."""
         transactional_id = self.options.transactional_id
         return {"transactional_id": transactional_id} if transactional_id else {}
 
@@ -249,7 +249,7 @@ class ProducerEngine:
         self.core.wake_poll()
 
     def fail(self, why: str) -> None:
-        """Fail every open delivery and every waiting call of the transaction, because the producer ends."""
+        """Fail every undelivered record and every waiting call of the transaction: the producer ends."""
         for purge in self._purges:
             purge.done = True
         error = IllegalState(f"{why}; this record was not acknowledged")
@@ -299,7 +299,7 @@ class ProducerEngine:
             self.schedule.visit_later(queue, min(deadlines), late=True)
 
     def open_reason(self, batch: ProducerBatch) -> str:
-        """Return why a batch was not delivered yet, for the error of a timeout."""
+        """Return why a batch has not been delivered yet, for the message of a timeout error."""
         if batch.why:
             return batch.why
         if batch in batch.queue.in_flight:
@@ -340,7 +340,7 @@ class ProducerEngine:
     def _collect_batches(self, connection: BrokerConnection) -> list[ProducerBatch]:
         """Return the batches of one request: at most one from each queue.
 
-        Together they have at most max.request.size bytes, unless the first batch alone is larger.
+        Together the batches have at most max.request.size bytes, unless the first batch alone is larger.
         """
         queues = self.schedule.queues.pop(connection)
         size = 0
@@ -370,7 +370,7 @@ class ProducerEngine:
         return batches
 
     def _encode(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Encode the batch. Return False if it cannot be sent now, for example without a producer id."""
+        """Encode the batch. Return False if it cannot be sent now, for example if it lacks a producer id."""
         options = self.options
         if not batch.sealed:
             with self.records.guard:
@@ -530,7 +530,7 @@ class ProducerEngine:
         return view is not None and view.leader is not None
 
     def _partitions_in_rack(self, topic: str) -> list[int]:
-        """Return the partitions whose leader is in the rack of this client; [] if they are not preferred."""
+        """Return the partitions whose leader is in the client's rack; [] without `partitioner.rack.aware`."""
         options, view = self.options, self.core.view
         topic_view = view.topics.get(topic)
         if not options.partitioner_rack_aware or topic_view is None:
@@ -543,7 +543,7 @@ class ProducerEngine:
     def _fail_topic(self, topic: str, code: int, is_final: bool) -> None:
         """Fail the sends to a topic that cannot be written to.
 
-        Records that are already buffered fail too if `is_final`. Otherwise they wait for the topic.
+        If `is_final` is true, records that are already buffered fail, too. Otherwise they wait for the topic.
         """
         error = broker_error(code, "Metadata", f"topic {topic!r}")
         self.records.fail_waiting_sends(topic, error)
@@ -602,7 +602,7 @@ class ProducerEngine:
                 call.purpose(call)
 
     def due(self) -> int | None:
-        """Return when (ms) to call `step` with a Tick, or None."""
+        """Return when (ms) to call `step` with a Tick, or None if no time is scheduled."""
         times = [self.core.network.next_deadline(), self.metadata.due()]
         if self.telemetry is not None:
             times.append(self.telemetry.due())

@@ -16,7 +16,8 @@ Rules (Java's Sender and TransactionManager):
 * For each reason, the first failed batch is reported immediately. Later failures for the same reason are
   counted, and their number is reported at increasing intervals.
 
-* Independently of the reports, a delivery, flush or close raises the error of the records that it waits for.
+* Independently of the reports, each delivery, `flush()` or `close()` that waits for a failed record raises
+  its error.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MAX_REASONS = 64
 
 
 class ProduceResponses:
-    """Handles the responses to the batches of Produce requests. The caller then reschedules their queues."""
+    """Handles the responses to sent batches. The caller then reschedules the queues of these batches."""
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class ProduceResponses:
                 self.end_batch(batch)
 
     def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
-        """Put the batch back into its queue. The queue sends no batch until none is in flight.
+        """Put the batch back into its queue. The queue sends no batch until none of its batches is in flight.
 
         If `innocent` is true, the batch failed only because of an earlier batch, and is retried without a
         backoff.
@@ -262,7 +263,7 @@ class ProduceResponses:
             del self._failures[next(iter(self._failures))]
 
     def end_batch(self, batch: ProducerBatch) -> None:
-        """End a batch: free its memory, and pass its callbacks to the application."""
+        """End a batch: free its memory, and schedule its callbacks."""
         for callback in self._records.end_batch(batch):
             self._core.actions.append(CallBack(callback))
         self._core.wake_poll()

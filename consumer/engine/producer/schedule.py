@@ -57,7 +57,7 @@ class SendSchedule:
         self._ticket = count()
 
     def reschedule(self, queue: PartitionQueue) -> None:
-        """Schedule a queue according to its first batch: for sending, for a later visit, or for a leader."""
+        """Schedule a queue according to its first batch: send now, visit later, or wait for a leader."""
         if queue.halted and not queue.in_flight:
             queue.resume()
         if not queue.waiting:
@@ -109,7 +109,7 @@ class SendSchedule:
         return True
 
     def use_one_connection(self, node: int) -> None:
-        """Return to a single connection, unless a batch is ready to be sent. No batch may be in flight."""
+        """Return to a single connection if no batch is ready. Call this when no batch is in flight."""
         if not any(connection in self.queues for connection in self.connections(node)):
             self._spread.pop(node, None)
 
@@ -165,7 +165,7 @@ class SendSchedule:
             yield queue, late
 
     def due(self) -> int | None:
-        """Return the time (ms) of the next visit, or None."""
+        """Return the time (ms) of the next visit, or None if no visit is scheduled."""
         return self._visits[0][0] if self._visits else None
 
     def leaderless(self, topic: str) -> list[PartitionQueue]:

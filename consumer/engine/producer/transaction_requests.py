@@ -120,7 +120,8 @@ def txn_offset_commit_request(
 ) -> Prepared:
     """Build a TxnOffsetCommit request. If the generation is -1, the coordinator does not check the member.
 
-    From version 6 on, topics are identified by `topic_ids`, which must contain all of them (KIP-1319).
+    From version 6 on, the request identifies topics by id. `topic_ids` must then contain the id of each topic
+    (KIP-1319).
 
     Building raises UnsupportedVersion if the version cannot identify the member, as in Java's
     TxnOffsetCommitRequest.Builder. With such a version, the coordinator would accept offsets of a removed

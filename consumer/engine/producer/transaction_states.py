@@ -85,7 +85,7 @@ class PendingCall(msgspec.Struct):
 
 
 class TransactionalAppends(RecordAccumulator):
-    """An accumulator that calls `gate`, with the guard held, before it accepts a record.
+    """An accumulator that calls `gate` before it accepts a record, while the guard is held.
 
     `gate` raises an error to reject the record.
     """

@@ -183,8 +183,8 @@ class TransactionManager:
     def close(self) -> PendingCall | None:
         """Abort an open transaction, because the producer is being closed.
 
-        Return the call to wait for: the abort, or a commit or abort in progress. Return None if there is none
-        of them.
+        Return the call to wait for: the abort, or a commit or abort in progress. Return None if there is no
+        such call.
         """
         if self.state is S.IN_TRANSACTION or self.state is S.ABORTABLE_ERROR:
             return self.call("abort")
@@ -197,7 +197,7 @@ class TransactionManager:
         self._offsets.setdefault(member, {}).update(offsets)
 
     def open_reason(self) -> str:
-        """Return a text that says what the current call waits for."""
+        """Describe the state, and what the current call waits for."""
         open_records = self._records.open_records
         waits = f"{open_records} records are not acknowledged" if open_records else self.why
         return f"{self.id!r}: {self.state.value}" + (f"; {waits}" if waits else "")
@@ -284,7 +284,7 @@ class TransactionManager:
         self._discard(error)
 
     def _discard(self, error: KprotoError) -> None:
-        """Fail the open records of this transaction, and drop its offsets.
+        """Fail the undelivered records of this transaction, and drop its offsets.
 
         Records that were already sent do not fail yet if the abort has to wait for their responses.
         """
@@ -474,7 +474,7 @@ class TransactionManager:
             self._needs_new_epoch = False
 
     def _add_offsets(self) -> None:
-        """Send the next request for offsets: add the group, look up its coordinator, or commit them."""
+        """Send the next request for offsets: add the group, find its coordinator, or commit offsets."""
         with self._records.guard:  # Without the guard, other threads could add offsets during the iteration.
             member, offsets_to_commit = next(
                 (member, dict(offsets)) for member, offsets in self._offsets.items()

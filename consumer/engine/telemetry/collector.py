@@ -2,14 +2,14 @@
 
 Rules, as in Java's TelemetryMetricNamingConvention and KafkaMetricsCollector:
 
-* `consumer-fetch-manager-metrics` and `bytes-consumed-total` become
+* For example, the metric `bytes-consumed-total` of the group `consumer-fetch-manager-metrics` becomes
   `org.apache.kafka.consumer.fetch.manager.bytes.consumed.total`. Tags become attributes, with underscores.
   The tag `client-id` is omitted, because the broker knows it from each request.
 
 * Metrics whose name ends with -total are monotonic sums. All other metrics are gauges. With delta
   temporality, the change of a sum since the previous push is sent.
 
-* When a sensor is removed, its sum is forgotten, for example if a topic no longer exists.
+* When a sensor is removed, for example because its topic was deleted, its sum is forgotten.
 
 * If a broker rejects a push, the next one contains its changes as well (`restore`). In Java they are lost.
 
@@ -32,13 +32,13 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def telemetry_name(group: str, name: str) -> str:
-    """Return the name of KIP-714 for a metric of a client."""
+    """Return the KIP-714 name of a client's metric."""
     cleaned = _dotted(group).replace(".metrics", "")
     return f"{_PREFIX}.{cleaned}.{_dotted(name)}"
 
 
 def telemetry_key(metric: Metric) -> tuple[str, dict[str, str]]:
-    """Return the name of KIP-714 and the attributes of a metric."""
+    """Return the KIP-714 name and the attributes of a metric."""
     attributes = {
         tag.lower().replace("-", "_"): text for tag, text in metric.tags.items() if tag != _CLIENT_ID
     }

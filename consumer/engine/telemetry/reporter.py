@@ -3,8 +3,7 @@
 Rules:
 
 * Requests go to one broker as long as its connection is ready, and then to another broker with a ready
-  connection. If there is none, the request waits for the next event of a connection. No connection is opened
-  for telemetry.
+  connection. If no connection is ready, the request waits for one. No connection is opened for telemetry.
 
 * If a broker does not support GetTelemetrySubscriptions or PushTelemetry, pushing ends, as in Java.
 
@@ -73,7 +72,7 @@ _APIS: Final[tuple[type[Message], ...]] = (GetTelemetrySubscriptionsRequest, Pus
 
 
 class ClientTelemetry:
-    """The telemetry of one client. The engine calls `pump` in each step, and `due` for its deadline."""
+    """A client's telemetry. The engine calls `pump` in each step, and `due` to schedule the next step."""
 
     def __init__(
         self,
@@ -98,7 +97,8 @@ class ClientTelemetry:
         self._labels = labels
         self.machine: Final = TelemetryMachine()
         self._collector = MetricsCollector(wall() * NS_PER_MS)
-        # (Name of KIP-714, attributes) -> the registered metric of the application. Any thread may change it.
+        # (KIP-714 name, attributes) -> the registered metric of the application. Any thread may change the
+        # dict.
         self._application: dict[object, ApplicationMetric] = {}
         self._node: int | None = None
         # The last request. The responses to earlier ones are ignored.
@@ -123,7 +123,7 @@ class ClientTelemetry:
         return self.machine.state is TelemetryState.TERMINATED
 
     def register(self, metric: ApplicationMetric) -> None:
-        """Push a metric of the application with the client's; it replaces one with the same name and tags."""
+        """Push the metric with the client's metrics, instead of one with the same name and tags."""
         self._application[_key(metric)] = metric
 
     def unregister(self, metric: ApplicationMetric) -> None:
@@ -148,7 +148,7 @@ class ClientTelemetry:
             self._apply(NodeReady())
 
     def due(self) -> int | None:
-        """Return the time (ms) of the next request. None if it waits for a connection or a response."""
+        """Return the time (ms) of the next request, or None if it waits for a connection or a response."""
         at = self.machine.next_request_at
         return None if at == NEVER or at <= self._clock() else at
 
@@ -303,7 +303,7 @@ def read_client_instance_id(
 ) -> Plan[UUID]:
     """Return the id of the client instance, which a broker assigns with the first subscription.
 
-    The plan connects to a broker if necessary. Raises as `instance_id_of` does.
+    The plan connects to a broker if necessary. Raises the same errors as `instance_id_of`.
     """
     if instance_id_of(telemetry) is None:
         yield from read_metadata(view, [], clock)

@@ -4,8 +4,8 @@
 
 Rules:
 
-* The client first requests a subscription. If the subscription has metrics, the client pushes them at the
-  push interval. If it has none, the client requests the subscription again after the interval.
+* The client first requests a subscription. If the subscription requests metrics, the client pushes them at
+  the push interval. Otherwise, the client requests the subscription again after the interval.
 
 * The first push follows after 0.5 to 1.5 intervals, so that clients that started together do not push
   simultaneously.
@@ -88,7 +88,7 @@ class Subscription(msgspec.Struct, frozen=True):
     metrics: frozenset[str]
 
     def selects(self, name: str) -> bool:
-        """Return whether the broker wants the metric with this name of KIP-714.
+        """Return whether the broker wants the metric with this KIP-714 name.
 
         The cost does not depend on the number of prefixes, so that a broker cannot slow down the client.
         """
@@ -137,7 +137,7 @@ class CloseBegan(msgspec.Struct, frozen=True):
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """The client is closed, or its time to close has passed."""
+    """The client is closed, or the timeout of its `close()` has expired."""
 
 
 TelemetryEvent: TypeAlias = (
@@ -252,7 +252,7 @@ def _push_last(step: _Step, machine: TelemetryMachine, event: NodeReady) -> None
 
 
 def _subscribe(step: _Step, machine: TelemetryMachine, event: Subscribed) -> None:
-    """Keep the subscription, and schedule the first push, or the next request if it has no metrics."""
+    """Keep the subscription. Schedule the first push, or the next request if no metrics are requested."""
     machine.subscription = subscription = event.subscription
     interval_ms = _interval_ms(subscription)
     if subscription.metrics:
@@ -293,7 +293,7 @@ def _retry_later(step: _Step, machine: TelemetryMachine, event: Failed) -> None:
 
 
 def _begin_close(step: _Step, machine: TelemetryMachine, event: CloseBegan) -> None:
-    """Push for the last time, if the client has a subscription with metrics."""
+    """Push for the last time, if the client's subscription requests metrics."""
     if machine.subscription is None or not machine.subscription.metrics:
         _terminate(step, machine, event)
     else:
