@@ -16,7 +16,7 @@ Rules, as in Kafka's GroupMetadataManager:
 * A request for a group that does not exist goes to the first registered coordinator that serves it. So this
   request determines the type of a new group.
 
-* A request for several groups is divided by type, and the responses are joined. Coordinators must answer such
+* A request for several groups is divided by type, and the responses are merged. Coordinators must answer such
   requests in the step that receives them.
 
 * ListGroups returns the groups of all types.
@@ -187,7 +187,7 @@ class GroupCoordinators:
 
 
 def _step_and_join(event: RequestReceived[Message], parts: list[_Part], now: int) -> list[CoordinatorAction]:
-    """Pass each part of a request to its coordinator, and join the responses into one."""
+    """Pass each part of a request to its coordinator, and merge the responses into one."""
     actions: list[CoordinatorAction] = []
     results: list[Any] | None = None
     for coordinator, request in parts:

@@ -10,8 +10,8 @@ time that `next_deadline` returns.
 The engine sends requests, reports their responses, runs the rebalance callbacks and commits offsets. The
 member decides when to join, send a heartbeat, revoke, assign and leave.
 
-The engine looks the coordinator up when the member returns `FindCoordinator`, for the first time at the first
-subscription. A member sends nothing before `CoordinatorFound`.
+The engine looks up the coordinator each time the member returns `FindCoordinator`, which it first does at its
+first subscription. A member sends nothing before `CoordinatorFound`.
 
 The broker's interface: the embedded broker drives a `GroupCoordinator`. The broker passes requests to `step`
 and sends the responses that `step` returns.
@@ -158,7 +158,7 @@ class MetadataUpdated(msgspec.Struct, frozen=True):
     # The requested topics; None for all topics. A leader that waits for metadata runs the assignor when
     # `requested` includes the topics of all members.
     requested: frozenset[str] | None = None
-    # Whether `partitions` has all topics of the cluster. If it does, a topic that appears only in later
+    # Whether `partitions` contains all topics of the cluster. If it does, a topic that appears only in later
     # metadata is known to be new.
     complete: bool = False
     # Maps a topic to its topic id, where known.
@@ -274,7 +274,7 @@ class RevokePurpose(Enum):
 
 
 class Revoke(msgspec.Struct, frozen=True):
-    """Run the revoked callback, commit, stop delivering `partitions`; then answer with `Released`.
+    """Run the revoked callback, commit, stop delivering `partitions`, and answer with `Released`.
 
     With an eager assignor `partitions` may be empty: Java runs the callback nevertheless.
     """
@@ -285,7 +285,7 @@ class Revoke(msgspec.Struct, frozen=True):
 
 
 class Lose(msgspec.Struct, frozen=True):
-    """Stop delivering `partitions` immediately, run the lost callback; then answer with `Released`.
+    """Stop delivering `partitions` immediately, run the lost callback, and answer with `Released`.
 
     Offsets can no longer be committed. A `Lose` replaces an unanswered `Revoke`: one `Released` answers both.
     """
@@ -545,7 +545,7 @@ class GroupRequest(Protocol):
 
 
 class TopicCatalog(Protocol):
-    """The interface with which a coordinator looks up the broker's topics.
+    """The interface through which a coordinator looks up the broker's topics.
 
     The methods return None for an unknown topic.
     """

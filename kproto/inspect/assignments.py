@@ -34,7 +34,7 @@ from .json_lines import Answer, BadQuestion, Question, get_hex, get_typed, known
 # The maximum number of partitions of one group. It bounds the memory that one line of input can take.
 MAX_PARTITIONS = 1_000_000
 
-# The maximum number of rebalances to simulate. An assignment settles after two or three.
+# The maximum number of rebalances to simulate. An assignment no longer changes after two or three rebalances.
 _MAX_REBALANCES = 10
 
 Assigned = Mapping[str, list[TopicPartition]]
@@ -211,7 +211,7 @@ def to_json(group: AssignorInput) -> Answer:
 
 
 def reported_owned(group: AssignorInput, member_id: str) -> ReportedOwnership:
-    """Return the partitions that the assignor takes as previously owned by the member, and their generation.
+    """Return the partitions that the assignor considers previously owned by the member, and their generation.
 
     If the assignor ignores previous owners, the result is `owned` and `generation` of the subscription.
     """
@@ -222,7 +222,7 @@ def reported_owned(group: AssignorInput, member_id: str) -> ReportedOwnership:
 
 
 def assign_until_settled(group: AssignorInput) -> dict[str, list[TopicPartition]]:
-    """Return the assignment after repeating the rebalance until a cooperative assignor changes nothing.
+    """Return the final assignment: a cooperative rebalance is repeated until nothing changes.
 
     A cooperative assignor withholds a partition from its new owner until the previous owner has revoked it.
     The next rebalance assigns the partition. Members with different subscriptions may need a third rebalance.
@@ -277,8 +277,8 @@ def _outcome(
 ) -> PartitionOutcome:
     """Return the outcome of one partition.
 
-    `claims` has a pair (generation, member id) for each member that reports the partition as owned. Pairs are
-    sorted by generation, the newest last.
+    `claims` contains a pair (generation, member id) for each member that reports the partition as owned.
+    Pairs are sorted by generation, the newest last.
     """
     previous = claims[-1][1] if claims else None
     owner = owners.get(partition, settled_owners.get(partition))
@@ -417,7 +417,7 @@ def summary_lines(group: AssignorInput) -> list[str]:
 
 
 def _merge(outcomes: list[PartitionOutcome]) -> list[list[PartitionOutcome]]:
-    """Group the outcomes of one topic that differ only in the partition."""
+    """Group the outcomes of one topic that differ only in their partition."""
     groups: dict[tuple[object, ...], list[PartitionOutcome]] = {}
     for outcome in outcomes:
         key = (outcome.partition.topic, outcome.previous, outcome.owner, outcome.outcome, outcome.why)

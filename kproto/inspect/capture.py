@@ -155,8 +155,8 @@ class _Direction:
 class _Connection:
     """The two directions of a connection, and its unanswered requests.
 
-    `requests` maps the correlation id of each request without a response to (API, version). `unmatched` has
-    the responses that were read before their requests. `end` tries again to decode them.
+    `requests` maps the correlation id of each request without a response to (API, version). `unmatched`
+    contains the responses that were read before their requests. `end` tries again to decode them.
     """
 
     def __init__(self) -> None:

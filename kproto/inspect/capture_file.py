@@ -39,7 +39,7 @@ _PCAP: Final = {
     b"\xa1\xb2\xc3\xd4": (">", 10**6, 16),
     b"\x4d\x3c\xb2\xa1": ("<", 10**9, 16),
     b"\xa1\xb2\x3c\x4d": (">", 10**9, 16),
-    # The format of Kuznetzov's patch of libpcap, whose packet headers also name the interface.
+    # The format of Kuznetzov's patch to libpcap, whose packet headers also name the interface.
     b"\x34\xcd\xb2\xa1": ("<", 10**6, 24),
     b"\xa1\xb2\xcd\x34": (">", 10**6, 24),
 }
@@ -174,8 +174,8 @@ class Capture:
         if number >= len(section.interfaces):
             return None
         interface = section.interfaces[number]
-        # A Simple Packet Block has only the packet's original length. The capture may have cut the packet to
-        # the interface's snap length.
+        # A Simple Packet Block contains only the packet's original length. The capture may have truncated the
+        # packet to the interface's snap length.
         if kind == _SIMPLE_PACKET:
             captured = min(captured, interface.most or captured, len(body) - start)
         elif captured > len(body) - start:

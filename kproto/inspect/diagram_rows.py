@@ -17,7 +17,7 @@ Rules:
 
 4. Successful heartbeats, fetches without records, and requests that set up a connection are only counted.
 
-5. If a client's requests of an API repeatedly fail with the same response, only the first two are drawn.
+5. If a client's requests to an API repeatedly fail with the same response, only the first two are drawn.
 
 6. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
   was killed.
@@ -125,7 +125,7 @@ class DiagramBuilder:
     """Collects exchanges and notes, and builds the diagram from those that are drawn.
 
     `name` returns the name of the member that sent an exchange's request. `began` is the time in ms that the
-    diagram shows as 0. If it is None, that is the time of the first request.
+    diagram shows as 0, or None for the time of the first request.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class DiagramBuilder:
         return is_new
 
     def _rebalances(self) -> list[_Rebalance]:
-        """Return the rebalances of all groups, each with the cause of the generation that it led to."""
+        """Return the rebalances of all groups, each with its cause: that of the new generation."""
         groups = dict.fromkeys(turn.group for turn in self._turns if turn.group)
         rebalances = [
             rebalance._replace(cause=self._causes.get((group, rebalance.generation), ""))

@@ -24,7 +24,7 @@ from .state import Actions, Member, MemberState, S, move
 
 # From this version on, LeaveGroup has a list of members, each with its reason (KIP-345, KIP-800).
 LEAVE_GROUP_WITH_MEMBERS = 3
-# From this version on, JoinGroup has the member's group.instance.id (KIP-345).
+# From this version on, JoinGroup includes the member's group.instance.id (KIP-345).
 STATIC_MEMBERS = 5
 
 

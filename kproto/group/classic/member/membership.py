@@ -76,7 +76,8 @@ def fence(member: Member, request: str, out: Actions) -> None:
     code = ErrorCode.FENCED_INSTANCE_ID
     final = not member.policy.fenced_join_again
     reason = FAILED_WITH.format(JAVA_EXCEPTIONS[code])
-    # Java keeps its member id after a fenced JoinGroup or SyncGroup (M42, M51), not after a Heartbeat (M59).
+    # Java keeps its member id after a fenced JoinGroup or SyncGroup (M42, M51), but not after a fenced
+    # Heartbeat (M59).
     in_rebalance = request != "Heartbeat"
     if not final and not in_rebalance:
         reason = ENCOUNTERED.format(code.name, "HEARTBEAT")

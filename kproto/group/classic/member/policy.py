@@ -6,7 +6,7 @@ import msgspec
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The choices of a classic member. The defaults are Java's, except for `fenced_join_again`."""
+    """Behaviour that a classic member can choose. The defaults are Java's, except for `fenced_join_again`."""
 
     # Whether to lose all partitions after session.timeout.ms without a successful response. librdkafka does
     # so too, but not during a join, and it also drops its member id. Java keeps the partitions, so two

@@ -193,8 +193,8 @@ class Member:
         # Maps each member id to the subscription of that member. Empty unless this member is the leader.
         self.subscriptions: dict[str, Subscription] = {}
         self.skips_assignment = False
-        # Whether the leader still has to check that the assignment of its former process assigns every
-        # partition.
+        # Whether the restarted leader still has to check that the assignment from before its restart covers
+        # every partition.
         self.inherits_assignment = False
         # `checks_empty`: whether the member has to check its empty assignment with DescribeGroups.
         # `has_checked_empty`: whether it has done so since it last owned partitions.
@@ -284,8 +284,8 @@ def is_subscribed(member: Member, topic: str) -> bool:
 def sends_heartbeats(member: Member) -> bool:
     """Return whether the member sends heartbeats.
 
-    Java sends no heartbeats while JoinGroup is in flight (M6). This member then sends heartbeats if it keeps
-    partitions during the join.
+    Java sends no heartbeats while JoinGroup is in flight (M6). In contrast, this member sends heartbeats
+    during a join if it keeps partitions.
     """
     if member.generation is None:
         return False

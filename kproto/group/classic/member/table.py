@@ -56,7 +56,7 @@ The member differs from Java where Java's members can lose records, or fence eac
   Java's member raises the error from each poll until the coordinator removes the member.
 
 * A leader computes its own assignment from the subscription that it sent. Java uses the leader's subscription
-  in the JoinGroup response: if it is wrong, the leader owns nothing.
+  in the JoinGroup response: if this subscription is wrong, the leader owns nothing.
 
 * A dynamic leader always assigns, even if its JoinGroup response has skipAssignment set.
 
@@ -169,7 +169,7 @@ def step(member: Member, event: MemberEvent, now: int) -> list[MemberAction]:
 
 
 def kind_of(event: MemberEvent) -> MemberEventKind:
-    """Return the kind of an event. A subscription without topics and pattern unsubscribes (M100)."""
+    """Return the kind of an event. A subscription with neither topics nor a pattern unsubscribes (M100)."""
     kind = KINDS.get(type(event))
     if kind is None and isinstance(event, Received):
         kind = RESPONSE_KINDS.get(type(event.request))
@@ -197,8 +197,8 @@ def row(everywhere: Cell, cells: Mapping[MemberState, Cell], *, closed: Cell = I
     return [{S.CLOSED: closed, **cells}.get(state, everywhere) for state in MemberState]
 
 
-# A key is a state. A value has the states that follow an error code about the member's generation or member
-# id.
+# A key is a state. A value lists the states that may follow it after an error code about the member's
+# generation or member id.
 RESET_TO: Final[dict[MemberState, tuple[MemberState, ...]]] = {
     S.UNJOINED: (S.RELEASING, S.FENCED, S.FAILED),
     S.RELEASING: (S.FENCED, S.FAILED),
