@@ -15,8 +15,8 @@ Rules, as in Kafka's DelegationTokenControlManager and DelegationTokenCache:
 * When a request arrives, expired tokens are removed, at most once per
   `delegation.token.expiry.check.interval.ms`.
 
-* Until its removal, an expired token is described, but its renewal fails with DELEGATION_TOKEN_EXPIRED. A
-  login with an expired token always fails.
+* Until its removal, an expired token can still be described, but its renewal fails with
+  DELEGATION_TOKEN_EXPIRED. A login with an expired token always fails.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DelegationToken:
         return self.ends_at < now or self.expires_at < now
 
     def has_right(self, principal: str) -> bool:
-        """Return whether a principal may describe the token: its owner, requester or a renewer of it."""
+        """Return whether a principal may describe the token, as its owner, requester and renewers may."""
         return principal in (self.owner, self.requester, *self.renewers)
 
 

@@ -17,8 +17,8 @@ Rules, as in Kafka's FetchSession and FetchManager:
 * A session refers to topics either by name (up to v12) or by id (from v13 on). A request that switches
   between names and ids is rejected.
 
-* A session looks up the name of a topic id only once. So the session reports a deleted topic as missing under
-  its old name.
+* A session resolves a topic id to a name only once. So if the topic is deleted, its partitions fail with
+  UNKNOWN_TOPIC_OR_PARTITION instead of UNKNOWN_TOPIC_ID.
 
 * If all `max.incremental.fetch.session.cache.slots` are in use, a new session evicts a session that has not
   been used for `IDLE_MS`.
@@ -65,7 +65,7 @@ class CachedPartition:
     """The partition that has to change before it is read again; None if it is read by the next fetch."""
 
     def is_unchanged(self, data: PartitionData) -> bool:
-        """Return whether the client already received the high watermark and log start offset of `data`.
+        """Return whether the client has already received the high watermark and log start offset of `data`.
 
         If `data` has a diverging epoch, the result is false: the epoch is sent again until the client fetches
         from another offset.
@@ -148,7 +148,9 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """The partitions of one Fetch: those in `requested`, or if `incremental` those of its session."""
+    """The partitions of one Fetch: those of its session if `incremental` is true, otherwise those in
+    `requested`.
+    """
 
     requested: dict[Key, FetchPartition]
     by_id: bool
@@ -184,8 +186,8 @@ class FetchContext:
     def on_read_to_end(self, key: Key, partition: Partition, data: PartitionData) -> None:
         """Mark a partition as idle after it was read to its end.
 
-        The partition stays active if the client does not yet know its high watermark or log start offset (in
-        `data`).
+        The partition stays active if `data` contains a high watermark or log start offset that the client has
+        not received yet.
         """
         session = self.incremental_session
         if session and session.partitions[key].is_unchanged(data):

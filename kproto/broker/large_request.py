@@ -86,7 +86,7 @@ class LargeRequest:
     def next_frame(self) -> bytes | None:
         """Return the frame of the next piece, or None while the request is still being divided.
 
-        After None, call the method again in a later step.
+        If the result is None, call the method again in a later step.
 
         Raises DecodeError if the request is malformed, or if it has too many elements and cannot be divided.
         """

@@ -108,7 +108,7 @@ class CreateTopic(NamedTuple):
 class GrowTopic(NamedTuple):
     """The event that the operator increases the partition count of a topic.
 
-    `step` raises ConfigError if the topic does not exist or the count is not allowed.
+    `step` raises ConfigError if the topic does not exist or the partition count is not allowed.
     """
 
     name: str
@@ -573,8 +573,8 @@ def _refuse_unsupported(
 ) -> str | None:
     """Respond to an unsupported request; return the reason if the connection must be closed instead.
 
-    Only an ApiVersions request of an unsupported version has a response, with the supported versions
-    (KIP-511).
+    Only an ApiVersions request of an unsupported version gets a response, which contains the supported
+    versions (KIP-511).
     """
     if header.request_api_key != API_VERSIONS:
         return reason

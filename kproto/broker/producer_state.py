@@ -1,4 +1,4 @@
-"""The state of idempotent producers in one partition, by which the broker detects retries.
+"""The state of idempotent producers in one partition, from which the broker detects retries.
 
 Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 
@@ -23,7 +23,7 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * After an attempt to write a KIP-890 transaction, a producer that is unknown to the partition must start at
   sequence 0.
 
-* A producer expires if it stores nothing for `producer.id.expiration.ms`.
+* The state of a producer expires if the producer writes nothing for `producer.id.expiration.ms`.
 
 * After a truncation of the log, the state is rebuilt from the remaining batches.
 

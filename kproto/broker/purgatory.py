@@ -45,7 +45,7 @@ class Purgatory:
         self._deadlines.set(request.call.conn, request.deadline)
 
     def update(self, request: DelayedRequest) -> None:
-        """Replace the watched partitions and sessions of a request by its current `waits_for`."""
+        """Replace the watched partitions and sessions of a request with its current `waits_for`."""
         entry, waits_for = self._entries[request.call.conn], frozenset(request.waits_for)
         if entry.waits_for != waits_for:
             self._remove_watches(entry)

@@ -4,7 +4,7 @@ Rules, as in Kafka's UnifiedLog.deleteOldSegments:
 
 * Whole segments are deleted, the oldest first, up to the first segment that must be kept.
 
-* If all segments are deleted, the log start offset becomes the log end offset.
+* If all segments are deleted, the log start offset advances to the log end offset.
 
 * The age of a segment is the age of its newest record.
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 
 class Limits(NamedTuple):
-    """The limits of a segment: its size in bytes, and the time that its records span in ms."""
+    """The limits of a segment: its size in bytes, and the time in ms that its records span."""
 
     size: int
     ms: int

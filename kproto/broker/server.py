@@ -213,7 +213,7 @@ class Server:
         return self.broker.client_metrics.pushes
 
     def _token_check(self) -> Check | None:
-        """Return a function that checks tokens with the keys of the JWKS URL; None without a URL."""
+        """Return a function that checks tokens with the keys of the JWKS URL, or None if no URL is set."""
         url = self._settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             return None
@@ -375,7 +375,7 @@ class Server:
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, offset=WHOLE_NUMBER)
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Remove a partition's records from `offset` on, as in an unclean election.
+        """Remove a partition's records from `offset` on, as an unclean leader election does.
 
         The batch that contains `offset` is removed as a whole, so the log may end before `offset`. Raises
         ConfigError if the log does not contain `offset`.

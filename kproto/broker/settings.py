@@ -208,7 +208,7 @@ class Settings:
         return max(int(value) * _MS_PER_UNIT[name], -1)
 
     def signed_tokens(self, jwks: str, now_ms: Callable[[], int]) -> Check:
-        """Return a function that checks tokens that are signed with the keys in the JSON text `jwks`.
+        """Return a function that checks tokens signed with one of the keys in the JSON text `jwks`.
 
         Raises ConfigError if `jwks` is invalid, and MissingExtra if PyJWT is missing.
         """

@@ -53,7 +53,7 @@ class Clock:
 
 
 class Shell:
-    """The I/O of a running broker: it passes events to the state machine, and performs its actions."""
+    """The I/O of a running broker: passes events to the state machine, and performs the machine's actions."""
 
     def __init__(
         self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, observers: list[Observer]
@@ -81,7 +81,7 @@ class Shell:
     def step(self, event: Event) -> None:
         """Apply an event to the state machine, and perform the actions that it returns.
 
-        After each response that was sent immediately, the state machine is also given `ResponseSent`.
+        When a response is sent immediately, the state machine then also receives `ResponseSent`.
         """
         events = deque([event])
         while events:

@@ -1,4 +1,4 @@
-"""The connection of one client on a socket: received bytes are split into requests, responses are sent."""
+"""The connection of one client on a socket: it splits received bytes into requests, and sends responses."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Acl(NamedTuple):
         return self.principal in (ALL_USERS, principal) and self.host in ("*", host)
 
     def decides(self, operation: int) -> bool:
-        """Return whether the ACL allows or denies this operation, explicitly or by implication."""
+        """Return whether the ACL applies to this operation, explicitly or by implication."""
         if self.operation in (Operation.ALL, operation):
             return True
         implying = _IMPLIED_BY.get(Operation(operation), set[Operation]())

@@ -8,7 +8,7 @@ Rules:
 * A second ApiVersions or SaslHandshake after the handshake is answered with ILLEGAL_SASL_STATE before the
   connection is closed.
 
-* After SaslHandshake v0, the SASL messages have no request headers (before KIP-152).
+* After SaslHandshake v0 (before KIP-152), the SASL messages have no request headers.
 
 * The response to a failed login is sent after `connection.failed.authentication.delay.ms`, and the connection
   is closed. The delay limits how many passwords a client can try.

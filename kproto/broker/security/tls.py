@@ -26,8 +26,8 @@ from typing import Any, Final
 
 # The maximum size of the plaintext that one read returns: 256 KiB, or 16 TLS records of the maximum size.
 _READ_SIZE: Final = 1 << 18
-# The fatal alert "unexpected message" for a client that does not use TLS. Java sends this alert, OpenSSL does
-# not.
+# The fatal alert "unexpected message" for a client that does not use TLS. Java sends this alert, but OpenSSL
+# does not.
 _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 10))
 # OpenSSL's error reasons for bytes that are not TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
