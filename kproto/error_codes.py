@@ -205,7 +205,7 @@ REFRESH_METADATA: frozenset[int] = frozenset(
     }
 )
 
-# The codes of a RetriableException. In Kafka, every error that needs new metadata is retriable.
+# The codes whose exception in Kafka is a RetriableException. They include every code that needs new metadata.
 RETRIABLE: frozenset[int] = REFRESH_METADATA | {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.REQUEST_TIMED_OUT,

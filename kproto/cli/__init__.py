@@ -148,7 +148,7 @@ def _without_secrets(error: ConfigError) -> ConfigError:
 
 
 def _reopen_closed_streams() -> None:
-    """Open os.devnull as stdin and stdout if the caller has closed them."""
+    """Open os.devnull as stdin and stdout if the process was started with these streams closed."""
     for name, mode in (("stdin", "r"), ("stdout", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115

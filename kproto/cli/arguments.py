@@ -68,7 +68,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 def _usage_parts(usage: str) -> list[str]:
-    """Return the parts of a usage: options with their values, arguments, and groups of exclusive options."""
+    """Return the parts of a usage message: options with their values, arguments, and exclusive groups."""
     parts: list[str] = []
     depth = 0
     for word in usage.split():
@@ -82,9 +82,7 @@ def _usage_parts(usage: str) -> list[str]:
 
 
 def _pieces(parts: Iterable[str], width: int) -> list[str]:
-    """Return the parts of a usage; a group of exclusive options longer than `width` is split into its
-    options.
-    """
+    """Return the parts of a usage message. A group of exclusive options longer than `width` is split."""
     return [
         piece
         for part in parts
@@ -194,7 +192,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._actions)
 
     def subparsers(self) -> dict[str, Parser]:
-        """Return the parsers of the commands or verbs by name; empty without commands."""
+        """Return the parsers of the commands or verbs by name; an empty dict if there are none."""
         for action in self._actions:
             if action.dest in ("command", "verb") and action.choices is not None:
                 return cast("dict[str, Parser]", action.choices)
@@ -228,7 +226,7 @@ def client_security(path: Path) -> SecurityConfig:
 
 
 def registry_properties(path: Path) -> dict[str, str]:
-    """Return the properties about the schema registry in the file that `--command-config` names.
+    """Return the properties of the schema registry in the file that `--command-config` names.
 
     Raises a ConfigError that names the option, if the file cannot be read.
     """
@@ -388,7 +386,7 @@ def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
 
 
 def api(text: str) -> str:
-    """Return the name of the API with this key, name or message name. Upper and lower case are equivalent."""
+    """Return the name of the API with this key, name or message name. The case of a name is ignored."""
     from ..messages.index import API_NAMES, no_message
 
     wanted = text.lower().removesuffix("response").removesuffix("request")

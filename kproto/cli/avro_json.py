@@ -9,7 +9,7 @@ Rules:
 
 * The output is valid JSON, and can be used as input.
 
-* A value of a union is written without the name of its branch, unlike in Avro's own JSON.
+* A value of a union is written without the name of its branch, unlike in Avro's JSON encoding.
 
 * JSON to send may name the branch of a union as Avro does, {"bytes": "AAE="}. Without a name, the value
   belongs to the first branch that it fits.
@@ -106,7 +106,7 @@ class JsonReader:
         self._named = named
 
     def read(self, value: Any) -> Any:
-        """Return the object for a JSON value. Raises ValueError if a part of it does not fit the schema."""
+        """Return the object to encode for a JSON value. Raises ValueError if it does not fit the schema."""
         return self._read(value, self._schema, "$")
 
     def _read(self, value: Any, schema: Any, place: str, *, default: bool = False) -> Any:
@@ -196,12 +196,12 @@ class JsonReader:
         fields: dict[str, dict[str, Any]] = {field["name"]: field for field in record["fields"]}
         if unknown := sorted(values.keys() - fields.keys()):
             allowed = ", ".join(fields) or "none"
-            raise ValueError(f"{place} has the field {unknown[0]}; fields of the schema: {allowed}")
+            raise ValueError(f"{place} has the unknown field {unknown[0]}; fields of the schema: {allowed}")
         objects: dict[str, Any] = {}
         for name, field in fields.items():
             is_default = default or name not in values
             if name not in values and "default" not in field:
-                raise ValueError(f"{place} has no field {name}, for which the schema has no default")
+                raise ValueError(f"{place} has no field {name}, and the schema has no default for it")
             item = values.get(name, field.get("default"))
             objects[name] = self._read(item, field["type"], f"{place}.{name}", default=is_default)
         return objects

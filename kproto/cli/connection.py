@@ -36,7 +36,7 @@ def add_verb(
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a connection: the cluster, its security, a timeout and JSON as output."""
+    """Add the options of a connection: the cluster, its security, a timeout, and JSON output."""
     parser.add_argument(
         "--bootstrap",
         "--bootstrap-server",  # The name of this option in Kafka's tools.

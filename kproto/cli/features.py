@@ -183,7 +183,8 @@ def print_results(
     if not failed and not options.execute:
         return say_not_executed("no feature was changed")
     errors = list(failed.values())
-    # From Kafka 4.0 on, an error in one update rejects all updates. It is printed once, without the names.
+    # From Kafka 4.0 on, an error in one update rejects all updates. The error is printed once, without the
+    # names of the features.
     reasons = {str(error).replace(f" {name}:", "", 1) for name, error in failed.items()}
     if len(errors) > 1 and len(reasons) == 1 and not succeeded:
         errors = [KprotoError(*reasons)]

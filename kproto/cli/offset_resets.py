@@ -22,7 +22,7 @@ def new_offsets(
     committed: Mapping[TopicPartition, int],
     options: argparse.Namespace,
 ) -> tuple[dict[TopicPartition, int], list[KprotoError]]:
-    """Return the new offset of each partition, and a note for each wanted offset that was out of range.
+    """Return the new offsets, and notes about partitions that are skipped or whose target is out of range.
 
     An offset below the log start offset is raised to it; an offset above the log end offset is lowered to it.
     """

@@ -148,7 +148,7 @@ def _data(text: str | None, part: str, options: argparse.Namespace) -> bytes | N
     try:
         encode = options.encoders.get(part)
         return parsed(text, form) if encode is None else encode(text)
-    # The packages of the formats with a schema raise many kinds of errors for values that do not fit.
+    # For values that do not fit the schema, the packages of the formats raise many kinds of errors.
     except Exception as error:
         raise ValueError(f"a {part} in the format {form}; this one is not ({error})") from None
 

@@ -64,7 +64,7 @@ def json_value(data: bytes | None, form: str, *, lossless: bool = False) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError for NaN and infinity, too, which Python's parser accepts."""
+    """Parse JSON. Raises ValueError also for NaN and infinity, which Python's parser accepts."""
     return json.loads(text, parse_constant=_reject_number, parse_float=_finite)
 
 

@@ -348,7 +348,7 @@ class ExchangePrinter:
 
         if self.began is None:
             self.began = exchange.asked_at
-            # The time 0 of all diagrams and tables of the page, even if the filters exclude this exchange.
+            # Time 0 of all diagrams and tables of the page, even if the filters exclude this exchange.
             self.builder = DiagramBuilder(self._names.of, began=self.began)
         self.history.add(exchange)
         self.transactions.add(exchange)

@@ -108,7 +108,7 @@ def check_results(
 
     `produced` is the number of records that the broker acknowledged.
 
-    `ends` and `committed` map each partition to its log end offset and to the group's committed offset.
+    `ends` maps each partition to its log end offset, and `committed` to the group's committed offset.
 
     `hourly` is the result of the Spark query, or None without Spark.
     """
