@@ -4,7 +4,7 @@
 
 The `assign` of each assignor is a pure function of these arguments:
 
-* `partitions`: topic -> number of partitions. A topic that does not exist is missing.
+* `partitions`: topic -> number of partitions. A topic that does not exist has no entry.
 
 * `members`: member id -> `Subscription`.
 

@@ -10,11 +10,11 @@ The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algori
 * If members subscribe to different topics, each member keeps its partitions of the topics to which it still
   subscribes.
 
-* If members subscribe to different topics, each other partition is assigned to the topic's subscriber with
-  the fewest partitions. Topics with the fewest subscribers come first.
+* If members subscribe to different topics, each remaining partition is assigned to the topic's subscriber
+  with the fewest partitions. Topics with the fewest subscribers come first.
 
-* If members subscribe to different topics, single partitions finally move to subscribers that have at least
-  two partitions fewer than the owner (R205, R208).
+* If members subscribe to different topics, individual partitions finally move to subscribers that have at
+  least two fewer partitions than the owner (R205, R208).
 
 A reported partition counts only if it exists and the member subscribes to its topic.
 
@@ -28,7 +28,7 @@ The sorted order also decides which of two members that report a partition in th
 as its previous owner.
 
 A partition moves only if the move reduces the difference between two members' numbers of partitions. So the
-algorithm ends for every input.
+algorithm terminates for every input.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def assign_sticky(
     topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
     topic_set = frozenset[str]()
-    # Usually all members have the same topics. Comparing the tuples is cheaper than making a frozenset for
-    # each member.
+    # Usually all members subscribe to the same topics. Comparing the tuples is cheaper than creating a
+    # frozenset for each member.
     for member_id in sorted(members):
         if members[member_id].topics != topics:
             topics = members[member_id].topics

@@ -10,8 +10,8 @@
 
 * R127: a group with protocol type "consumer" keeps the offsets of the topics to which its members subscribe.
 
-* R127: a group of another protocol type keeps all offsets while it has members, because the coordinator
-  cannot decode its subscriptions.
+* R127: a group whose protocol type is not "consumer" keeps all offsets while it has members, because the
+  coordinator cannot decode its subscriptions.
 
 * R124, R125: only an Empty group can be deleted. Its pending offsets and pending member ids are deleted, too.
 

@@ -30,7 +30,7 @@ from .state import ClassicGroup, ClassicGroupState, GroupContext
 # The operations that a broker without an authorizer reports as authorized: READ, DELETE, DESCRIBE,
 # DESCRIBE_CONFIGS and ALTER_CONFIGS. Bit n stands for the AclOperation with code n.
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-# Kafka's value of `authorized_operations` in the response to a request that does not ask for them.
+# Kafka's value of `authorized_operations` in the response to a request that does not ask for the operations.
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
 _NOT_FOUND_VERSION: Final = 6  # DescribeGroups, KIP-1043

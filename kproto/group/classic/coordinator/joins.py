@@ -5,10 +5,10 @@ The handlers of this module are the cells of the JoinGroup rows in `table`.
 * R25: a new dynamic member first receives a member id, and is added when it joins again with this id
   (KIP-394).
 
-* R25: clients below JoinGroup v4 and static members are added immediately.
+* R25: static members, and clients that use JoinGroup below v4, are added immediately.
 
-* R25: the member id of a new dynamic member is pending until its second JoinGroup. A pending member id has no
-  effect, except that the rebalance does not complete.
+* R25: the member id of a new dynamic member is pending until its second JoinGroup. The only effect of a
+  pending member id is that the rebalance waits for it.
 
 * R26, R27: the JoinGroup of a new member, and of a member that needs a new assignment, is answered when the
   next generation begins.

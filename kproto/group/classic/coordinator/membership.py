@@ -9,7 +9,8 @@
 * R134, R135: a member does not expire while one of its requests is delayed. The response restarts its session
   timeout.
 
-* R134: only a new member expires while its JoinGroup is delayed, after a longer timeout.
+* R134: only a new member can expire while its JoinGroup is delayed. Its timeout is then longer than the
+  session timeout.
 
 * R147: a member that does not send SyncGroup within the rebalance timeout after a generation starts is
   removed, even if it sends heartbeats.
@@ -196,8 +197,7 @@ def _answer_heartbeat(
 def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
     """Remove the member, because its session has timed out.
 
-    A member with a delayed request is kept, unless it is new, because the response will restart its session
-    timeout.
+    Unless it is new, a member with a delayed request is kept: the response will restart its session timeout.
     """
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):

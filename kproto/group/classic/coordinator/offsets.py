@@ -119,7 +119,7 @@ class CommitAttempt:
 
 
 def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> CommitAttempt:
-    """Return the commit of an OffsetCommit, with an error code for each unknown partition (R85, R96)."""
+    """Return the attempt of an OffsetCommit, with an error code for each unknown partition (R85, R96)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -134,7 +134,7 @@ def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest
 
 
 def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
-    """Return the commit of a TxnOffsetCommit, with an error code for each unknown partition (R106)."""
+    """Return the attempt of a TxnOffsetCommit, with an error code for each unknown partition (R106)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -465,7 +465,7 @@ def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
     * In a Stable group with protocol type "consumer", only offsets of topics to which no member subscribes
       expire. Their retention begins with the commit.
 
-    A retention time in the OffsetCommit request itself (v2 to v4) begins with the commit in all three cases.
+    If an OffsetCommit request specifies a retention time (v2 to v4), this time always begins with the commit.
     """
     subscribed: frozenset[str] = frozenset()
     empty_since: int | None = None

@@ -14,8 +14,8 @@
   come first, with one entry for each topic. If other partitions of the topic exist, their results follow in
   the same entry.
 
-* If all partitions of a request exist, each topic of the request has its own entry, even a topic that the
-  request names twice. A topic without partitions has no entry.
+* If all partitions of a request exist, the response has one entry for each topic entry of the request, so a
+  topic that the request names twice has two. A topic without partitions has no entry.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def send_join_error(
 def error_response(request: Message, code: ErrorCode, version: int) -> Message:
     """Return a response that only reports an error (R68, R90).
 
-    Raises TypeError for a request whose response cannot report an error of the whole request.
+    Raises TypeError for a request whose response cannot report an error for the whole request.
     """
     match request:
         case JoinGroupRequest():
@@ -120,7 +120,7 @@ def group_by_topic(
     """Return the results of a request about partitions, grouped by topic.
 
     `topics` are the topics of the request. `codes` has one error code for each partition of the request, in
-    order. `existing` has the indexes in `codes` of partitions that exist.
+    order. `existing` contains the indexes (in `codes`) of the partitions that exist.
     """
     first_positions: dict[tuple[str, UUID], int] = {}
     missing: dict[int, list[tuple[int, int]]] = {}

@@ -84,8 +84,8 @@ class RebalanceStarted(GroupNotice, frozen=True):
 class GenerationStarted(GroupNotice, frozen=True):
     """The join phase is complete, and `generation` begins.
 
-    `reasons` are sentences for logs and observers. The first one is why the rebalance started. The others are
-    the members that joined, left or expired during the join phase.
+    `reasons` are sentences for logs and observers. The first one says why the rebalance started. The others
+    name the members that joined, left or expired during the join phase.
     """
 
     generation: int
@@ -103,7 +103,7 @@ class MemberRemoved(GroupNotice, frozen=True):
 
 
 class GroupEmptied(GroupNotice, frozen=True):
-    """A rebalance ended without members: the group is Empty. `reason` is why the rebalance started."""
+    """A rebalance ended without members: the group is Empty. `reason` says why the rebalance started."""
 
     generation: int
     reason: str
@@ -205,7 +205,7 @@ class ClassicGroup:
     awaiting_join: int = 0
     # Members that have not sent SyncGroup in this generation, in the order in which they joined.
     unsynced: dict[str, None] = field(default_factory=dict[str, None])
-    # The time in ms by which new members can still extend the initial delay. None if no initial delay is in
+    # How long (ms) the initial delay can still be extended for new members. None if no initial delay is in
     # progress.
     initial_delay_left: int | None = None
     # Whether a member was added since the initial delay was last extended.
@@ -406,8 +406,8 @@ class GroupContext:
 def member_error(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
     """Return NONE for the ids of a member of the group, otherwise the error code (R15).
 
-    The instance id is checked before the member id. So the former process of a static member is answered with
-    FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID.
+    The instance id is checked before the member id. So a request from the former process of a static member
+    is answered with FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID.
     """
     if group_instance_id is not None:
         current_id = group.instances.get(group_instance_id)

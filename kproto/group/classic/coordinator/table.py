@@ -35,13 +35,13 @@ States and transitions (R11):
 
 * Empty -> Dead: the group is deleted, or its last offset expires.
 
-The rules of this module follow. Each handler's docstring names the rules that the handler keeps.
+The rules of this module follow. Each handler's docstring names the rules that the handler implements.
 
 * R14: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, TxnOffsetCommit and OffsetDelete with an empty group id
   are answered with INVALID_GROUP_ID. Every other group id is valid.
 
 * R15, R16: a request is validated in this order: group id, instance id, member id, generation, protocol,
-  state. So the former process of a static member is answered with FENCED_INSTANCE_ID.
+  state. So a request from the former process of a static member is answered with FENCED_INSTANCE_ID.
 
 * Deadlines that are due at `now` fire before the event, the oldest first.
 

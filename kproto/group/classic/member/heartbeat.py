@@ -92,7 +92,7 @@ def on_session_timeout(member: Member, now: int, out: Actions) -> None:
 
 
 def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Actions) -> None:
-    """Look up the coordinator, rejoin or reset the membership after an error of OffsetCommit (M61)."""
+    """After OffsetCommit fails, look up the coordinator, rejoin or reset the membership (M61)."""
     code = event.error_code
     if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT):
         lose_coordinator(member, now)

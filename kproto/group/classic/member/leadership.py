@@ -2,7 +2,7 @@
 
 * The assignment covers the topics of all members, not only the leader's own (M80, M200).
 
-* When it assigns, the leader takes a snapshot of the metadata of all members' topics.
+* When it computes an assignment, the leader takes a snapshot of the metadata of all members' topics.
 
 * The leader rejoins if a later snapshot differs in partition counts, in topics, or, with `client.rack`, in
   racks (M92).
@@ -69,7 +69,7 @@ def encode_initial_counts(initial_counts: Mapping[str, int]) -> bytes:
 
 
 def decode_initial_counts(user_data: bytes | None) -> dict[str, int] | None:
-    """Return a mapping from topic to number of partitions, or None if `user_data` is not kproto's."""
+    """Return a mapping from topic to number of partitions, or None if kproto did not write `user_data`."""
     if user_data is None or not user_data.startswith(MAGIC):
         return None
     try:
@@ -102,7 +102,7 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
 def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
     """Return each topic's partition count or, `with_racks`, the racks of its replicas as a snapshot.
 
-    The snapshot is compared with later metadata. Topics that do not exist are left out.
+    The snapshot is compared with later metadata. Topics that do not exist are omitted.
     """
     snapshot: Snapshot = {}
     for topic in topics:
