@@ -82,9 +82,9 @@ class PartitionData(Struct):
     high_watermark: Int64
     last_stable_offset: Int64 = -1
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
-    # Set if the follower's log diverges from the leader's (KIP-595). It has the leader's largest epoch that
-    # is not above `last_fetched_epoch`, and the end offset of that epoch. The logs differ from this offset
-    # on.
+    # Set if the follower's log diverges from the leader's (KIP-595). It contains the leader's largest epoch
+    # that is not above `last_fetched_epoch`, and the end offset of that epoch. The logs differ from this
+    # offset on.
     diverging_epoch: EpochEndOffset = field("12+", default=FRESH, tag=0)
     # The current leader. It is set with the errors NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
     current_leader: LeaderIdAndEpoch = field("12+", default=FRESH, tag=1)

@@ -210,7 +210,7 @@ def decode_response_views(frame: bytes | bytearray, response: type[R], version: 
 def body_version(
     response: type[Message], version: int, frame: bytes | bytearray | memoryview, offset: int
 ) -> int:
-    """Return the version of the response body at `offset`, for a request of `version`.
+    """Return the version of the response body at `offset`, for a request in this version.
 
     The response has the version of the request, with one exception. A broker that does not know the version
     of an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511).
@@ -226,8 +226,8 @@ def body_version(
 def _answers(frame: bytes | bytearray | memoryview, response: type[Message], version: int) -> tuple[int, int]:
     """Return the correlation id of a response and the offset of its body."""
     header_version = response_header_version(response, version)
-    # The fast path for a header without tagged fields: their count is a zero byte. Kafka defines no tagged
-    # fields for response headers so far.
+    # The fast path for a header without tagged fields: their count is a zero byte. So far, Kafka's response
+    # headers have no tagged fields.
     if len(frame) > _ID_SIZE and not (header_version and frame[_ID_SIZE]):
         return _ID(frame)[0], _ID_SIZE + header_version
     header, end = decode_from(ResponseHeader, frame, 0, header_version)

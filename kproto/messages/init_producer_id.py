@@ -7,7 +7,8 @@ from ..wire.types import Bool, Int16, Int32, Int64, String
 
 
 class InitProducerIdRequest(Message, api_key=22, versions="0-6", flexible="2+"):
-    transactional_id: String | None  # The transactional id. Null for a producer that is only idempotent.
+    # The transactional id. Null for a producer that is idempotent but not transactional.
+    transactional_id: String | None
     transaction_timeout_ms: Int32
     # The current producer id; -1 if the producer has none. A producer that sends its id and epoch gets a new
     # epoch, and can continue after an error (KIP-360).

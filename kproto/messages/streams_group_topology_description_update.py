@@ -33,9 +33,9 @@ class TopologyDescriptionNode(Struct):
     name: String
     # The type: 1 source, 2 processor, 3 sink.
     node_type: Int8
-    # The topics of a source, empty if they are chosen at run time.
+    # The topics of a source node; empty if they are chosen at run time.
     source_topics: list[String]
-    # The topic of a sink, null if it is chosen at run time.
+    # The topic of a sink node; null if it is chosen at run time.
     sink_topic: String | None = None
     # The state stores of a processor.
     stores: list[String]

@@ -92,7 +92,7 @@ class ClusterMetadata:
     controller: int = -1
 
     def update(self, response: MetadataResponse, *, whole: bool = False) -> None:
-        """Apply a Metadata response. If `whole`, remove the topics that the response does not contain."""
+        """Apply a Metadata response. If `whole` is true, remove the topics that the response lacks."""
         if response.brokers:
             self.brokers = {
                 partition.node_id: (partition.host, partition.port) for partition in response.brokers

@@ -199,7 +199,7 @@ class PollCalled(msgspec.Struct, frozen=True):
 
 
 class CallbackReturned(msgspec.Struct, frozen=True):
-    """The callback of the last `RunCallback` with `wait` has returned."""
+    """The callback of the last `RunCallback` with `wait` set has returned."""
 
     # (name, text) of the exception that the callback raised. Only the Java models read it.
     error: tuple[str, str] | None = None
@@ -247,7 +247,7 @@ class WakeupCalled(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The first event. It has the bootstrap addresses and the broker's API versions.
+    """The first event. It contains the bootstrap addresses and the broker's API versions.
 
     `offered` maps each API key to the (lowest, highest) version that the broker supports.
     """
@@ -265,7 +265,9 @@ class ResponseReceived(msgspec.Struct, frozen=True):
 
 
 class RequestFailed(msgspec.Struct, frozen=True):
-    """A `SendRequest` failed: the connection was refused or lost, or (with `late`) the request timed out."""
+    """A `SendRequest` failed: the connection was refused or lost, or, if `late` is true, the request timed
+    out.
+    """
 
     request: Message
     why: str
@@ -283,7 +285,7 @@ class ConnectionLost(msgspec.Struct, frozen=True):
 
 
 class DeadlineReached(msgspec.Struct, frozen=True):
-    """The time that `next_deadline` returned has come. This event has no effect before that time."""
+    """The time that `next_deadline` returned was reached. This event has no effect before that time."""
 
 
 ModelEvent = (

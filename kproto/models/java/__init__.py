@@ -4,7 +4,7 @@ The model reproduces these defects of the Java consumer, which `kproto.group.cla
 
 * A member that receives FENCED_INSTANCE_ID joins again, and so fences the member that replaced it.
 
-* An exception of the rebalance listener does not undo the new assignment.
+* An exception in the rebalance listener does not undo the new assignment.
 
 * onPartitionsLost is called only by the first poll after the membership was lost.
 
