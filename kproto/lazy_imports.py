@@ -56,7 +56,8 @@ def lazy_attributes(
 def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleType]:
     """Return a `__getattr__` for `package` that imports a module of the package when it is first used.
 
-    `paths` are the modules' paths relative to the package. A module's attribute is the last part of its path.
+    `paths` are the modules' paths relative to the package. The last part of a path is the name of the
+    attribute.
     """
     modules = {path.rpartition(".")[2]: f".{path}" for path in paths}
 
@@ -91,14 +92,14 @@ def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> Attrib
 def call_by_name(function: str, value: object) -> Any:
     """Call a function of a higher layer with `value`. `function` is a module and its function, as in "a.b:f".
 
-    The module is imported at the call, so the layer of the caller does not depend on it.
+    The module is imported during the call, so the layer of the caller does not depend on it.
     """
     module, _, name = function.partition(":")
     return getattr(import_module(module), name)(value)
 
 
 def render_html(function: str, value: object) -> str:
-    """Return `value` as HTML for a notebook. `function` is named as in `call_by_name`.
+    """Return `value` as HTML for a notebook. `function` has the form that `call_by_name` expects.
 
     The functions that render objects are in higher layers than the objects, so they are called by name.
     """

@@ -130,7 +130,7 @@ def move(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
 
 
 def ensure_state(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
-    """Move the holder to `state`, unless that is its state already."""
+    """Move the holder to `state`, unless it is already in this state."""
     if holder.state is not state:
         move(holder, state, edges)
 

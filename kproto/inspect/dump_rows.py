@@ -1,4 +1,4 @@
-"""Read the rows in which tools print bytes: an offset, hex digits, and perhaps a column of characters.
+"""Read the rows in which tools print bytes: an offset, hex digits, and optionally a column of characters.
 
     read("00000000: 000c 0004 0000 0007  ........")
 
@@ -171,7 +171,7 @@ def _groups(text: str) -> list[str] | None:
 
 
 def _agree(characters: str, data: bytes, is_enclosed: bool) -> bool:
-    """Return whether a column of characters shows these bytes. Spaces at its end may be missing.
+    """Return whether a column of characters shows these bytes. Trailing spaces may be missing.
 
     A column that bars enclose may have any length, because the closing bar marks its end.
     """

@@ -107,7 +107,7 @@ def _opened(
 
 
 def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], object]) -> object:
-    """Return the value of the field `name` in the struct of `path` or the nearest enclosing one, or None."""
+    """Return the field `name` of the struct at `path` or of the nearest enclosing struct with it, or None."""
     for depth in range(len(path) - 1, -1, -1):
         if (*path[:depth], name) in values:
             return values[(*path[:depth], name)]

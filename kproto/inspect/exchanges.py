@@ -270,7 +270,7 @@ def replace_addresses(frame: bytes, exchange: Exchange, replacements: Mapping[Ad
 
 
 def _addressed_parts(response: Any) -> Iterator[Any]:
-    """Yield each struct with the host and port of a broker, which may be the response itself."""
+    """Yield each struct that contains a broker's host and port; the response itself may be one."""
     for name in _ADDRESSES.get(cast("type[Message]", type(response)), ()):
         yield from (place for place in getattr(response, name) if place.host)
     if isinstance(response, FindCoordinatorResponse) and response.host:

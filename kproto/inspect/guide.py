@@ -96,7 +96,7 @@ def _rows(
 
 
 def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
-    """Return a pair for each version with its changes, such as ("v5", ["+ group_instance_id (KIP-345)"]).
+    """Return the changes of each version as pairs, such as ("v5", ["+ group_instance_id (KIP-345)"]).
 
     The oldest version is left out. Successive versions without changes share one pair, such as
     ("v2 to v4", []).

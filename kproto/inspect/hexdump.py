@@ -252,7 +252,7 @@ def _elements(text: str) -> tuple[list[str], str]:
         if array is not longest and array[0] != [str(_length(longest))]:  # Not the declared size.
             raise _rejected(
                 text,
-                f"arrays of {_length(longest)} and {_length(array)} numbers are in the text; paste one",
+                f"the text contains arrays of {_length(longest)} and {_length(array)} numbers; paste one",
             )
     return longest
 
@@ -321,7 +321,7 @@ def _of_groups(groups: list[str], text: str, is_named: bool) -> bytes:
 
 def _base64(text: str, is_named: bool) -> bytes | None:
     lines = text.split()
-    # The lines of a base64 text have the same length, at least 16. The last line may be shorter.
+    # The lines of a base64 text have the same length, at least 16 characters. The last line may be shorter.
     if any(len(line) != len(lines[0]) or len(line) < 16 for line in lines[:-1]):
         return None
     encoded = "".join(lines)

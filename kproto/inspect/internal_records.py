@@ -38,7 +38,7 @@ class InternalMessage(NamedTuple):
 
 
 class InternalRecord(NamedTuple):
-    """The messages of a record. `key` is None in topics without keys, and `value` is None for a tombstone."""
+    """The messages in a record. `key` is None in topics without keys, and `value` is None for a tombstone."""
 
     key: InternalMessage | None
     value: InternalMessage | None

@@ -9,7 +9,7 @@ JSON form of a message.
                {"batches", "rows"}                             ->  {"hex": "..."}
 
 `kind` is request, response, header, data or record. `name` is Kafka's name of the message. `hex` is the body
-without a size prefix and a header. For data and record, it is also without the int16 version before the body.
+without a size prefix and a header. For data and record, the int16 version before the body is also omitted.
 
 Each line of input (a `Question`) gets one line of output (its `Answer`), in the same order. The answer to an
 invalid line is {"error": "reason"}. The answer to an invalid record set has "error" as an additional key.
@@ -88,7 +88,7 @@ def encode(question: Question) -> Answer:
     return {"hex": from_json(cls, get_typed(question, "json", dict), version).encode(version).hex()}
 
 
-# The maximum number of records in one answer. An answer with so many records takes about 200 MB.
+# The maximum number of records in one answer. An answer with this many records takes about 200 MB.
 MOST_ROWS = 200_000
 
 

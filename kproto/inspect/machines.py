@@ -1,7 +1,7 @@
 """State machines as text and as SVG, drawn from their tables and edges.
 
-`TABLES` has the machines with tables. A cell of a table has the handler for a kind of event in a state.
-`kproto.cli.machines` also lists machines that have only edges.
+`TABLES` contains the machines with tables. A cell of a table holds the handler for a kind of event in a
+state. `kproto.cli.machines` also lists machines that have only edges.
 
 `text` prints every transition and every cell. `picture` draws the states and numbered transitions. The
 numbers refer to a list of causes below the drawing.

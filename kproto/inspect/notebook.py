@@ -110,7 +110,7 @@ def _encodings(value: Message) -> Iterator[tuple[int, bytes]]:
 
 
 def columns(value: Columns) -> str:
-    """Render the first rows of columns of records, and the total number of rows."""
+    """Render the first rows of record columns, and the total number of rows."""
     rows = [
         (int(offset), _time_with_offset(int(timestamp)), _content(key), _content(content))
         for offset, timestamp, key, content in zip(

@@ -15,8 +15,8 @@ A proxy sees requests and responses, but not the coordinator's state. The cause 
 
 4. If the coordinator reports its own reasons, as the embedded broker does, these reasons are used.
 
-5. If no exchange explains a generation, its cause is `UNEXPLAINED`. For example, a member that is connected
-  without the proxy may have caused it.
+5. If no exchange explains a generation, its cause is `UNEXPLAINED`. For example, a member that is not
+  connected through the proxy may have caused it.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class RebalanceCauses:
 
 
 def named(reasons: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """Replace the member ids in the coordinator's reasons by names.
+    """Replace the member ids in the coordinator's reasons with names.
 
     A coordinator's reason may end with the reason that a client sent. A client's reason that is a consequence
     of the rebalance, not a cause, is removed (`CONSEQUENCES`).

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from .machines import TABLES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-# The pages below docs/rules that define rules, in the order of reading.
+# The pages below docs/rules that define rules, in reading order.
 PAGES: Final = ("member", "coordinator", "transactions", "invariants")
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

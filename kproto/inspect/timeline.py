@@ -292,7 +292,8 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
 def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
     """Return the standstills that ended without a new generation, because one member replaced another.
 
-    The keys are (generation, time at which the standstills ended, description of the replacement).
+    The keys of the result are (generation, time at which the standstills ended, description of the
+    replacement).
     """
     departures = sorted((event.at, event.member, event.kind) for event in events if event.kind in _ENDS)
     descriptions = {

@@ -27,7 +27,7 @@ class _Counts:
     aborted: int = 0
     longest: int = 0
     began: int | None = None
-    ending: bool = False  # Whether an EndTxn of the open transaction had no response.
+    ending: bool = False  # Whether an EndTxn for the open transaction got no response.
 
 
 class TransactionHistory:
@@ -63,7 +63,7 @@ class TransactionHistory:
         return ["", *rows]
 
     def facts(self) -> list[str]:
-        """Format the counts of `lines` as sentences for a page."""
+        """Format the counts of each transactional id as a sentence for a page."""
         return [
             f"Transactions of {name}: {counts.committed} committed, {counts.aborted} aborted, "
             f"{int(counts.began is not None)} open; the longest took {counts.longest} ms"

@@ -12,8 +12,8 @@ class AddRaftVoterRequest(Message, api_key=80, versions="0-1", flexible="0+"):
     voter_id: Int32
     voter_directory_id: Uuid
     listeners: list[Listener]
-    # When the leader answers: true as soon as the new voter set is committed, false as soon as it is in the
-    # leader's log.
+    # Whether the leader answers only when the new voter set is committed. If false, it answers as soon as the
+    # voter set is in its log.
     ack_when_committed: Bool = field("1+", default=True)
 
 

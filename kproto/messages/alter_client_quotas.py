@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49): set or remove quotas of users, clients and IPs (KIP-546)."""
+"""AlterClientQuotas (key 49): set or remove quotas of users, client ids and IP addresses (KIP-546)."""
 
 from __future__ import annotations
 
