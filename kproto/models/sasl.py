@@ -1,4 +1,4 @@
-"""The first bytes of a connection with SASL PLAIN, in the two framings that Kafka has had.
+"""The first bytes of a connection with SASL PLAIN, in the two framings that Kafka has used.
 
 * SaslHandshake v0 (Kafka 0.10.0, KIP-43), then the token as a bare frame: its length in four bytes and the
   token, without a header. The broker answers with an empty frame, or closes the connection.

@@ -11,8 +11,9 @@
 
 * If the last Fetch response had a log start offset, BEGINNING is resolved to that offset without a request.
 
-* If a fetcher was started at STORED and has only reached the partition's end, the end offset is stored when
-  the fetcher stops. In a group no fetcher starts at STORED, because the committed offset is fetched first.
+* If a fetcher was started at STORED and has reached the partition's end without delivering a record, the end
+  offset is stored when the fetcher stops. In a group no fetcher starts at STORED, because the committed
+  offset is fetched first.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
 def _stop_offset_timer(toppar: Toppar) -> None:
     """Stop the timer of ListOffsets, but only in the state that waits for it, as librdkafka does.
 
-    In another state the timer keeps running and sends ListOffsets later.
+    In any other state the timer keeps running, and ListOffsets is sent when it fires.
     """
     if toppar.state is TopparFetchState.OFFSET_QUERY:
         toppar.query_at = None
@@ -128,7 +129,7 @@ def _stop_offset_timer(toppar: Toppar) -> None:
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
     """Pause fetching, and drop queued records.
 
-    If records were delivered, the fetch position is reset to the offset after the last delivered one.
+    If records were delivered, the fetch position is reset to the offset after the last delivered record.
 
     Follows rd_kafka_toppar_pause_resume.
     """

@@ -11,8 +11,8 @@ The original functions are Open and sendAndReceive.
 * The lock behaves like Go's sync.Mutex. When it is released, the goroutine that released it, or one that has
   just arrived, may lock it before a waiting goroutine.
 
-* A goroutine that has waited for 1 ms and still finds the lock taken starts Go's starvation mode. Then each
-  release passes the lock to the longest waiting goroutine.
+* If a goroutine has waited for 1 ms and still finds the lock taken, the lock enters Go's starvation mode.
+  Then each release passes the lock to the goroutine that has waited longest.
 
 * Starvation mode ends when no goroutine waits, or when the lock reaches a goroutine that has waited for less
   than 1 ms.

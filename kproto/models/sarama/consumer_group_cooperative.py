@@ -6,7 +6,7 @@
 * The member waits for at most Rebalance.Timeout until its revoked claims have ended. It commits their offsets
   with the *new* generation, and then starts the added claims.
 
-* A member that revoked a claim joins again, with a JoinGroup without a reason.
+* A member that revoked a claim joins again. Its JoinGroup contains no reason.
 
 * The join waits for the heartbeat and the commits in flight. Later heartbeats and commits wait for the join.
 

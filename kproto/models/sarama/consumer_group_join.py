@@ -1,34 +1,34 @@
 """joinSync and retryJoinSync: how a member joins a generation (sarama consumer_group.go, v1.61.1).
 
-The branches of newSession, labelled a to l, with the retries that they use (Group.Rebalance.Retry.Max, by
-default 4):
+The branches of newSession, with the retries that they use (Group.Rebalance.Retry.Max, by default 4):
 
-* a: the coordinator is unknown: wait, look it up, and use one retry. If no retry is left, return the error.
+* The coordinator is unknown: wait, look it up, and use one retry. If no retry is left, return the error.
 
-* b, i: no response to JoinGroup or SyncGroup: close the connection, and return the error.
+* No response to JoinGroup or SyncGroup: close the connection, and return the error.
 
-* c: JoinGroup succeeds: keep the member id, and clear the reason (KIP-800).
+* JoinGroup succeeds: keep the member id, and clear the reason (KIP-800).
 
-* d: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: reset the member id and send JoinGroup again immediately, any
+* UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: reset the member id and send JoinGroup again immediately, any
   number of times and without using a retry (M38, M39). If the member owns claims, return the error instead.
 
 * MEMBER_ID_REQUIRED: keep the id, and send JoinGroup again immediately with the same reason (M40).
 
-* e, f: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait
+* NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait
   for Rebalance.Retry.Backoff (2 s), look the coordinator up, and join again with the same id (M35, M36, M37,
   M41).
 
-* e, f: the join uses one retry, and every failed lookup another. If no retry is left, return the error.
+* After these four errors, the join uses one retry, and every failed lookup another. If no retry is left,
+  return the error.
 
-* g: FENCED_INSTANCE_ID and all other errors: return the error, and keep the id (M42, M43).
+* FENCED_INSTANCE_ID and all other errors: return the error, and keep the id (M42, M43).
 
-* h: the leader refreshes the metadata of all topics of the group, and assigns the partitions. Errors are
-  returned.
+* The member is the leader: it refreshes the metadata of all topics of the group, and assigns the partitions.
+  Errors are returned.
 
-* j: errors of SyncGroup are handled like errors of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A
+* Errors of SyncGroup are handled like errors of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A
   cooperative member that must join again reports its partitions with the generation that it has just joined.
 
-* k, l: an empty assignment is valid. The next subscription contains the user data of the last assignment.
+* An empty assignment is valid. The next subscription contains the user data of the last assignment.
 
 A canceled context ends a backoff, and prevents the next JoinGroup. A request in flight completes first.
 """

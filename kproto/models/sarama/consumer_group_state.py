@@ -135,7 +135,9 @@ EDGES: Final[Edges[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The generation that a join began. `counts` are the leader's partition counts; None for a follower."""
+    """The generation that resulted from a join. `counts` are the leader's partition counts; None for a
+    follower.
+    """
 
     member_id: str
     generation: int

@@ -16,7 +16,7 @@
 * A preferred replica is kept for Metadata.RefreshFrequency, and dropped after any error (M179).
 
 * Closing only sets a flag. The broker consumer releases the partition before its next request. Then the
-  dispatcher ends, then the feeder, and last the channels are closed (M193).
+  dispatcher ends, then the feeder, and finally the channels are closed (M193).
 
 * Paused partitions stay subscribed and are left out of requests. Messages that were already fetched are still
   delivered (M180).

@@ -12,7 +12,7 @@
 
 * Then partitions are moved from members with many partitions to members with few. If all members have the
   same subscription, the moves start at the member with the most partitions. Otherwise they start with the
-  partition that the fewest members may have.
+  partition that the fewest members can own.
 
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check this.
 
@@ -57,7 +57,7 @@ def assign_partitions(
 
 @dataclass(slots=True)
 class _Movements:
-    """The moves so far, which serve to avoid that two members exchange two partitions of a topic."""
+    """The moves so far. They prevent two members from exchanging two partitions of a topic."""
 
     pair_of: dict[TopicPartition, Pair] = field(default_factory=dict[TopicPartition, Pair])
     by_topic: dict[str, dict[Pair, dict[TopicPartition, None]]] = field(
@@ -300,7 +300,7 @@ def _read_claims(
 
 
 def _balance_score(assignment: MemberPartitions) -> int:
-    """Return the sum of all pairs' differences in partition count; 0 is the best balance."""
+    """Return the sum of the members' pairwise differences in partition count; 0 is the best."""
     loads = [len(partitions) for partitions in assignment.values()]
     return sum(
         abs(load - later_load) for position, load in enumerate(loads) for later_load in loads[position + 1 :]

@@ -2,8 +2,8 @@
 
 * The subscription declares version 1, but contains only the fields of version 0.
 
-* Each topic is assigned separately. Range rounds the borders of its ranges: of 5 partitions, 3 members get 2,
-  1 and 2. Roundrobin starts with the first member for every topic.
+* Each topic is assigned separately. Range rounds the boundaries of its ranges: of 5 partitions, 3 members get
+  2, 1 and 2. Roundrobin starts with the first member for every topic.
 
 * Members without a partition are not in the assignment.
 """
@@ -54,7 +54,7 @@ def assign_partitions(
 
 
 def _range_position(index: int, count: int, members: int) -> int:
-    """Return the member whose range has the partition; range i starts at round(i * count / members)."""
+    """Return the member whose range contains the partition; range i starts at round(i * count / members)."""
     position = 0
     while position + 1 < members and index >= (2 * (position + 1) * count + members) // (2 * members):
         position += 1
