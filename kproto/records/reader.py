@@ -121,8 +121,8 @@ def spans(data: Data) -> Iterator[BatchSpan | Batch]:
 def has_many_records(*fields: Data) -> bool:
     """Return whether the batch headers announce so many records that decoding to columns is faster.
 
-    Only batches of magic 2 count, because message sets are not decoded to columns. A batch counts at most one
-    record per byte, in case its record count is malformed.
+    Only batches of magic 2 count, because message sets are not decoded to columns. A batch counts for at most
+    one record per byte, in case its record count is malformed.
     """
     count = 0
     for data in fields:

@@ -280,8 +280,8 @@ def decode_header_key(raw: bytes) -> str:
 def _replacement(error: UnicodeError) -> tuple[str, int]:
     """Replace malformed bytes as Java does.
 
-    Java replaces an encoded surrogate with one character, Python's handler "replace" with three. Both treat
-    all other malformed bytes alike.
+    Java replaces an encoded surrogate with one character, and Python's handler "replace" with three. Both
+    treat all other malformed bytes alike.
     """
     assert isinstance(error, UnicodeDecodeError)
     sequence = error.object[error.start : error.start + 3]

@@ -89,7 +89,7 @@ def shortened(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _run(number: int, moment: Moment) -> int:
-    """Return the key for `groupby`: -1 for a commit, so that successive commits form a group, otherwise
+    """Return the key for `groupby`: -1 for a commit, so that successive commits form a group, or else
     `number`.
     """
     return -1 if _commits(moment) else number
@@ -227,7 +227,9 @@ def picked(act: Act) -> Diagram | None:
 
 
 def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:
-    """Shorten each sequence of more than `most` identical moments of a client: count the middle ones."""
+    """Shorten each sequence of more than `most` identical moments of a client: replace the middle ones with a
+    count.
+    """
     runs: list[list[Moment]] = []
     last: dict[str, list[Moment]] = {}
     for moment in moments:

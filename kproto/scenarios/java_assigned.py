@@ -214,7 +214,7 @@ def assigned_nothing(run: ScenarioRun) -> None:
 )
 def first_of_several(run: ScenarioRun) -> None:
     class CommitFailedException(Exception):
-        """An exception with the name of the one that a failed commit in a Java callback raises."""
+        """The exception that a failed commit in a Java callback raises, under its Java name."""
 
     for cause in (RuntimeException("first"), CommitFailedException("first")):
         world = run.world({"t": 4}, members=2)

@@ -1,7 +1,8 @@
-"""Document 001: a topic gains partitions, and which clients detect them.
+"""Document 001: which clients detect the new partitions of a growing topic.
 
 The author's topic of advertising logs got new partitions under load. The Go service that read the topic used
-sarama-cluster. It did not detect the partitions until it was restarted, and lost the records written before.
+sarama-cluster. It did not detect the partitions until it was restarted, and lost the records written before
+the restart.
 
 The document tests sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can detect
 new partitions.

@@ -158,7 +158,7 @@ def two_loops(run: ScenarioRun) -> None:
 
 # -- confluent's example ----------------------------------------------------------------------------------
 
-# The options that the article's function newConsumer sets, except that the password differs.
+# The options that the document's function newConsumer sets, except that the password differs.
 CONFLUENT: Final = {
     "bootstrap.servers": "yz-cen048.kafka.data.cn:9120,bx-mq002.kafka.data.cn:9120",
     "group.id": "g",

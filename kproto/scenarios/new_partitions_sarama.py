@@ -107,7 +107,7 @@ class SaramaProgram:
         self.world.kill(self.member)
 
     def signal(self) -> None:
-        """Send SIGTERM: cancel the context, wait until Consume returns, close the group."""
+        """Simulate SIGTERM: cancel the context, wait until Consume returns, and close the group."""
         self.say("terminating: via signal")
         self.over = True
         self.member.unsubscribe()

@@ -35,7 +35,9 @@ RACE = ("join_after_ms", "rejoin_after_ms", "polls", "poll_timeout_ms")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The outcome of one HTTP request: last printed assignment, first message, result of seek."""
+    """The outcome of one HTTP request: the last printed assignment, the first message, and the result of the
+    seek.
+    """
 
     assigned: int | None
     first: int | None

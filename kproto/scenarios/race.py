@@ -23,11 +23,11 @@ class RaceProgram:
 
     join_ms: int = 3_000
     rejoin_ms: int | None = None
-    # Whether the program subscribes again for each request of its users, and not only once at its start.
+    # Whether the program subscribes in each HTTP request, instead of once at its start.
     inside: bool = False
-    # How long the program sleeps after subscribe and before seek, for each request of its users.
+    # How long the program sleeps in each HTTP request, between subscribe and seek.
     sleep_ms: int = 0
-    # How long the program waits before each request of its users.
+    # How long the program waits before each HTTP request; one entry per request.
     waits: tuple[int, ...] = (0,)
     polls: int = 4
 

@@ -274,7 +274,7 @@ def construct_request(run: ScenarioRun) -> None:
 
 def _commit_form(version: int, retention_ms: int) -> str:
     """Describe the version of an OffsetCommit, and the field that limits the lifetime of its offsets."""
-    # sarama sends -1 (ReceiveTime) as the timestamp of version 1.
+    # As the timestamp of OffsetCommit version 1, sarama sends -1 (ReceiveTime).
     forms = {1: "v1 timestamp -1", 2: f"v2 retention {retention_ms}", 4: f"v4 retention {retention_ms}"}
     return forms.get(version, f"v{version}")
 

@@ -1,4 +1,5 @@
-"""Document 003: a walk through sarama, from its fetch loop over its offsets to newSession, branch by branch.
+"""Document 003: a walk through sarama, from its fetch loop through its offset manager to newSession, branch
+by branch.
 
 The scenarios run sarama 1.61.1. A scenario says so where the document's older version behaves differently.
 """
@@ -431,7 +432,7 @@ def slow_child(run: ScenarioRun) -> None:
     member = sarama(world, extra={"Consumer.MaxProcessingTime": 100, "ChannelBufferSize": 16})
     world.run(2_000)
     member.pause_polling()
-    # The poll in progress ends first; until then the handlers take messages.
+    # The poll in progress must end first: until then the handlers still receive messages.
     world.run(500)
     produce(world, "t", (0,), 100, 3_000)
     world.write("t", 1, "x", "x")

@@ -157,15 +157,16 @@ class ScenarioRun:
         return world
 
     def clients(self, *written: str) -> tuple[str, ...]:
-        """Return the clients with which the scenario runs: the parameters' client, or `written`."""
+        """Return the clients that the scenario runs: the client that the parameters select, or `written`."""
         if self.parameters.client is None:
             return written
         self._replaced["client"] = list(written)
         return (self.parameters.client,)
 
     def names(self, *written: str) -> tuple[str, ...]:
-        """Return the names of the group's members: `written`, shortened or extended to the parameter
-        `members`.
+        """Return the names of the group's members: `written`, shortened or extended to as many as the
+        parameter
+        `members` says.
         """
         count = self.parameters.members
         if count is None:
@@ -353,7 +354,7 @@ def living_members(world: World) -> list[Any]:
 
 
 def is_shared_evenly(world: World) -> bool:
-    """Return whether the living members own all partitions, in numbers that differ by at most one."""
+    """Return whether the running members own all partitions, in numbers that differ by at most one."""
     counts = [len(member.owned) for member in living_members(world)]
     return sum(counts) == len(world.partitions()) and max(counts) - min(counts) <= 1
 

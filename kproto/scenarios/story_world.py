@@ -42,13 +42,14 @@ def assignors_of(client: str) -> tuple[str, ...]:
 
 
 class StoryWorld(World):
-    """A world that applies `parameters`. The parameter `partitions` replaces the count of the first topic.
+    """A world that applies `parameters`. The parameter `partitions` replaces the partition count of the first
+    topic.
 
     `members` is the number of members that the scenario starts by name, or None if no other member may join.
 
     If the parameter `members` is larger, additional members join with the first one and have its options.
 
-    `replaced` maps each applied parameter to the written values that it replaced.
+    `replaced` maps each applied parameter to the scenario's values that it replaced.
 
     Raises ConfigError if the parameter `members` is smaller than the argument. `join` raises ConfigError for
     a value that the client rejects.
@@ -86,7 +87,7 @@ class StoryWorld(World):
         super().__init__(topics, settings, seed=parameters.seed, **options)
 
     def kind(self, written: str) -> str:
-        """Return the name of the client that plays a member: the parameter's client, or `written`."""
+        """Return the client that plays a member: the client that the parameter selects, or `written`."""
         if self.parameters.client not in (None, written):
             self._replace("client", written)
         return self.parameters.client or written
@@ -94,7 +95,7 @@ class StoryWorld(World):
     def join(
         self, name: str, model: Model | None = None, /, *, topics: Iterable[str] = (), **options: Any
     ) -> Any:
-        """Start a member as `World.join` does, with the options that the parameters replace."""
+        """Start a member as `World.join` does, after replacing its options with those of the parameters."""
         names = list(topics)
         client = super().join(name, model, topics=names, **self._options(name, model, options))
         if self.parameters.commit is not None:

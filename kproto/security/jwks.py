@@ -5,8 +5,8 @@
 
 Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, which uses jose4j):
 
-* A token is verified with the first key that fits. The key has the token's "kid", if the token has one, a
-  type that fits the token's algorithm, and the "use" "sig" or none.
+* A token is verified with the first key that fits. A key fits if it has the token's "kid" (if the token has
+  one) and a type for the token's algorithm, and if its "use" is "sig" or missing.
 
 * If several keys fit, only those whose "alg" is missing or is the token's algorithm are considered.
 
