@@ -65,7 +65,7 @@ _signed64: Final = struct.Struct("<q")
 
 
 def encode(points: Iterable[MetricPoint], resource: Mapping[str, AttributeValue]) -> bytes:
-    """Encode `points` as MetricsData; `resource` has the attributes of the client.
+    """Encode `points` as MetricsData; `resource` contains the attributes of the client.
 
     The field `resource` of the points is ignored.
     """

@@ -104,12 +104,12 @@ def validity(array: Any) -> NDArray[np.bool_]:
 
 
 def from_bytes(values: Sequence[bytes | None]) -> Any:
-    """Return a BinaryArray of these values; a ChunkedArray if they have more than 2 GiB."""
+    """Return a BinaryArray of these values; a ChunkedArray if they exceed 2 GiB."""
     return _from_bytes(values, pa.binary())
 
 
 def from_texts(values: Sequence[str | None]) -> Any:
-    """Return a StringArray of these values; a ChunkedArray if they have more than 2 GiB."""
+    """Return a StringArray of these values; a ChunkedArray if they exceed 2 GiB."""
     return _from_bytes([None if value is None else value.encode() for value in values], pa.string())
 
 

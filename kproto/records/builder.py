@@ -389,7 +389,7 @@ def assign_offsets(
         if batch.count != batch.last_offset - batch.base_offset + 1:
             detail = f"{batch.count} records, but {batch.last_offset - batch.base_offset + 1} offsets"
             raise RecordError("RecordBatch", 2, "count", at + 57, detail)
-        # Only the header is copied here, because a batch may have many megabytes.
+        # Only the header is copied here, because a batch may take many megabytes.
         header, body = bytearray(view[at : at + HEADER_SIZE]), view[at + HEADER_SIZE : batch.end]
         header[:8] = base_offset.to_bytes(8, "big", signed=True)
         header[12:16] = leader_epoch.to_bytes(4, "big", signed=True)

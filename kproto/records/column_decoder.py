@@ -11,9 +11,8 @@
 
 * If runs are short, all batches are read in parallel: each step reads the length of one record of each batch.
 
-* For reading in parallel, long batches are cut at guessed record starts. A position is a guess if a record
-  can
-  begin there and the record after it has the next offset.
+* For reading in parallel, long batches are split at guessed record starts. A position is a guess if a record
+  can begin there and the record after it has the next offset.
 
 * A guess is verified: the records before it must end exactly there. Otherwise the batch is read record by
   record.

@@ -46,7 +46,7 @@ Int64s = NDArray[np.int64]
 
 # The largest number of bytes that Arrow joins in one call, because its offsets have 32 bits.
 _MOST = 1 << 30
-# The unsigned numbers from which on a varint takes one more byte.
+# The smallest unsigned numbers whose varints take one more byte.
 _LIMITS = [1 << (7 * size) for size in range(1, 10)]
 
 
@@ -67,7 +67,7 @@ def encode_columns(
     """Encode rows into batches of magic 2 with base offset 0, as a producer sends them.
 
     `timestamp` is an array of int64 (ms). `key` and `value` are Arrow arrays of binary or string, lists of
-    bytes and None, or None for nulls only.
+    bytes and None, or None if all of them are null.
 
     `headers` has a tuple of (key, value) pairs for each row.
 
@@ -210,7 +210,7 @@ def _encode(
 ) -> tuple[memoryview, list[int]]:
     """Encode the records of several batches together; return the bytes and the position of each batch.
 
-    `firsts` has the first row of each batch, followed by the number of rows.
+    `firsts` contains the first row of each batch, followed by the number of rows.
     """
     count = np.diff(firsts)
     offset = np.arange(len(moments)) - np.repeat(firsts[:-1], count)

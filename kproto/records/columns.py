@@ -76,7 +76,7 @@ __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of",
 _CHUNK = 1024
 # The minimum number of records to decode with numpy. Fewer records are read faster row by row.
 _FEW = 150
-# From this mean size of the values in bytes on, `_copy_chosen` copies the values from views of them.
+# The mean size of the values, in bytes, from which `_copy_chosen` copies them through views.
 _LARGE = 200
 # The estimated size in bytes of one decoded header.
 _HEADER_BYTES = 100
@@ -269,7 +269,7 @@ def columns(
     """Decode the records of a records field to columns. Arguments and errors are those of `rows`.
 
     With `lent`, `value` may be a `pyarrow.BinaryViewArray`, which refers to `data` or to memory of the pool.
-    Call `Columns.release` as soon as such columns have been used.
+    Call `Columns.release` as soon as such columns are no longer needed.
     """
     check_data(data)
     part = FetchedPart(data, aborted, from_offset)
@@ -371,8 +371,8 @@ def _read_columns(
         try:
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
-            # The last record is so close to the end of the data that reading 8 bytes at a time exceeds the
-            # data. The records are therefore copied into an arena, which is longer than they are.
+            # The last record is so close to the end of the data that a read of 8 bytes would go beyond it.
+            # The records are therefore copied into an arena, which is longer.
             pass
     if len(parts) > 1 and not table[CODEC].any() and (columns := _in_place(parts, sources, table, lent)):
         return columns

@@ -43,8 +43,8 @@ from .codecs import CodecError, Full, gzip, lz4, snappy, zstd
 # The codecs' names in Kafka's ``compression.type``. The index of a name is the codec's number in batches.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-# The levels that each codec allows: those of Java's `CompressionType`, and level 0 if the codec's package has
-# it. snappy ignores its level.
+# The levels that each codec allows: those of Java's `CompressionType`, and level 0 if the codec's package
+# supports it. snappy ignores its level.
 _LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range(-(1 << 17), 23))
 
 # The size in bytes to which any batch may decompress: sixteen times Kafka's default of max.message.bytes.
@@ -98,7 +98,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None
     """Compress `data` with the codec that has this number; `level` is on the codec's own scale.
 
     Raises `MissingExtra` if the codec needs the extra ``compression`` and it is missing. Raises `ConfigError`
-    for a level that the codec does not have.
+    for a level that the codec does not support.
     """
     if codec == 0:
         return bytes(data)
@@ -229,7 +229,7 @@ def size_hint(codec: int, data: memoryview) -> int:
             return header[1]
     if codec == 1 and size > 18:
         claimed = _uint32(data, size - 4)[0]
-        if claimed <= 1032 * size:  # The largest ratio of output to input of deflate is 1032.
+        if claimed <= 1032 * size:  # Deflate's output is at most 1032 times its input.
             return int(claimed)
     return max(_FIRST_STEP, 4 * size)
 

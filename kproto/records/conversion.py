@@ -7,7 +7,7 @@
   producer ids, epochs and sequences, delete horizons, and batches that compaction emptied. Magic 0 also has
   no timestamps.
 
-* zstd exists in magic 2 only, so down-conversion of a zstd batch raises `EncodeError`. Brokers answer a fetch
+* Only magic 2 supports zstd, so down-conversion of a zstd batch raises `EncodeError`. Brokers answer a fetch
   of such a batch with UNSUPPORTED_COMPRESSION_TYPE (KIP-110).
 
 * In down-conversion, an uncompressed batch becomes one message per record. A compressed batch becomes a
@@ -53,8 +53,8 @@ def convert(
 ) -> bytes:
     """Convert the records of a records field to batches or messages of `magic` (0, 1 or 2).
 
-    Without `up`, batches of a lower magic are returned unchanged, because a client that reads a magic also
-    reads the lower ones.
+    If `up` is false, batches of a lower magic are returned unchanged, because a client that reads a magic
+    also reads the lower ones.
 
     `from_offset` is the start of a fetch. Single messages below it are dropped. Wrappers and batches are kept
     whole, except that a truncated last batch is dropped.

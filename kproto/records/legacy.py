@@ -12,7 +12,7 @@
 
 * Offsets wrap at 64 bits, as in Java.
 
-* An inner message may have another magic than its wrapper. Some producers sent such wrappers, old brokers
+* An inner message and its wrapper may have different magics. Some producers sent such wrappers, old brokers
   accepted them, and Java's consumer reads them.
 
 * The wrapper's magic decides whether inner offsets are relative. The inner message's magic decides whether
@@ -24,7 +24,7 @@
 
 * The CRC is zlib's CRC-32 of all bytes after the CRC field.
 
-* Magic 0 and 1 do not have the codec zstd.
+* Magic 0 and 1 do not support the codec zstd.
 
 See Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
 """

@@ -147,7 +147,7 @@ def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Se
 
 
 def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes | bytearray], int]:
-    """Encode rows without keys whose values have equal lengths, and of which many share a timestamp.
+    """Encode rows without keys. All values have the same length, and many rows share a timestamp.
 
     The result also contains the size (bytes) of the largest record.
 
@@ -166,7 +166,8 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes
         size = len(moment) + width + len(null) + length + 1
         before = varints[size] + moment
         alike = bytearray(ZERO_BYTE + before + bytes(width) + null).join(values[first:end])
-        # The offset delta of the record after `first`, and the distance to that of the next record.
+        # The position of the offset delta in the record after `first`, and the distance to the one in the
+        # next record.
         at, step = length + 1 + len(before), len(varints[size]) + size
         for byte in range(width):
             alike[at + byte :: step] = places[byte][first + 1 : end]
@@ -176,13 +177,13 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes
     return pieces, largest
 
 
-# The offset deltas from which on a varint takes one more byte.
+# The smallest offset deltas whose varints take one more byte.
 _WIDER = (64, 8192)
 # The number of offset deltas in the table.
 _MOST = 16384
 # A mask for the 14 bits in two bytes of a varint.
 _BITS = (1 << 14) - 1
-# The timestamp delta in ms (69 years) from which on its varint takes more than six bytes.
+# The smallest timestamp delta, in ms (69 years), whose varint takes more than six bytes.
 _FAR = 1 << 41
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from . import CodecError, Full
 
 _STEP = 1 << 20
-# The size in bytes of the first piece of input that is read of each member after the first.
+# The size in bytes of the first piece of input that is read from each member after the first one.
 _AHEAD = 1 << 10
 # The size in bytes of the smallest member, which has only a header and a trailer.
 _LEAST = 18
