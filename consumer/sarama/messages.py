@@ -106,7 +106,7 @@ class MessageFailures:
 
     @contextmanager
     def collect(self, message: ProducerMessage) -> Generator[None]:
-        """Collect a KprotoError that the block raises, as the error of `message`."""
+        """Catch a KprotoError that the `with` block raises, and keep it as the error of `message`."""
         try:
             yield
         except KprotoError as error:

@@ -11,7 +11,7 @@ Rules (those of sarama's consumer.go, except where a rule says otherwise):
 
 * `consume_partition` raises OffsetOutOfRange for an offset outside the log.
 
-* If the start of the log later passes the position, `errors()` reports OffsetOutOfRange, and the partition's
+* If the log start offset later passes the position, `errors()` reports OffsetOutOfRange, and the partition's
   messages end. The application decides where to continue.
 
 * After `close` and `async_close`, no more messages are queued. Messages that are already queued are still
@@ -65,7 +65,7 @@ ERROR_PAUSE_S = 0.3
 
 
 class AsyncPartitionConsumer(RecordQueue):
-    """A consumer of one partition: `async for record in consumer` returns the partition's records.
+    """A consumer of one partition: `async for record in consumer` yields the partition's records.
 
     The loop over the records ends when the consumer is closed, or when its position is no longer in the log.
     """
@@ -115,7 +115,7 @@ class AsyncPartitionConsumer(RecordQueue):
 
 
 class AsyncPartitionConsumers(AsyncBlock):
-    """Consumers of any number of partitions over one client, for asyncio.
+    """Consumers of any number of partitions that share one client, for asyncio.
 
     The options are those of `AsyncConsumer`, without a group.
     """

@@ -22,7 +22,7 @@ from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers,
 
 
 class PartitionConsumer:
-    """A consumer of one partition: `for record in consumer` returns the partition's records.
+    """A consumer of one partition: `for record in consumer` yields the partition's records.
 
     The loop over the records ends when the consumer is closed, or when its position is no longer in the log.
     """
@@ -84,7 +84,7 @@ class PartitionConsumer:
 
 
 class PartitionConsumers(Block):
-    """Consumers of any number of partitions over one client, for threads.
+    """Consumers of any number of partitions that share one client, for threads.
 
     The options are those of `Consumer`, without a group.
     """

@@ -17,8 +17,8 @@ Rules (those of sarama's sync_producer.go and async_producer.go, except where a 
 * The defaults are those of `Producer`: idempotence, acks="all", and Java's partitioning of keys. By default,
   sarama's producer waits only for the leader, and hashes keys with FNV-1a.
 
-* Each message is returned once: by `successes` with return_successes, or by `errors` with return_errors.
-  Errors that are not returned are logged.
+* Each message is returned once: by `successes` if return_successes is set, or by `errors` if return_errors is
+  set. Errors that are not returned are logged.
 
 * `input` waits while `MAX_UNREAD` results are unread, and raises RequestTimedOut after max_block_ms. sarama's
   producer would block forever.
@@ -74,7 +74,7 @@ class AsyncSyncProducer(AsyncBlock):
         self._producer = AsyncProducer(bootstrap_servers, **config)
 
     async def send_message(self, message: ProducerMessage) -> tuple[int, int | None]:
-        """Send a message, and return its partition and offset, which are also set in the message.
+        """Send a message, set its partition and offset, and return both.
 
         With acks=0 the returned offset is None. Raises the errors of `AsyncProducer.send` and of the
         delivery.
@@ -128,9 +128,9 @@ class AsyncQueueProducer(AsyncBlock):
     async def input(self, message: ProducerMessage) -> None:
         """Queue a message.
 
-        Raises ConfigError for values that no message can have, and IllegalState after `close`. Raises
-        RequestTimedOut if the results of earlier messages are not read. All other errors are returned by
-        `errors()`.
+        Raises ConfigError if a field of the message has an invalid value, and IllegalState after `close`.
+        Raises RequestTimedOut if the results of earlier messages are not read. All other errors are returned
+        by `errors()`.
         """
         if self._closing is not None:
             raise IllegalState("this producer is closed; make a new one")
@@ -158,7 +158,7 @@ class AsyncQueueProducer(AsyncBlock):
     def successes(self) -> AsyncIterator[ProducerMessage]:
         """Return an iterator over the delivered messages.
 
-        The iterator ends when the producer has closed. Requires return_successes=True.
+        The iterator ends when the producer is closed. Requires return_successes=True.
         """
         if self._successes is None:
             raise ConfigError("return_successes", False, "True, to read successes()")

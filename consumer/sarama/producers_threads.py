@@ -62,7 +62,7 @@ class SyncProducer(Block):
         self._producer = Producer(bootstrap_servers, **config)
 
     def send_message(self, message: ProducerMessage) -> tuple[int, int | None]:
-        """Send a message, and return its partition and offset, which are also set in the message.
+        """Send a message, set its partition and offset, and return both.
 
         With acks=0 the returned offset is None. Raises the errors of `Producer.send` and of the delivery.
         """
@@ -118,9 +118,9 @@ class QueueProducer(Block):
     def input(self, message: ProducerMessage) -> None:
         """Queue a message.
 
-        Raises ConfigError for values that no message can have, and IllegalState after `close`. Raises
-        RequestTimedOut if the results of earlier messages are not read. All other errors are returned by
-        `errors()`.
+        Raises ConfigError if a field of the message has an invalid value, and IllegalState after `close`.
+        Raises RequestTimedOut if the results of earlier messages are not read. All other errors are returned
+        by `errors()`.
         """
         self._wait_for_room()
         try:
@@ -149,7 +149,7 @@ class QueueProducer(Block):
     def successes(self) -> Iterator[ProducerMessage]:
         """Return an iterator over the delivered messages.
 
-        The iterator ends when the producer has closed. Requires return_successes=True.
+        The iterator ends when the producer is closed. Requires return_successes=True.
         """
         if self._successes is None:
             raise ConfigError("return_successes", False, "True, to read successes()")

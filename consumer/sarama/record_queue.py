@@ -149,7 +149,7 @@ class RecordQueue:
             self._consumer.resume(self.topic_partition)
 
     def end(self, *, drop: bool = True) -> None:
-        """Accept no more records. With `drop`, remove the queued records as well."""
+        """Accept no more records. If `drop` is true, remove the queued records as well."""
         self.ended = True
         if drop:
             self.items.clear()

@@ -29,7 +29,7 @@ class Handler(Protocol[S, C]):
         """Prepare for a session, before its claims begin."""
 
     def consume_claim(self, session: S, claim: C) -> Any:
-        """Process one partition until the claim's records end. An earlier return ends the session."""
+        """Process one partition until the claim's records end. Returning earlier ends the session."""
 
     def cleanup(self, session: S) -> Any:
         """Clean up after all claims have ended. With auto commit, the marks are committed afterwards."""

@@ -12,7 +12,7 @@ Rules:
 * Each schema is requested once. The classes with the prefix Async request it in a thread, so the event loop
   does not wait for the registry. Use these classes with the asyncio clients.
 
-* A deserializer accepts the schema id before the value, and in a header of the record.
+* A deserializer accepts the schema id either before the value or in a header of the record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Decoder:
         self._writers: RequestedOnce[SchemaId, Any] = RequestedOnce(self._requested)
 
     def _requested(self, schema_id: SchemaId) -> Any:
-        """Return the parsed schema with this id. Raises NoSuchSchema, RegistryFailed."""
+        """Return the parsed schema with this id. Raises NoSuchSchema and RegistryFailed."""
         return _parsed(self._fastavro, require_kind(self._registry.schema(schema_id), "AVRO"))
 
     def _decode(self, writer: Any, data: bytes) -> Any:
@@ -167,7 +167,7 @@ def fastavro_module() -> Any:
 
 
 def _record_type(text: str) -> str:
-    """Return the full name of a schema's type; "" without one. Raises ConfigError if `text` is not JSON."""
+    """Return the full name of a schema's type, or "". Raises ConfigError if `text` is not JSON."""
     parsed = _json(text)
     if not isinstance(parsed, dict):
         return parsed if isinstance(parsed, str) else ""

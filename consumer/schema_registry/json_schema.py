@@ -1,4 +1,4 @@
-"""JSON Schema with a schema registry: keys and values as JSON that fits its schema.
+"""JSON Schema with a schema registry: keys and values as JSON that conforms to its schema.
 
     registry = Registry.at("http://localhost:8081")
     Producer("localhost:9092", value_serializer=JsonSchemaSerializer(registry, schema))
@@ -55,7 +55,7 @@ else:
 
     T = TypeVar("T")
 
-# A function that raises ValueError if a value does not fit its schema.
+# A function that raises ValueError if a value does not conform to its schema.
 _Check: TypeAlias = Callable[[Any], None]
 _Writer: TypeAlias = tuple[SchemaId, _Check]
 # Writes JSON as Confluent's serializer does: without spaces, and with Python's floats (msgspec writes 1e22
@@ -66,7 +66,7 @@ _MAX_TEXT = 300
 
 
 class _Decoder(Generic[T]):
-    """Decodes JSON, and checks that it fits the schema of its writer or of the reader."""
+    """Decodes JSON, and checks that it conforms to the schema of its writer or of the reader."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class _Decoder(Generic[T]):
         self._checks: RequestedOnce[SchemaId, _Check] = RequestedOnce(self._requested)
 
     def _requested(self, schema_id: SchemaId) -> _Check:
-        """Return the check of a registered schema. Raises NoSuchSchema, RegistryFailed, ValueError."""
+        """Return a registered schema's check. Raises NoSuchSchema, RegistryFailed and ValueError."""
         return check_function(require_kind(self._registry.schema(schema_id), "JSON"))
 
     def _decode(self, check: _Check | None, data: bytes) -> T:
@@ -104,9 +104,9 @@ class _Decoder(Generic[T]):
 class JsonSchemaDeserializer(_Decoder[T]):
     """Converts JSON to dicts and other Python objects, or to objects of a given type.
 
-    The JSON must fit `reader_schema`, a JSON Schema that may refer to `references`. Without `reader_schema`,
-    the JSON must fit its writer's schema. With `validate=False` the JSON is not checked, and the writer's
-    schema is not requested.
+    The JSON must conform to `reader_schema`, a JSON Schema that may refer to `references`. Without
+    `reader_schema`, the JSON must conform to its writer's schema. With `validate=False` the JSON is not
+    checked, and the writer's schema is not requested.
 
     `type` is a dataclass, a TypedDict, a `msgspec.Struct` or another type that `msgspec` supports.
 
@@ -116,8 +116,8 @@ class JsonSchemaDeserializer(_Decoder[T]):
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
         """Return the value. Raises RegistryFailed, msgspec's errors, and ValueError for other failures.
 
-        Raises ValueError if the value has no schema id or does not fit its schema, or if the schema is not a
-        JSON Schema.
+        Raises ValueError if the value has no schema id or does not conform to its schema, or if the schema is
+        not a JSON Schema.
         """
         schema_id, encoded = split(self._part, data, headers)
         check = self._reader
@@ -139,7 +139,7 @@ class AsyncJsonSchemaDeserializer(_Decoder[T]):
 
 
 class _Encoder:
-    """Encodes values as JSON, and checks that they fit the schema of their subject."""
+    """Encodes values as JSON, and checks that they conform to the schema of their subject."""
 
     def __init__(
         self,
@@ -173,9 +173,10 @@ class _Encoder:
         return subject_of(self._strategy, topic, self._part, self._name)
 
     def _requested(self, subject: str) -> _Writer:
-        """Return the id of a subject's schema, and the check of values against the schema.
+        """Return the id of a subject's schema, and the function that checks values against the schema.
 
-        Raises NoSuchSchema and RegistryFailed."""
+        Raises NoSuchSchema and RegistryFailed.
+        """
         if self._latest or self._text is None:
             schema_id, schema = self._registry.latest_id(subject)
             return schema_id, self._check(require_kind(schema, "JSON"))
@@ -196,7 +197,7 @@ class _Encoder:
 
 
 class JsonSchemaSerializer(_Encoder):
-    """Converts dicts and other Python objects to JSON that fits a schema.
+    """Converts dicts and other Python objects to JSON that conforms to a schema.
 
     `schema` is the JSON Schema. By default it is registered under the subject TOPIC-value. With
     `auto_register_schemas=False` it must be registered already.
@@ -214,7 +215,7 @@ class JsonSchemaSerializer(_Encoder):
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
         """Return the schema id and the value in JSON.
 
-        Raises RegistryFailed, msgspec's errors, and ValueError if the value does not fit the schema.
+        Raises RegistryFailed, msgspec's errors, and ValueError if the value does not conform to the schema.
         """
         return self._encode(self._writers.get(self._subject(topic)), value)
 
@@ -228,7 +229,7 @@ class AsyncJsonSchemaSerializer(_Encoder):
 
 
 def check_function(schema: Schema) -> Callable[[Any], None]:
-    """Return a function that raises ValueError if a value does not fit a JSON Schema.
+    """Return a function that raises ValueError if a value does not conform to a JSON Schema.
 
     Raises ValueError if the schema is not valid.
     """

@@ -18,7 +18,7 @@ Rules:
 * Each schema is requested once. The classes with the prefix Async request it in a thread, so the event loop
   does not wait for the registry. Use these classes with the asyncio clients.
 
-* A deserializer accepts the schema id before the value, and in a header of the record.
+* A deserializer accepts the schema id either before the value or in a header of the record.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Decoder(Generic[M]):
         self._message_types: RequestedOnce[_Place, Any] = RequestedOnce(self._requested)
 
     def _requested(self, place: _Place) -> Any:
-        """Return the class of a message in a registered schema. Raises RegistryFailed, ValueError."""
+        """Return the class of a message in a registered schema. Raises RegistryFailed and ValueError."""
         schema_id, indexes = place
         schema = self._registry.schema(schema_id, SERIALIZED)
         names = message_names(schema)
@@ -156,7 +156,7 @@ class _Encoder:
         return topic, subject_of(self._strategy, topic, self._part, self._descriptor.full_name)
 
     def _requested(self, target: _Target) -> bytes:
-        """Return the schema id and the message indexes, encoded. Raises NoSuchSchema, RegistryFailed."""
+        """Return the schema id and the message indexes, encoded. Raises NoSuchSchema and RegistryFailed."""
         topic, subject = target
         name = self._descriptor.full_name
         if self._latest:
@@ -199,8 +199,8 @@ class _Encoder:
 class ProtobufSerializer(_Encoder):
     """Converts messages of the class `message_type`, which protoc has generated, to Protobuf.
 
-    By default the file of the message is registered under the subject TOPIC-value. The subjects of imported
-    files are those that `reference_subject_name_strategy` returns for (topic, part, file name).
+    By default the .proto file of the message is registered under the subject TOPIC-value. The subjects of
+    imported files are those that `reference_subject_name_strategy` returns for (topic, part, file name).
 
     With `auto_register_schemas=False`, all files must be registered already. With `use_latest_version`, the
     newest schema of the subject is used instead, and nothing is registered.

@@ -53,7 +53,7 @@ def message_indexes(message: Any) -> tuple[int, ...]:
 
 
 def message_names(schema: Schema) -> dict[tuple[int, ...], str]:
-    """Return the full name of each message in a schema of the registry, by its message indexes.
+    """Return the full name of each message in a registered schema: message indexes -> name.
 
     Raises ValueError if the schema is not Protobuf.
     """
@@ -81,7 +81,7 @@ _BLOCK = re.compile(r"\bpackage\s+([\w.\s]+);|\bmessage\s+(\w+)\s*\{|([{}])")
 
 
 def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
-    """Return what `message_names` returns, for a schema that is the text of a .proto file."""
+    """Return the result of `message_names` for the text of a .proto file."""
     names: dict[tuple[int, ...], str] = {}
     package = ""
     # The open blocks at the current position, outermost first. The entry of a message is its message indexes,
@@ -106,7 +106,7 @@ def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
 
 
 def registered_files(schema: Schema) -> Any:
-    """Return a FileDescriptorSet of a registered schema; its own file is the last one.
+    """Return a FileDescriptorSet of a registered schema; the schema's own file is the last one.
 
     Each file comes after its imports. Google's files are omitted. Raises ValueError if the schema is not
     Protobuf, and InvalidSchema if a file has no descriptor.
@@ -126,10 +126,10 @@ def registered_files(schema: Schema) -> Any:
 
 
 def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None = None) -> Any:
-    """Return a DescriptorPool with all files of a FileDescriptorSet, and those of Google that they import.
+    """Return a DescriptorPool with a FileDescriptorSet's files, and the files of Google that they import.
 
     Raises InvalidSchema if a file is invalid, for example because it imports an unknown file.
-    `missing_import` receives the names of both files, and returns the text of this error.
+    `missing_import(file, imported file)` returns the message of this error.
     """
     pools: Any = import_module("google.protobuf.descriptor_pool")
     pb: Any = import_module("google.protobuf.descriptor_pb2")
@@ -161,7 +161,7 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
 
 
 def _add_import(pool: Any, own: Any, pb: Any, name: str) -> bool:
-    """Add to the pool a file that this process knows. Return whether the pool now has the file."""
+    """Add to the pool a file whose module this process can import. Return whether the pool has the file."""
     try:
         pool.FindFileByName(name)
     except KeyError:

@@ -73,7 +73,7 @@ class NoSuchReference(NoSuchSchema):
 
 
 class InvalidReferences(RegistryFailed):
-    """Raised if the references of a schema cannot be resolved, for example because they form a circle.
+    """Raised if the references of a schema cannot be resolved, for example because they form a cycle.
 
     `schema` is the path to the schema with the invalid reference.
     """
@@ -97,7 +97,8 @@ class Reference(NamedTuple):
 class Schema:
     """A registered schema. `names` maps the names of its references to the referenced schemas.
 
-    If references have the same name, the name is that of the first, as in Java's AbstractSchemaProvider.
+    If several references have the same name, the name means the first one, as in Java's
+    AbstractSchemaProvider.
     """
 
     text: str
@@ -107,8 +108,9 @@ class Schema:
     def references(self) -> Iterator[tuple[str, Schema]]:
         """Yield the schemas to which this schema refers, each once and after its own references.
 
-        If schemas of several levels refer to different schemas by one name, the first of them is yielded: a
-        reference comes before the references of its schema, and these before the next reference.
+        If schemas on several levels refer to different schemas by the same name, only the first of these is
+        yielded. A reference takes precedence over the references of its own schema, which take precedence
+        over the next reference.
         """
         requested: set[str] = set()
 
@@ -136,9 +138,10 @@ class Registry:
 
     @classmethod
     def at(cls, url: str, user: str | None = None, names: OptionNames = OptionNames()) -> Registry:
-        """Return a client of the registry at `url`: http://HOST:PORT, several separated by commas.
+        """Return a client of the registry at `url`.
 
-        `user` is NAME:PASSWORD. No request is sent. Raises ConfigError.
+        `url` is http://HOST:PORT, or several addresses separated by commas. `user` is NAME:PASSWORD. No
+        request is sent. Raises ConfigError.
         """
         urls: list[str] = []
         for address in (part.strip().rstrip("/") for part in url.split(",")):
@@ -191,7 +194,7 @@ class Registry:
     def parse(self, text: str, references: Sequence[Reference] = (), kind: str = "AVRO") -> Schema:
         """Return the schema that `text` defines, with the registered schemas to which it refers.
 
-        The schema itself need not be registered. Raises NoSuchSchema, RegistryFailed.
+        The schema itself need not be registered. Raises NoSuchSchema and RegistryFailed.
         """
         return _References(self, "").read(_definition(text, references, kind), "the schema")
 
@@ -321,8 +324,8 @@ class _References:
     def read(self, answer: dict[str, Any], shown: str, path: tuple[tuple[str, str], ...] = ()) -> Schema:
         """Return the schema in a response.
 
-        `path` has each reference that led to it: (subject, version). `shown` is the text of this path in
-        errors, after the first schema.
+        `path` lists the references from the first schema to this one, as (subject, version). `shown`
+        describes this path in errors.
         """
         names: dict[str, Schema] = {}
         references: object = answer.get("references") or []
@@ -339,7 +342,7 @@ class _References:
             name, subject, version = map(str, parts)
             key, whole = (subject, version), f"{shown} -> {subject} version {version}"
             if key in path:
-                circle = "the schemas refer to each other in a circle"
+                circle = "the schemas refer to each other in a cycle"
                 raise InvalidReferences(whole, circle, self.registry.names)
             if len(path) >= MAX_DEPTH:
                 first, last = shown.split(" -> ")[0], f"{subject} version {version}"

@@ -131,7 +131,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 
 def _assignor(name: str, assignor: str) -> str:
-    """Return the name of an assignor, given this name or the name of its Java class."""
+    """Return the name of the assignor with this name or this Java class."""
     for known in ASSIGNORS.values():
         if assignor == known.name or assignor.removeprefix(_JAVA) == known.java_class:
             return known.name

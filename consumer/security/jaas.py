@@ -3,7 +3,7 @@ r"""Reads the value of sasl.jaas.config as Kafka's JaasConfig does, with the rul
 * Outside quotes, `/*...*/` is a comment, and so is everything from a single `/` to the end of the line. If
   this `/` is the last character of its line, the next line is the comment.
 
-* Quotes are double or single, and end at the latest at the end of their line.
+* Quotes are double or single. A string without a closing quote ends at the end of its line.
 
 * Inside quotes, \\n and similar escapes have Java's meaning, and \\101 is the character with this octal
   number. Any other character after a backslash stands for itself.

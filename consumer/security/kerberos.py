@@ -7,8 +7,8 @@ Rules:
 
 * The ticket is for the service `kafka`, or another configured name, on the broker's host.
 
-* The credentials come from the ticket cache or, with `keytab`, from a file with keys. Tickets of a keytab are
-  kept in memory.
+* The credentials come from the ticket cache or, with `keytab`, from a file with keys. Tickets that are
+  obtained with a keytab are kept in memory.
 
 * Kafka uses no SASL security layers. TLS provides integrity and confidentiality.
 """
@@ -32,7 +32,7 @@ _NO_LAYER = 1
 
 
 class KerberosLogin:
-    """The client side of one login. `begin` returns its first message, which exists already."""
+    """The client side of one login, which has already begun. `begin` returns its first message."""
 
     mechanism = "GSSAPI"
 
@@ -109,7 +109,7 @@ class Kerberos:
 
 @dataclass(frozen=True, slots=True)
 class KerberosSource:
-    """Begins logins at the broker `host`. It has the methods of a `TokenSource`."""
+    """Begins Kerberos logins to the broker `host`. It has the methods of a `TokenSource`."""
 
     kerberos: Kerberos
     host: str

@@ -97,7 +97,7 @@ class Security:
         return self.tokens is not None or self.kerberos is not None
 
     def token_source(self, host: str) -> TokenSource | KerberosSource:
-        """Return the source of the tokens for logins at the broker `host`."""
+        """Return the source of tokens, or of Kerberos logins, for connections to the broker `host`."""
         if self.kerberos is not None:
             return KerberosSource(self.kerberos, host)
         assert self.tokens is not None
@@ -228,7 +228,7 @@ def _tls(values: Mapping[str, Any]) -> Tls:
 
 
 def _describe_source(values: Mapping[str, Any], name: str) -> str | None:
-    """Return an option's name for error messages, with its file or "PEM text"."""
+    """Describe an option in error messages: its name, and the path of its file or "PEM text"."""
     value = values.get(name)
     return None if value is None else f"{name}={'PEM text' if is_pem(value) else value!r}"
 

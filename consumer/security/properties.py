@@ -180,7 +180,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
         options["ssl_min_version"] = "TLSv1.3"
     for name in remaining:
         plain = name.replace(".", "_")
-        if plain in NAMES:  # The property is an option of this library, with dots for underscores.
+        if plain in NAMES:  # The property is an option of this library, with dots instead of underscores.
             options[plain] = _value(plain, remaining[name])
         elif name not in _IGNORED:
             allowed = _as_written(option_hint(plain, "an admin client") or "this client has no such option")
@@ -200,7 +200,7 @@ def _value(option: str, text: str) -> Any:
 
 
 def _retriever(settings: dict[str, str], options: dict[str, Any]) -> None:
-    """Set the grant type that belongs to the class in sasl.oauthbearer.jwt.retriever.class.
+    """Set the grant type that corresponds to the class in sasl.oauthbearer.jwt.retriever.class.
 
     Java's default class sends a client assertion only if the properties name a file with the assertion, or
     its issuer (Java's ClientCredentialsRequestFormatterFactory). Without these two, the class ignores the

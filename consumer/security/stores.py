@@ -4,8 +4,8 @@ The sources are PEM files, PEM text or PKCS12 files.
 
 Rules:
 
-* PEM is read as Java's clients read it. Accepted are text around the blocks, a byte order mark, UTF-16,
-  indentation, and LF, CR LF or CR as line ends. Spaces may replace line ends, as in a properties file.
+* PEM is read as Java's clients read it. Text around the blocks, a byte order mark, UTF-16, indentation, and
+  LF, CR LF or CR as line ends are accepted. Spaces may replace line ends, as in a properties file.
 
 * Every fault raises ConfigError, for example a block without an end, a file without blocks, or another
   format. The error contains the option, the fault, and a remedy.

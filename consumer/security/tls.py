@@ -53,8 +53,9 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"
 class Tls:
     """The TLS settings of one client: a context, and the last session with each host.
 
-    Error messages contain `trusts` and `shows`. `trusts` names the configured authorities; it is None for the
-    authorities of the system. `shows` names the client's own certificate; it is None without a certificate.
+    Error messages contain `trusts` and `shows`. `trusts` names the configured authorities; None means those
+    that the system trusts. `shows` names the client's own certificate; None means that the client has no
+    certificate.
     """
 
     __slots__ = ("context", "sessions", "shows", "trusts")
@@ -76,7 +77,7 @@ class Tls:
     def sentence(self, error: Exception, host: str) -> str:
         """Return a sentence with the failure and its remedy.
 
-        If a certificate has expired, the sentence also names the configured authorities that have expired.
+        If a certificate has expired, the sentence also names those configured authorities that have expired.
         """
         message = sentence(error, host, self.trusts, self.shows)
         if getattr(error, "verify_code", 0) != _EXPIRED or self.trusts is None:
@@ -127,7 +128,7 @@ class Pipe:
         return f"{CLOSED} in the middle of the TLS handshake; does this port speak TLS?"
 
     def outgoing(self) -> bytes:
-        """Return the bytes to send now. After TlsFailed these may be an alert."""
+        """Return the bytes to send now. After TlsFailed, they may contain a TLS alert."""
         return self._out.read()
 
     def read_into(self, room: memoryview) -> int:
@@ -203,8 +204,8 @@ class Pipe:
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
     """Return the error message for a TLS failure, with its remedy.
 
-    `trusts` names the configured authorities; it is None for the authorities of the system. `shows` names the
-    client's own certificate; it is None without a certificate.
+    `trusts` names the configured authorities; None means those that the system trusts. `shows` names the
+    client's own certificate; None means that the client has no certificate.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code

@@ -143,7 +143,7 @@ NO_CIRCLE: dict[str, Any] = {f"s{number}": [reference(f"s{number + 1}")] for num
         (
             {"top": [reference("a")], "a": [reference("b")], "b": [reference("a")]},
             "the latest schema of top -> a version 1 -> b version 1 -> a version 1: "
-            "the schemas refer to each other in a circle",
+            "the schemas refer to each other in a cycle",
         ),
         (
             {"top": [reference("s0")], **NO_CIRCLE},

@@ -326,7 +326,7 @@ def test_a_circle_of_references_ends_in_one_error_that_shows_the_circle() -> Non
     }
     with registry(answers) as (url, requests), pytest.raises(RegistryFailed) as raised:
         Registry((url,)).schema(990)
-    assert "a version 1 -> b version 1 -> a version 1: the schemas refer to each other in a circle" in str(
+    assert "a version 1 -> b version 1 -> a version 1: the schemas refer to each other in a cycle" in str(
         raised.value
     )
     assert len(requests) == 3
