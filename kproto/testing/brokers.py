@@ -191,7 +191,7 @@ def _release(version: str) -> tuple[int, int]:
 @contextlib.contextmanager
 @checked(bootstrap=TEXT, security=_SECURITY_OPTIONS)
 def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[str]:
-    """Yield the address of a running broker. `security` has the client options for TLS and SASL.
+    """Yield the address of a running broker. `security` contains the client options for TLS and SASL.
 
     Raises BrokerMissing immediately if the broker rejects the client, and after ten seconds if nothing
     responds.
@@ -379,7 +379,7 @@ def why_silent(
     seconds: float = 240,
     security: SecurityConfig | None = None,
 ) -> str:
-    """Wait until the broker's response to Metadata contains the broker.
+    """Wait until the broker's response to Metadata lists the broker.
 
     Return "" if this response arrives within `seconds`, and otherwise the reason why it did not.
     """

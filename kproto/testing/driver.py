@@ -1,6 +1,6 @@
-"""A group member on real sockets, a model or kproto's consumer, that executes commands from standard input.
+"""A group member on real sockets: a model or kproto's consumer, with commands from standard input.
 
-The drivers of the original clients have the same protocol (tests/conformance/members). So an original client
+The drivers of the original clients use the same protocol (tests/conformance/members). So an original client
 and its model can execute the same commands.
 
 Each line of input is one command. The end of the input closes the member:
@@ -8,7 +8,7 @@ Each line of input is one command. The end of the input closes the member:
     subscribe T..  pattern RE  unsubscribe  assign T:P:O..  seek T:P:O  poll on|off  sleep MS  commit
     commit-async  rebalance REASON  assignment  pause  resume  close [stay]
 
-The output has lines "TIME WORD ARGUMENTS" with TIME in seconds since 1970:
+The output consists of lines "TIME WORD ARGUMENTS" with TIME in seconds since 1970:
 
     ready            done COMMAND            closed
     assigned T:P..   revoked T:P..   lost T:P..    a callback has begun
@@ -104,7 +104,7 @@ def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]
     values = {key: value for key, value in conf.items() if key in common_options and value is not None}
     if isinstance(values.get("assignors"), list):
         values["assignors"] = tuple(values["assignors"])
-    # The default is 100 ms, as in the drivers of the original clients.
+    # The default fetch wait is 100 ms, as in the drivers of the original clients.
     values["fetch_wait_ms"] = conf.get("wait_ms", 100)
     extra = {
         key: value for key, value in conf.items() if key not in common_options and key not in DRIVERS_OWN

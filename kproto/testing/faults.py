@@ -1,7 +1,7 @@
 """A proxy between clients and a broker. Its methods cause network faults on real sockets.
 
     with running() as server, Proxy(server.bootstrap) as proxy:
-        server.advertise(proxy.bootstrap)         # so that clients stay behind the proxy
+        server.advertise(proxy.bootstrap)         # so that clients connect to the proxy
         ... Consumer(proxy.bootstrap) ...
         proxy.stall(2.0)                          # nothing moves for two seconds
         proxy.cut()                               # all connections break

@@ -155,7 +155,7 @@ class Group(RuleBasedStateMachine):
         """Let a member lose its partitions after it has read records from them.
 
         Time passes until the member owns partitions, and later until its `lost` callback has returned. Both
-        waits have a limit, because network faults may prevent the event.
+        waits have a limit, because network faults may prevent what they wait for.
         """
         consumer = self._member(member)
         if not self.world.run(_LOSS_MS, until=lambda: bool(consumer.owned)):
@@ -273,7 +273,7 @@ class Group(RuleBasedStateMachine):
     # ---- helpers
 
     def _check_own_invariants(self) -> None:
-        """Call the `@invariant()` methods, which Hypothesis calls after each step, but not at the end."""
+        """Call the `@invariant()` methods: Hypothesis calls them after each step, but not at the end."""
         # In older versions of Hypothesis (6.100), `invariants` is a class method.
         declared: Any = self.invariants
         every: Any = declared() if callable(declared) else declared

@@ -226,7 +226,7 @@ class Kafka:
             time.sleep(0.02)
 
     def clean(self) -> None:
-        """Delete the topics that `create_topic` of this object has created."""
+        """Delete the topics that the `create_topic` calls of this object have created."""
         names, self.created = self.created, []
         existing = self.cluster.topics() if names else {}
         if names := [topic for topic in names if topic in existing]:
@@ -278,7 +278,7 @@ def _not_awaited(condition: object) -> ConfigError:
 
 
 def _too_late(what: str, timeout: float, last: object) -> AssertionError:
-    """Return the error at the end of a wait, with the last result of the condition."""
+    """Return the error for a wait that timed out, with the last result of the condition."""
     if last is None:
         outcome = "the condition returned None; after assertions it must return True"
     elif isinstance(last, Exception):
@@ -378,8 +378,8 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise IllegalState(
-            "async_kafka needs the running event loop of asyncio, and trio has none. With anyio, select "
-            "its backend asyncio. With trio, use the fixture kafka in a thread"
+            "async_kafka needs a running asyncio event loop, and trio has none. With anyio, select the "
+            "backend asyncio. With trio, use the fixture kafka in a thread"
         ) from None
 
 
@@ -390,7 +390,7 @@ async def _in_thread(function: Callable[P, R], *arguments: P.args, **options: P.
 
 
 class _InThreads:
-    """A proxy of an object. Its methods are coroutines, each of which runs the call in a thread."""
+    """A proxy for an object. Its methods are coroutines, each of which runs the call in a thread."""
 
     def __init__(self, cluster: Admin) -> None:
         self._cluster = cluster

@@ -51,10 +51,10 @@ MOST_LINES: Final = 2_000_000
 # The limits of a decoder for each byte of its input: executed Python lines, and bytes of memory.
 LINES_A_BYTE, BYTES_A_BYTE = 500, 200
 
-# The least values of a decoder's two limits, which allow for compilation and imports.
+# The minimum of each of a decoder's two limits, which allows for compilation and imports.
 LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 
-# The function that compiles the codec of a message at its first use.
+# The function that compiles the codec of a message when the codec is first used.
 _COMPILATION: Final = Compiled.__missing__.__code__
 
 _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
@@ -94,8 +94,8 @@ def an_assignor_is_a_function(
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
     """I18: check that `decode(data)` either returns a value or raises a KprotoError.
 
-    The decoder may use lines and memory only in proportion to `data`. If it returns a generator, the
-    generator is consumed.
+    The lines that the decoder executes and the memory that it uses must be proportional to the size of
+    `data`. If it returns a generator, the generator is consumed.
     """
     memory_limit = BYTES_AT_LEAST + BYTES_A_BYTE * len(data)
     tracing = tracemalloc.is_tracing()

@@ -57,7 +57,7 @@ class WatchProxy:
     With port 0 in `listen`, the proxy uses any free port. The listeners of other brokers use free ports of
     the same address.
 
-    `advertise` replaces the address `listen` in responses to Metadata requests. `tls` is the context for
+    `advertise` replaces the address `listen` in responses to Metadata requests. `tls` is the SSL context for
     connections to the cluster.
     """
 

@@ -135,7 +135,7 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
 def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
     """Let time pass until no application has observed an event for `quiet_ms`, but at most `ms`.
 
-    If `AT_REST` does not hold by then, let the rest of `ms` pass.
+    If `AT_REST` does not hold after this time, let the rest of `ms` pass.
     """
     end, since, checked = world.now + ms, world.now, len(world.observations)
 

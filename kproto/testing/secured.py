@@ -101,7 +101,7 @@ class SecuredKafka(Kafka):
 
     @checked(user=TEXT, seconds=NUMBER)
     def token(self, user: str, seconds: float = 60.0) -> str:
-        """Return an OAUTHBEARER token that the broker accepts for this time in seconds.
+        """Return an OAUTHBEARER token that the broker accepts for the next `seconds`.
 
         The issuer signs the token. Without an issuer the token is unsigned.
         """
@@ -271,7 +271,7 @@ _NAMES: Final[Mapping[Literal["topic", "group", "transactional_id"], Resource]] 
 def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
     """Return rules that allow `user` these operations, which are given by Kafka's names such as READ.
 
-    `user` is a name, or a principal such as User:alice. As a user or as a name of a resource, "*" means all.
+    `user` is a name, or a principal such as User:alice. As a user or a resource name, "*" means all.
 
     Raises ConfigError for invalid arguments.
     """

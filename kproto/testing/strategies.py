@@ -22,10 +22,10 @@ message.
 
 A field that exists in the version takes any value of its type. Other fields keep their defaults.
 
-Kafka can read every drawn record batch, and finds its `records`.
+Kafka can read every drawn record batch, and finds exactly its `records`.
 
 Examples shrink towards zeros, empty strings and lists, and missing tagged fields. Batches shrink towards one
-empty record at offset 0, without compression, producer id and offset gaps.
+empty record at offset 0, without compression, producer id or offset gaps.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ class RecordBatch:
     Magic 0 and 1 without compression have no batches; `data` then consists of single messages.
     """
 
-    # The records with the timestamps that the producer has set.
+    # The records, with the timestamps that the producer has set.
     written: Sequence[Record]
     # The header: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1.
     header: dict[str, Any] = field(default_factory=dict[str, Any])

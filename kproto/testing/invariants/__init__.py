@@ -12,7 +12,8 @@ consumers, for example if a partition has two owners.
 `docs/rules/invariants.md` explains the numbers I1 to I20, and lists the bugs of other clients behind these
 invariants.
 
-`kproto.testing.properties` contains checks of one assignor, decoder or reader of batches, without a world.
+`kproto.testing.properties` contains checks for a single assignor, decoder or reader of batches, without a
+world.
 
 * `always`: invariants of every moment
 

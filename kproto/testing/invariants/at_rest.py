@@ -29,7 +29,7 @@ def what_is_owned_is_read(world: World) -> None:
                 raise violation(
                     world,
                     consumer.name,
-                    f"the position of {partition} is {position}, and its log ends at {end}",
+                    f"the position of {partition} is {position}, but its log ends at {end}",
                 )
 
 

@@ -2,8 +2,9 @@
 
 Two worlds with the same arguments and the same calls run identically.
 
-An hour of an idle group of three consumers takes about 5 s of CPU time. With `fetch_max_wait_ms=10_000`, and
-`poll_timeout_ms = 10_000` at each client, it takes 1 s (`benchmarks/world.py`).
+Simulating an hour of an idle group of three consumers takes about 5 s of CPU time. With
+`fetch_max_wait_ms=10_000`, and `poll_timeout_ms = 10_000` at each client, it takes 1 s
+(`benchmarks/world.py`).
 
     from kproto.testing.world import World, tp
 

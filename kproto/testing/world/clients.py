@@ -272,7 +272,7 @@ class Client:
 
 
 class EngineClient(Client):
-    """A client whose engine is an engine of the package `consumer.engine`."""
+    """A client that runs an engine of the package `consumer.engine`."""
 
     def on_transport_event(self, event: Opened | Data | Broken) -> None:
         """Pass a network event to the engine."""

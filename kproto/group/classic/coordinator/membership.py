@@ -9,8 +9,8 @@
 * R134, R135: a member does not expire while one of its requests is delayed. The response restarts its session
   timeout.
 
-* R134: only a new member can expire while its JoinGroup is delayed. Its timeout is then longer than the
-  session timeout.
+* R134: only a new member can expire while its JoinGroup is delayed. Its timeout is then
+  NEW_MEMBER_JOIN_TIMEOUT_MS.
 
 * R147: a member that does not send SyncGroup within the rebalance timeout after a generation starts is
   removed, even if it sends heartbeats.
