@@ -1,4 +1,4 @@
-"""Helpers of the broker tests: a broker in virtual time, clients, and requests."""
+"""Helpers for the broker tests: a broker in virtual time, clients, and requests."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def batch_of(
     compression: str = "none",
     **fields: Any,
 ) -> bytes:
-    """Return a batch with these values, with the timestamps 1000, 1001, ... by default."""
+    """Return a batch of these values. The default timestamps are 1000, 1001, ..."""
     times = timestamps or range(1000, 1000 + len(values))
     records = [
         Record(i, time, None, value) for i, (time, value) in enumerate(zip(times, values, strict=True))

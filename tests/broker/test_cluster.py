@@ -122,7 +122,7 @@ def test_another_broker_answers_not_coordinator(two_brokers: TwoBrokers) -> None
 def test_another_broker_refuses_offset_fetch(two_brokers: TwoBrokers, version: int) -> None:
     """A broker that is not the coordinator rejects OffsetFetch.
 
-    Without an error, clients would take the missing offsets for "never committed".
+    Without an error, clients would interpret the missing offsets as "never committed".
     """
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     old, new = (

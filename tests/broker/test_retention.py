@@ -13,7 +13,7 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic
 
 HOUR = 3_600_000
-LARGE = b"x" * 700_000  # With the minimum of segment.bytes each batch has its own segment.
+LARGE = b"x" * 700_000  # With the minimum value of segment.bytes, each batch has its own segment.
 
 
 def set_configs(stage: Stage, **configs: object) -> Topic:

@@ -387,7 +387,7 @@ def test_stop_closes_connections_that_were_just_accepted(
 ) -> None:
     """`stop` closes connections that were just accepted.
 
-    asyncio calls `connection_made` only some iterations of the event loop after it has accepted a connection.
+    asyncio accepts a connection some iterations of the event loop before it calls `connection_made`.
     """
     if protocol == "SSL":
         pytest.importorskip("trustme")

@@ -102,7 +102,7 @@ class Shell:
     def __call__(self, words: str, *more: str, code: int = 0) -> list[str]:
         """Run `kproto WORDS MORE --bootstrap ...`, check its exit code, and return its lines.
 
-        Afterwards `errors` has the text that the command wrote to stderr.
+        Afterwards `errors` contains the text that the command wrote to stderr.
         """
         command = [*words.split(), *more, "--bootstrap", self.bootstrap]
         try:
@@ -112,7 +112,8 @@ class Shell:
         printed = self.capsys.readouterr()
         self.errors = printed.err
         assert result == code, printed
-        # An error must begin with the option, followed by its value. NAME='--option' would confuse the two.
+        # An error must begin with the option, followed by its value. NAME='--option' would present the option
+        # as the value of NAME.
         assert not re.match(r"kproto [\w-]+: [^=]*='--[a-z]", printed.err), printed.err
         return printed.out.splitlines()
 

@@ -1,4 +1,4 @@
-"""Commands that connect to a cluster share client options, JSON lines of changes, and error formats."""
+"""Commands that connect to a cluster share client options, error formats, and JSON lines about changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kproto consume` prints the records between two positions, or those of a group, in several formats."""
+"""`kproto consume` prints records, between two positions or as a group member, in several formats."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_an_offset_before_the_start_of_the_log_begins_at_its_start(shell: Shell)
 
 
 def test_an_open_transaction_ends_a_read_committed_consume(shell: Shell) -> None:
-    """A read_committed consume ends at the last stable offset, before the ongoing transaction."""
+    """With read_committed, the command ends at the last stable offset, before the ongoing transaction."""
     shell("topics create pending")
     with Producer(shell.bootstrap, transactional_id="consume-pending") as producer:
         with producer.transaction():

@@ -59,7 +59,7 @@ def flights(broker: Server) -> Iterator[None]:
 
 @pytest.fixture
 def registry(broker: Server) -> Iterator[str]:
-    """Replace the records of `flights` by a string in Avro, and yield the address of its schema registry."""
+    """Replace the records of `flights` with an Avro string, and yield the address of its schema registry."""
     pytest.importorskip("fastavro")
     pytest.importorskip("urllib3")
     with registry_server() as server, Admin(broker.bootstrap) as admin:

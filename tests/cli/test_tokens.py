@@ -16,7 +16,7 @@ from tests.cli.stage import Shell
 DAY_MS = 24 * 3600 * 1000
 
 
-MAX_LIFETIME_MS = 2**60  # A token may be renewed until a year after 9999.
+MAX_LIFETIME_MS = 2**60  # A token can be renewed beyond the year 9999.
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def test_an_open_transaction_is_listed_and_described_until_it_ends(shell: Shell,
         [listed] = shell.json("transactions list")
         [described] = shell.json("transactions describe payments")
         [state] = shell.json("transactions producers paid:0")
-        # The coordinator knows the transaction, so it does not hang.
+        # The coordinator knows the transaction, so the transaction is not hanging.
         assert shell.json("transactions find-hanging --older-than 1ms") == []
         planned = shell.json("transactions abort paid:0 --start-offset 0")
         assert shell.errors == "no transaction was aborted; add --execute to do it\n"

@@ -36,7 +36,7 @@ from kproto.records import Record, encode_batch
 
 @dataclass(frozen=True)
 class Stage:
-    """A broker with the topic "t", of two partitions, and the group "g" with a committed offset in "t"-0."""
+    """A broker with the topic "t" (two partitions), and the group "g" with a committed offset for "t"-0."""
 
     bootstrap: str
     admin: Admin

@@ -40,7 +40,7 @@ _FIXED: Final[Mapping[str, Any]] = {
 
 @dataclass
 class Scene:
-    """The test data of one broker. The two brokers' scenes have the same names and different ids."""
+    """The test data of one broker. The two brokers' scenes have the same names but different ids."""
 
     title: str
     ids: dict[str, uuid.UUID] = field(default_factory=dict[str, uuid.UUID])
@@ -326,8 +326,8 @@ _ALONE: Final = {"transactions", "protocols"}
 _NEVER_NULL: Final = {"records", "entity_name"}
 
 
-# Lists in which a duplicate entry is an exact copy. Of two different entries with one name, Kafka would
-# process one and answer for the other.
+# Lists in which a duplicate entry is an exact copy. If two different entries had the same name, Kafka would
+# process and answer only one of them.
 _TWICE_ALIKE: Final = {"topic_data", "partition_data"}
 
 

@@ -149,7 +149,7 @@ class Side:
             part = PartitionProduceData(index=0, records=encode_batch(records))
             data = TopicProduceData(name=name("t"), partition_data=[part])
             self.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
-        for kind in (0, 1):  # On the first FindCoordinator, a new Kafka creates its internal topics.
+        for kind in (0, 1):  # On the first FindCoordinator, a new Kafka cluster creates its internal topics.
             finding = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name("g")])
             self.until(finding, 6, lambda response: not response.coordinators[0].error_code)
         idempotent = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -326,7 +326,7 @@ class Pair:
             side.close()
 
     def differences(self, api: str, seed: str, odd: float, version: int | None = None) -> Iterator[str]:
-        """Send a random request of an API to both brokers; yield the differences of the responses."""
+        """Send a random request of an API to both brokers; yield the differences between the responses."""
         key = {name: key for key, name in API_NAMES.items()}[api]
         kind = request_class(key)
         dice = Random(seed)
@@ -451,7 +451,7 @@ def brief(value: Any) -> str:
 
 
 def describe_difference(kafka: Any, ours: Any, path: str = "") -> str:
-    """Describe the differences of two responses, one line for each field."""
+    """Describe the differences between two responses, one line for each field."""
     if isinstance(kafka, dict) and isinstance(ours, dict):
         lines = [describe_difference(kafka[key], ours.get(key), f"{path}.{key}") for key in kafka]
         return "\n".join(line for line in lines if line)

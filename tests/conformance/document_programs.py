@@ -30,8 +30,8 @@ NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
 RELEASES = (NAMED, LAST, OURS)
 # The releases of sarama with which the main() of docs/lessons/001 runs.
 MAINS = (LAST, OURS)
-# sarama's Offsets.Retention, in ms. With a retention, 1.38.1 sends a version of OffsetCommit that brokers
-# still support.
+# sarama's Offsets.Retention, in ms. If a retention is set, 1.38.1 sends a version of OffsetCommit that
+# brokers still support.
 HOUR_MS = 3_600_000
 
 PATIENCE = 60.0

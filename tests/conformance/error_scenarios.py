@@ -134,7 +134,7 @@ def unreadable_assignment(stage: Stage, data: bytes, error: str) -> None:
     poll_until(a, f"answer poll-once {error}")
     ask(a, *4 * ["poll-once 200"])
     stage.inject("A", "Heartbeat", 25)
-    # A poll that raises returns immediately, so the member sends its heartbeats during the sleep.
+    # A poll that raises an error does not wait, so the member sends its heartbeats during the sleep.
     ask(a, "sleep 1000")
     poll_until(a, "assigned", tries=400)
     a.close()
@@ -178,7 +178,8 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
 def unexpected_errors_of_a_rebalance_are_raised(stage: Stage) -> None:
     """An error code that Java does not expect in a response is raised by exactly one poll.
 
-    Java expects neither COORDINATOR_LOAD_IN_PROGRESS for SyncGroup nor ILLEGAL_GENERATION for JoinGroup.
+    Java expects neither COORDINATOR_LOAD_IN_PROGRESS in response to SyncGroup nor ILLEGAL_GENERATION in
+    response to JoinGroup.
     """
     stage.inject("A", "SyncGroup", 14)
     a = by_hand(stage)

@@ -46,7 +46,7 @@ ADDRESSES = ["alice:{}@h:1", "kafka://alice:{}@h", "alice:{}", "h:1?sasl_passwor
 
 
 def wrong_words() -> Iterator[list[str]]:
-    """Yield words that make a command line wrong if they follow the command."""
+    """Yield words that make a command line invalid if they follow the command."""
     for name, value in product(USER_OPTIONS.split(), USERS):
         yield [name, *value.format(PASSWORD).split()]
         yield [f"{name}={value.format(PASSWORD)}"]
