@@ -52,5 +52,6 @@ def _start_import() -> None:
     with contextlib.suppress(RuntimeError):
         thread.start()
         if hasattr(os, "register_at_fork"):
-            # A fork waits for the import: otherwise the lock of the module would stay locked in the child.
+            # A fork waits for the import to end. Otherwise the module's import lock would stay locked in the
+            # child process.
             os.register_at_fork(before=lambda: thread.join(_FORK_TIMEOUT_S))

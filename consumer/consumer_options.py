@@ -1,8 +1,8 @@
 """The options of consumers: the types and defaults of their values, their checks, and their descriptions.
 
-A new option needs a line in three places: `ConsumerConfig` (its keyword argument), `ConsumerOptions` (its
-default), and `CONSUMER` (its check, description and page section). The import of the client fails for an
-option that is missing in one of them.
+A new option needs an entry in three places: `ConsumerConfig` (its keyword argument), `ConsumerOptions` (its
+default), and `CONSUMER` (its check, its description, and its section on the options page). The import of the
+client fails if one of the entries is missing.
 
 `help` of the clients and `docs/reference/client-options.md` are generated from `ConsumerConfig`,
 `ConsumerOptions` and `CONSUMER`.

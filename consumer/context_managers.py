@@ -24,7 +24,7 @@ def log_close_error(client: object, error: BaseException, close_error: KprotoErr
 class Block:
     """A base class of blocking clients: the end of the `with` block closes the client.
 
-    If the block has raised an error, errors of closing are only logged.
+    If the block has raised an exception, an error that closing raises is only logged.
     """
 
     def __enter__(self) -> Self:

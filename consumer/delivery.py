@@ -1,4 +1,4 @@
-"""The result of `send`: a record that is being delivered, and where it was written."""
+"""The result of `send`: a record that is being delivered, and the place where it was written."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Owner(Protocol):
 class Delivery(msgspec.Struct, eq=False):
     """A record that is being delivered.
 
-    A delivery resembles a Future, but needs less memory and time, because producers create 100,000 per
-    second.
+    A delivery resembles a Future, but needs less memory and time, because a producer may create 100,000
+    deliveries per second.
 
     `result()` of a Producer's delivery blocks until the delivery has ended. With an AsyncProducer, `await
     delivery` waits for the end.

@@ -46,7 +46,7 @@ from .serializers import close_coroutine, describe
 
 # A function of (host, port) that returns a connected socket.
 Dialer: TypeAlias = Callable[[str, int], socket.socket | Awaitable[socket.socket]]
-# The limit for the text of an error that a dialer has raised.
+# Maximum length, in characters, of the text of a dialer's exception in an error.
 _MAX_TEXT = 300
 
 
@@ -89,7 +89,7 @@ def connected_socket(answer: object) -> socket.socket:
         if (ssl := sys.modules.get("ssl")) is not None and isinstance(answer, ssl.SSLSocket):
             raise TypeError("it returned a socket with TLS; set security_protocol instead")
         answer.getpeername()
-        # Classes such as PySocks' override methods of the socket, so a plain socket takes over the
+        # A socket class such as that of PySocks overrides methods, so a plain socket takes over the
         # descriptor.
         plain = socket.socket(fileno=answer.detach())
     except BaseException:
@@ -139,7 +139,7 @@ class DialThreads:
         return None
 
     def forget(self, key: int) -> None:
-        """Forget a closed connection. If its dialer still returns a socket, this socket is closed."""
+        """Forget a closed connection. If its dialer returns a socket later, this socket is closed."""
         with self._lock:
             for waiting in self._waiting.values():
                 if key in waiting:

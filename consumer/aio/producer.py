@@ -163,7 +163,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         The columns are value, and optionally key, headers, timestamp (ms) and partition. The rows are not
         converted to Python objects. Each row goes to the partition that `send` would choose, and rows of one
         partition keep their order. Returns one delivery for each batch. Raises the errors of `send`, and
-        MissingExtra without numpy and pyarrow.
+        MissingExtra if numpy or pyarrow is not installed.
         """
         return await self._operations.send_columns(topic, batch)
 
@@ -189,9 +189,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
         """Push a metric of the application with the metrics of this producer (KIP-1076).
 
-        The metric replaces a registered one with the same name, group and tags. It is pushed if a broker
-        asks for it; with enable_metrics_push=False nothing is pushed. Any thread may call the method.
-        Java: registerMetricForSubscription.
+        The metric replaces a registered one with the same name, group and tags. It is pushed if a broker's
+        subscription selects it; with enable_metrics_push=False nothing is pushed. Any thread may call the
+        method. Java: registerMetricForSubscription.
         """
         self._operations.register_metric_for_subscription(metric)
 
@@ -216,7 +216,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         """Send all buffered records now, and wait until each delivery has succeeded or failed.
 
         Raises RequestTimedOut after `timeout` seconds, and NotDelivered if records have failed since the last
-        flush and the application has not called `result` or `exception` of their deliveries.
+        flush and the application has not called `result` or `exception` on their deliveries.
         """
         if unknown:
             raise unknown_argument("flush", unknown, ("timeout",))
@@ -244,7 +244,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         await self._operations.transact("begin", timeout)
 
     async def commit(self, timeout: float | None = None) -> None:
-        """Send all buffered records, wait until they are acknowledged, and commit.
+        """Send all buffered records, wait until they are acknowledged, and commit the transaction.
 
         Raises the error of the first record or offset that was not written; then call `abort`. If the call
         stops waiting (RequestTimedOut, Ctrl-C, a cancelled task), the outcome is unknown; then call `commit`

@@ -150,9 +150,9 @@ class Admin(BoundToProcess, Block):
     def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
         """Push a metric of the application with the metrics of this client (KIP-1076).
 
-        The metric replaces a registered one with the same name, group and tags. It is pushed if a broker
-        asks for it; with enable_metrics_push=False nothing is pushed. Any thread may call the method.
-        Java: registerMetricForSubscription.
+        The metric replaces a registered one with the same name, group and tags. It is pushed if a broker's
+        subscription selects it; with enable_metrics_push=False nothing is pushed. Any thread may call the
+        method. Java: registerMetricForSubscription.
         """
         self._operations.register_metric_for_subscription(metric)
 

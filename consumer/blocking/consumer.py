@@ -96,8 +96,8 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def why(self, partition: TopicPartition) -> DeliveryStatus:
         """Return the reason why `poll` returns no records of a partition now.
 
-        The method sends no request and does not wait, so it may be called from any thread while a poll or a
-        callback hangs. `DeliveryStatus` lists the reasons.
+        The method sends no request and does not wait, so it may be called from any thread, even while a poll
+        or a callback hangs. `DeliveryStatus` lists the reasons.
         """
         return self._operations.why(partition)
 
@@ -106,17 +106,17 @@ class Consumer(BoundToProcess, Generic[K, V]):
 
         Names, groups and tags are those of Java's `KafkaConsumer.metrics`; the reference page "Metrics" lists
         them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
-        sends no request and does not wait, so it may be called from any thread while a poll or a callback
-        hangs. It may also be called after `close`.
+        sends no request and does not wait, so it may be called from any thread, even while a poll or a
+        callback hangs. It may also be called after `close`.
         """
         return self._operations.metrics()
 
     def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
         """Push a metric of the application with the metrics of this consumer (KIP-1076).
 
-        The metric replaces a registered one with the same name, group and tags. It is pushed if a broker
-        asks for it; with enable_metrics_push=False nothing is pushed. Any thread may call the method.
-        Java: registerMetricForSubscription.
+        The metric replaces a registered one with the same name, group and tags. It is pushed if a broker's
+        subscription selects it; with enable_metrics_push=False nothing is pushed. Any thread may call the
+        method. Java: registerMetricForSubscription.
         """
         self._operations.register_metric_for_subscription(metric)
 
@@ -177,7 +177,9 @@ class Consumer(BoundToProcess, Generic[K, V]):
         self._operations.subscribe(topics, listener, pattern)
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions, without joining a group. The values of a mapping are start offsets."""
+        """Read these partitions, without joining a group. If a mapping is given, its values are the start
+        offsets.
+        """
         self._operations.assign(partitions)
 
     def unsubscribe(self, timeout: float | None = None) -> None:
@@ -258,7 +260,8 @@ class Consumer(BoundToProcess, Generic[K, V]):
         self._operations.seek_to(where, partitions)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`. Records that are already fetched are kept.
+        """Stop returning records of these partitions until `resume` is called. Records that are already
+        fetched are kept.
 
         A partition that is revoked or lost is no longer paused when it is assigned again. With the default
         assignors a rebalance is eager and revokes all partitions. In a cooperative rebalance, partitions that
@@ -303,12 +306,12 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def store_offsets(self, offsets: Mapping[TopicPartition, Offset] | ConsumerRecord[K, V]) -> None:
         """Store offsets (of the *next* record to read) for the next auto commit or `commit()`.
 
-        The option `enable_auto_offset_store` must be False. For a record, the offset after the record is
-        stored, with the record's leader epoch. The call sends no request. The last call counts, even if its
-        offset is lower. As with librdkafka's rd_kafka_offsets_store, `seek` keeps the stored offset, a
-        revocation commits it after the revoked callback, and the loss of a partition discards it. Raises
-        IllegalState if the consumer has no group, if a partition is not assigned, or if the last commit
-        before its revocation is in progress. The offsets of the other partitions are stored even then.
+        The option `enable_auto_offset_store` must be False. For a record, the method stores the record's
+        offset plus one, and its leader epoch. The call sends no request. A later call replaces an earlier
+        one, even if its offset is lower. As with librdkafka's rd_kafka_offsets_store, `seek` keeps the stored
+        offset, a revocation commits it after the revoked callback, and the loss of a partition discards it.
+        Raises IllegalState if the consumer has no group, if a partition is not assigned, or if the last
+        commit before its revocation is in progress. The offsets of the other partitions are stored even then.
         """
         self._operations.store_offsets(offsets)
 
@@ -441,9 +444,9 @@ def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R])
         runtime.delivering = outer
         return result
     except BaseException:
-        # The engine had already returned the records when Ctrl-C came, so the engine must take them back.
-        # `delivering` may also hold the records of another thread's poll, because of which this call was
-        # rejected. Those records are not taken back.
+        # The engine had already returned the records when Ctrl-C arrived, so the engine must take them back.
+        # If this call was rejected because another thread is in a poll, `delivering` holds the records of
+        # that poll. Those records are not taken back.
         records = runtime.delivering
         if records is not None and records is not outer and records[0] == runtime.caller():
             runtime.delivering = outer

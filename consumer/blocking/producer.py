@@ -101,10 +101,10 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         Without `partition`, the option partitioner selects the partition. By default, the hash of the key
         selects it, as in Java, and a record without a key goes to the current sticky partition (KIP-794).
 
-        Raises ConfigError if a record cannot have these arguments, UnknownTopic or NotAuthorized for the
-        topic, and RequestTimedOut if the buffer stays full or no metadata arrives for max_block_ms. Raises
-        BrokerError if the record is too large, SerializationError or PartitionerError if a function of the
-        application fails, and IllegalState after `close`.
+        Raises ConfigError if an argument is invalid, UnknownTopic or NotAuthorized for the topic, and
+        RequestTimedOut if the buffer stays full or no metadata arrives for max_block_ms. Raises BrokerError
+        if the record is too large, SerializationError or PartitionerError if a function of the application
+        fails, and IllegalState after `close`.
         """
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
@@ -119,8 +119,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
                 and self._has_fast_path
             ):
                 # A record with only a value, the most common kind, is added to its batch here, if the batch
-                # has room and the timestamp of its last records is the current millisecond. The statements do
-                # the same as `RecordAccumulator.take`, but save the function call.
+                # has room and its last records have the current millisecond as their timestamp. The
+                # statements do the same as `RecordAccumulator.take`, but save the function call.
                 # `AsyncProducer.send` has the same statements.
                 try:
                     batch = self._routes[topic].sticky.filling
@@ -169,7 +169,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         The columns are value, and optionally key, headers, timestamp (ms) and partition. The rows are not
         converted to Python objects. Each row goes to the partition that `send` would choose, and rows of one
         partition keep their order. Returns one delivery for each batch. Raises the errors of `send`, and
-        MissingExtra without numpy and pyarrow.
+        MissingExtra if numpy or pyarrow is not installed.
         """
         return run_to_end(self._operations.send_columns(topic, batch))
 
@@ -195,9 +195,9 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
     def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
         """Push a metric of the application with the metrics of this producer (KIP-1076).
 
-        The metric replaces a registered one with the same name, group and tags. It is pushed if a broker
-        asks for it; with enable_metrics_push=False nothing is pushed. Any thread may call the method.
-        Java: registerMetricForSubscription.
+        The metric replaces a registered one with the same name, group and tags. It is pushed if a broker's
+        subscription selects it; with enable_metrics_push=False nothing is pushed. Any thread may call the
+        method. Java: registerMetricForSubscription.
         """
         self._operations.register_metric_for_subscription(metric)
 
@@ -222,7 +222,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         """Send all buffered records now, and wait until each delivery has succeeded or failed.
 
         Raises RequestTimedOut after `timeout` seconds, and NotDelivered if records have failed since the last
-        flush and the application has not called `result` or `exception` of their deliveries.
+        flush and the application has not called `result` or `exception` on their deliveries.
         """
         if unknown:
             raise unknown_argument("flush", unknown, ("timeout",))
@@ -250,7 +250,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         run_to_end(self._operations.transact("begin", timeout))
 
     def commit(self, timeout: float | None = None) -> None:
-        """Send all buffered records, wait until they are acknowledged, and commit.
+        """Send all buffered records, wait until they are acknowledged, and commit the transaction.
 
         Raises the error of the first record or offset that was not written; then call `abort`. If the call
         stops waiting (RequestTimedOut, Ctrl-C, a cancelled task), the outcome is unknown; then call `commit`
@@ -280,7 +280,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         """Return a context manager that commits a transaction at the end of its block, or aborts it on an
         exception.
 
-        The `with` block raises the errors of `begin` and `commit`. Its own exceptions are raised again.
+        The `with` statement raises the errors of `begin` and `commit`. An exception that is raised in the
+        block is raised again after the transaction has been aborted.
         """
         return Transaction(self._operations)
 

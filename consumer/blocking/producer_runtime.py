@@ -155,8 +155,8 @@ class BlockingProducerRuntime(ProducerRuntime):
                     break
                 runtime.wakes_at = 0
                 if due is not None and due <= at:
-                    # If the process was stopped, responses may have arrived in the meantime. They are applied
-                    # before the deadlines.
+                    # If the process was suspended, responses may have arrived in the meantime. They are
+                    # applied before the deadlines are checked.
                     events += sockets.wait(0)
                 for event in events:
                     runtime._perform(step(runtime.engine, event, at))

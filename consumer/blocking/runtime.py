@@ -1,5 +1,5 @@
-"""Runs the engine of a blocking client in its own thread. The application's threads call the engine and
-block.
+"""Runs the engine of a blocking client in its own thread. Threads of the application call the engine, and
+wait until it has completed their calls.
 
 The engine's thread sends and receives bytes, sends heartbeats, and fetches records in advance while the
 application computes. It runs no callbacks of the application except those of futures, which must not block.
@@ -65,9 +65,9 @@ class BlockingRuntime(Runtime):
 
     @staticmethod
     def _drive(ref: weakref.ref[BlockingRuntime], sockets: Sockets, owner: SocketOwner) -> None:
-        """Run the engine. While the thread sleeps, it does not refer to the runtime.
+        """Run the engine. While the thread sleeps, it holds no reference to the runtime.
 
-        A client that is dropped without `close` is therefore freed.
+        A client that is dropped without `close` can therefore be garbage-collected.
         """
         try:
             owner.acquire()
@@ -94,7 +94,7 @@ class BlockingRuntime(Runtime):
             sockets.close()
 
     def turn(self, events: list[NetworkEvent]) -> None:
-        """Apply the events of the network to the engine, and a `Tick` if one is due."""
+        """Pass the network events to the engine, and a `Tick` if one is due."""
         with self.waiters.lock:
             self.wakes_at = 0
             self._stepping = True
@@ -159,7 +159,8 @@ class BlockingRuntime(Runtime):
             self._publish()
 
     def _rouse(self) -> None:
-        """Write the pending requests. Wake the engine's thread if some remain, or if it must wake earlier.
+        """Write the pending requests. Wake the engine's thread if some remain, or if it must wake earlier
+        than planned.
 
         If possible the calling thread writes the requests itself, so that the engine's thread does not have
         to wake up.
@@ -315,7 +316,7 @@ class BlockingRuntime(Runtime):
             return NO_CLAIM
         if not self.exclusive:
             return NO_CLAIM
-        # A callback that runs inside `poll` or `close` makes this call.
+        # A callback that runs inside `poll` or `close` may be making this call.
         if self._running_callbacks and self.check_callback(method, serves=serves):
             return NO_CLAIM
         if not self._claim.acquire(method):

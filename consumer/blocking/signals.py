@@ -70,7 +70,8 @@ class Held:
         try:
             for number in self._numbers:
                 handler = _signal.getsignal(number)
-                # Default handlers and handlers of C code are not callable, and are not replaced.
+                # Default handlers, and handlers that C code has installed, are not callable, and are not
+                # replaced.
                 if callable(handler):
                     self._handlers.append((number, handler))
                     _signal.signal(number, self._delay)
@@ -91,8 +92,8 @@ class Held:
         try:
             for number_and_handler in self._handlers:
                 _signal.signal(*number_and_handler)
-        # A signal arrived during the loop. Its handler, which the loop had already set again, raised an
-        # exception before the loop had set the remaining handlers.
+        # A signal arrived during the loop. Its handler, which the loop had already restored, raised an
+        # exception before the loop had restored the remaining handlers.
         except BaseException:
             _call_all(_signal.signal, self._handlers)
             raise

@@ -10,9 +10,9 @@ is not read from the sockets, the client's thread reads.
     client's thread    acquire()                 read, apply, read ..., until `requested`: hand_over()
     application        borrow() -> read, apply -> give_back()
 
-For AWAY_S after `give_back`, the sockets stay free for the application's threads, because one of them will
-probably read again. After that time the client's thread takes them. Only `acquire` blocks. Ctrl-C interrupts
-none of these methods, because the callers delay signals (`Held`).
+For AWAY_S seconds after `give_back`, the sockets stay free for the application's threads, because one of them
+will probably read again. After that time the client's thread takes them. Only `acquire` blocks. Ctrl-C
+interrupts none of these methods, because the callers delay signals (`Held`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class SocketOwner:
         # Whether the client's thread waits, without a timeout, until the owner releases the sockets.
         self._asleep = False
         self._away_until = 0.0
-        # The lock is reentrant, because a client that is dropped calls `recall`, and any thread may drop it
-        # at any time.
+        # The lock is reentrant, because the finalizer of a dropped client calls `recall`. Any thread may run
+        # the finalizer at any time, even while it holds the lock.
         self._lock = threading.RLock()
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -103,8 +103,9 @@ class SocketOwner:
     def recall(self) -> None:
         """Let the client's thread take the sockets as soon as they are free.
 
-        Requests of application threads are withdrawn. Otherwise the client's thread would hand over the
-        sockets before reading them, the caller might call `recall` again, and neither thread would ever read.
+        The requests of application threads for the sockets are withdrawn. Otherwise the client's thread would
+        hand over the sockets before reading them, the caller might call `recall` again, and neither thread
+        would ever read.
         """
         with self._lock:
             self.requested = False

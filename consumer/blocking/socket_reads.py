@@ -12,13 +12,14 @@ import socket
 import struct
 import sys
 
-# Minimum number of bytes for which a thread that reads a very long response wakes up. (Reads were not faster
-# with 64 KiB or with 1 MiB.)
+# A thread that reads a very long response wakes up when at least this number of bytes has arrived. (Reads
+# were not faster with 64 KiB or with 1 MiB.)
 MIN_WAKEUP_BYTES = 256 * 1024
-# A response is very long if more than this number of bytes has not arrived yet. The thread then wakes up only
+# A response is very long if more than this number of bytes is still missing. The thread then wakes up only
 # when MIN_WAKEUP_BYTES have arrived.
 VERY_LONG = 4 * 1024 * 1024
-# A response is long if more than this number of bytes has not arrived yet. One read then requests all bytes.
+# A response is long if more than this number of bytes is still missing. One read then requests all missing
+# bytes.
 LONG = 128 * 1024
 # Maximum time (ms) for which a read of a long response waits. Meanwhile, other connections are not read.
 _WAIT_MS = 5
@@ -43,7 +44,8 @@ def receive(sock: socket.socket, room: memoryview) -> tuple[int, bool]:
     elif len(room) <= VERY_LONG:
         most, size = len(room), sock.recv_into(room, 0, ALL)
     # SO_RCVLOWAT lets the kernel wake the thread only when MIN_WAKEUP_BYTES have arrived. So this read leaves
-    # the last MIN_WAKEUP_BYTES to the next read. Otherwise it could wait for fewer bytes, and never wake up.
+    # the last MIN_WAKEUP_BYTES to the next read. Otherwise it could wait for fewer than MIN_WAKEUP_BYTES, and
+    # the kernel would never wake it.
     else:
         most = len(room) - MIN_WAKEUP_BYTES
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, MIN_WAKEUP_BYTES)

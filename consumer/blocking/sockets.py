@@ -96,8 +96,8 @@ class _Socket(msgspec.Struct, eq=False):
     # When the next address is tried, in seconds of `time.monotonic()`.
     next_address_at: float = _NEVER
     error: str = ""
-    # The error of an address that had accepted the connection. It is reported instead of the errors of later
-    # addresses.
+    # The error of the last address whose connection broke after the address had accepted it. It is reported
+    # instead of the errors of later addresses.
     accepted_error: str = ""
 
 
@@ -177,8 +177,8 @@ class Sockets:
                 return False
             sent: list[int] = []
             try:
-                # Ctrl-C cannot interrupt a single expression of C functions. So an action whose bytes were
-                # sent is never left in `todo`.
+                # Ctrl-C cannot interrupt an expression that calls only C functions. So an action whose bytes
+                # were sent is never left in `todo`.
                 sent.extend(
                     map(known.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW))
                 )

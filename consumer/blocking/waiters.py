@@ -11,7 +11,7 @@ from .signals import Held, look
 
 
 class ThreadWaiters:
-    """A counter of changes, and the threads that wait for the next one."""
+    """A counter of changes, and the threads that wait for the next change."""
 
     def __init__(self) -> None:
         self.changes = 0

@@ -9,9 +9,7 @@ A plan returns its result, or raises an error for the caller. `runner.py` runs p
 
 Rules:
 
-* After a retriable error a plan sends the request again until its deadline, with increasing pauses between
-  the
-  attempts.
+* After a retriable error a plan sends the request again, at increasing intervals, until its deadline.
 
 * At the deadline the runner ends the plan with an error that names the request or the condition for which the
   plan was waiting.
@@ -21,10 +19,10 @@ Rules:
 * A plan requests the metadata again after a lost connection, and after a broker has responded that it is not
   the leader.
 
-* A plan also requests the metadata again for a topic that does not exist, because brokers learn of a new
-  topic with a delay.
+* A plan also requests the metadata again if a topic is unknown, because brokers learn of a new topic with a
+  delay.
 
-* After `PATIENCE` Metadata responses without a topic, the plan raises UnknownTopic.
+* After `PATIENCE` Metadata responses that report a topic as unknown, the plan raises UnknownTopic.
 
 * Unknown offsets, epochs and timestamps are None.
 """

@@ -44,7 +44,8 @@ def read_metadata(
         [call] = yield [Ask(metadata_request(wanted))]
         response = expect_response(MetadataResponse, call)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
-            # KIP-1102: the broker asks the client to find the cluster again through the bootstrap addresses
+            # KIP-1102: the broker asks the client to rebootstrap, that is, to use the bootstrap addresses
+            # again.
             view.brokers = {}
             yield Rest(f"Metadata was answered with {describe(response.error_code)}")
         elif not response.brokers:
@@ -179,7 +180,7 @@ def request(
         raise ConfigError("node", route, ROUTES)
     [call] = yield [Ask(message, node=node)]
     if node is not None and isinstance(call.error, ConnectionFailed):
-        # The broker's address and the leaders may have changed. Without the broker in the view, the next plan
-        # for it requests the metadata first.
+        # The broker's address and the leaders may have changed. The broker is removed from the view, so that
+        # the next plan for this broker requests the metadata first.
         view.brokers.pop(node, None)
     return expect_response(Message, call), call.version

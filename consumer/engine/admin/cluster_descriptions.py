@@ -34,7 +34,7 @@ class ClusterNode(msgspec.Struct, frozen=True):
 class ClusterDescription(msgspec.Struct, frozen=True):
     """A cluster: its id, the node id of its controller, and its brokers. Java: DescribeClusterResult.
 
-    KRaft clusters report any broker as the controller. This broker forwards requests to the active
+    A KRaft cluster reports an arbitrary broker as the controller. This broker forwards requests to the active
     controller.
 
     `authorized_operations` has the cluster operations that the client may perform. It is None if they were

@@ -93,7 +93,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
     "dynamic_client_metrics_config" or "dynamic_group_config". It is "default_config" if the value is not set.
 
     `type` is "boolean", "string", "int", "short", "long", "double", "list", "class" or "password". It is
-    "unknown" from brokers before 2.6.
+    "unknown" if the broker is older than 2.6, because such a broker does not return it.
 
     Java: ConfigEntry.
     """
@@ -131,9 +131,7 @@ def name_of(code: int, names: Mapping[str, int]) -> str:
 
 
 def _node_of(resource: ConfigResource) -> int | None:
-    """Return the node id of the broker that has its own configs, or None if any broker can handle the
-    request.
-    """
+    """Return the node id of the only broker that can handle the request, or None if any broker can."""
     own = resource.type in ("broker", "broker_logger") and resource.name
     return int(resource.name) if own else None
 
@@ -201,7 +199,7 @@ def incremental_alter_configs(
     *,
     validate_only: bool,
 ) -> Plan[dict[ConfigResource, None]]:
-    """Change single configs of each resource. The changes of one resource succeed or fail together."""
+    """Change individual configs of each resource. The changes of one resource succeed or fail together."""
 
     def request(items: Sequence[ConfigResource]) -> IncrementalAlterConfigsRequest:
         return IncrementalAlterConfigsRequest(

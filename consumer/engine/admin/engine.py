@@ -116,7 +116,7 @@ class AdminEngine:
         self.runner.drop(event.token)
 
     def close(self, event: ev.Close) -> None:
-        """Fail every plan, push the metrics for the last time, and then close the connections.
+        """Fail every plan, push the metrics one last time, and then close the connections.
 
         Further calls complete together with the first one.
         """

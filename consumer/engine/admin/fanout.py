@@ -319,7 +319,8 @@ def to_any_broker(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
 def to_controller(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
     """Send every item to the controller (Java: ControllerNodeProvider).
 
-    If the controller is unknown, any broker gets the requests, and forwards them to the controller (KIP-590).
+    If the controller is unknown, the requests are sent to any broker, which forwards them to the controller
+    (KIP-590).
     """
 
     def locate(items: Collection[Any]) -> Plan[Mapping[Any, Location]]:

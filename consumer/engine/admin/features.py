@@ -38,7 +38,7 @@ class FeatureVersionRange(msgspec.Struct, frozen=True):
 
 
 class FeatureMetadata(msgspec.Struct, frozen=True):
-    """The features of a cluster by name: finalized levels, and levels that the broker supports.
+    """The finalized feature levels of a cluster and the levels that the broker supports, by feature name.
 
     `finalized_features_epoch` is the metadata log offset to which the levels belong, or None if the cluster
     has no finalized features. Java: FeatureMetadata.
