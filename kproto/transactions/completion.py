@@ -147,7 +147,7 @@ def abort_without_transaction(
 
 
 def repeat_end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
-    """Repeat the response to a retry; handle other requests as `abort_without_transaction` does."""
+    """Send a retry the first response again; handle other requests as `abort_without_transaction` does."""
     if not _is_retry(txn, call.request):
         abort_without_transaction(context, txn, call)
     elif error := _decision_error(txn, call):

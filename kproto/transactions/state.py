@@ -88,7 +88,7 @@ TransactionEvent: TypeAlias = "RequestReceived[Message] | MarkersWritten | Tick"
 
 
 class WriteMarkers(msgspec.Struct, frozen=True):
-    """Write a commit or abort marker to each partition's log, then step with `MarkersWritten`.
+    """Write a commit or abort marker to each partition's log, then call `step` with `MarkersWritten`.
 
     A marker in a partition of `__consumer_offsets` completes or drops the offset commits of the transaction.
     Partitions that have been deleted are skipped. `reason` is a phrase for logs.
@@ -126,8 +126,8 @@ class TransactionMetadata:
     # (KIP-360, KIP-890).
     last_epoch: int = NO_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
-    # If the current producer id has no epoch left: the one that replaces it after the markers have been
-    # written.
+    # The producer id that replaces the current one after the markers have been written, if the current one
+    # has no epoch left.
     next_producer_id: int = NO_PRODUCER_ID
     timeout_ms: int = 0
     # The partitions of the transaction, in the order in which they were added.

@@ -44,7 +44,7 @@ def register(codecs: Codecs) -> None:
 class Compiled(dict[int, Any]):
     """Maps each version to the function compiled for this version. A function is compiled at its first use.
 
-    `kind` names the attribute of `Codecs` with the function that compiles.
+    `kind` is the name of the attribute of `Codecs` that holds the compiling function.
     """
 
     def __init__(self, message: Any, kind: str) -> None:

@@ -26,7 +26,7 @@ What makes it fast:
 * Values stay in local variables until the object is complete. One call in C then makes the object from values
   in declared order.
 
-* Varint lengths of one byte are read without a call. The buffer is always `bytes`.
+* Varint lengths of one byte are read without a call. The buffer of a `decoder` is always `bytes`.
 
 * One call reads an array of fixed-size elements, or an array whose elements are laid out alike
   (`layouts.py`).
@@ -41,7 +41,7 @@ What keeps it correct:
 * `buf[p:q]` does not raise if q is beyond the end of the buffer. But p only grows. So a later read of a
   fixed-size value raises, or the last line finds p beyond the end.
 
-* Every count is checked against the remaining bytes before a list of that size is made.
+* Every count is checked against the remaining bytes before a list of that size is allocated.
 
 * On any error, a compiled function raises without details. `Message.decode` and `encode` then run the
   interpreter over the same input, which reports the field and the offset.

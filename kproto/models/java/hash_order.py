@@ -34,7 +34,7 @@ def hash_order(names: Iterable[str]) -> list[str]:
 
 
 def topic_order(topics: Iterable[str]) -> list[str]:
-    """Return topics in the order of `new HashSet<>(topics)`, which KafkaConsumer.subscribe makes."""
+    """Return topics in the order of the `new HashSet<>(topics)` that KafkaConsumer.subscribe creates."""
     names = sorted(set(topics))
     return _hash_table_order(names, hash_code, _copy_capacity(len(names)))
 

@@ -273,7 +273,7 @@ def on_offset_for_epoch_response(
 
 
 def revalidate_changed_leaders(state: JavaState, before: Mapping[str, Mapping[int, PartitionLeader]]) -> None:
-    """Validate each position with an epoch again, if the leader's epoch has increased (M149)."""
+    """Revalidate each position that has an epoch, if the epoch of its leader has increased (M149)."""
     for tp, partition in state.assigned.items():
         was = before.get(tp.topic, {}).get(tp.partition)
         now = state.cluster.leader(tp)

@@ -108,7 +108,7 @@ def _assign_unowned(
     least: int,
     released_partitions: set[TopicPartition],
 ) -> dict[TopicPartition, str]:
-    """Assign the free partitions to members below the minimum in turn, then to members with the minimum."""
+    """Assign the free partitions in turn, first to members below the minimum, then to members at it."""
     moving: dict[TopicPartition, str] = {}
 
     def give(member: str) -> None:
@@ -131,7 +131,7 @@ def _assign_unowned(
 def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
-    """Move the first partitions of members with the maximum number to members below the minimum."""
+    """Move the first partitions of members at the maximum to members below the minimum."""
     moving: dict[TopicPartition, str] = {}
     for member in under:
         while len(plan[member]) < least:

@@ -5,8 +5,8 @@
 
 * One Fetch is in flight at a time. The next Fetch is sent when all records of the previous one are queued.
 
-* A cancelled reader ends immediately if it backs off, or waits for a full record queue. A reader with a
-  request in flight ends when the response arrives. So a rebalance waits for the fetches in flight.
+* A cancelled reader ends immediately if it is backing off, or waits for space in the record queue. A reader
+  with a request in flight ends when the response arrives. So a rebalance waits for the fetches in flight.
 
 * In a cancelled reader, Go's select decides at random whether each record of the last response is queued. All
   records after the first that is not queued are dropped.

@@ -2,8 +2,9 @@
 
 * Errors in heartbeat responses that arrive during a join are ignored.
 
-* M111: A member loses its whole assignment if no heartbeat response has NONE or REBALANCE_IN_PROGRESS for
-  session.timeout.ms. The member measures the timeout by its own clock, and checks it only in STEADY.
+* M111: A member loses its whole assignment if no heartbeat response with NONE or REBALANCE_IN_PROGRESS
+  arrives for session.timeout.ms. The member measures the timeout by its own clock, and checks it only in
+  STEADY.
 
 * M112: max.poll.interval.ms is checked twice a second. When it expires, the member reports an error, leaves
   (unless it is static) and loses its whole assignment. It joins again only after the next poll.

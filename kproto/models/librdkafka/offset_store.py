@@ -19,9 +19,8 @@ An offset is *committed* when the group's coordinator has accepted it (M126).
   waits after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and lost connections.
 
 * After UNKNOWN_MEMBER_ID the member loses its whole assignment. ILLEGAL_GENERATION has the same effect
-  outside a rebalance. During a rebalance, ILLEGAL_GENERATION only fails the commit, because the commit was
-  sent
-  with the previous generation.
+  outside a rebalance. During a rebalance it only fails the commit, which was sent with the previous
+  generation.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) 
 
 
 def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
-    """Revoke the whole assignment. If `leave_group`, leave the group after that.
+    """Revoke the whole assignment. If `leave_group` is true, leave the group afterwards.
 
     Follows rd_kafka_cgrp_unsubscribe.
     """
@@ -184,7 +184,7 @@ def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
 
 
 def position(state: LibrdkafkaState, tp: TopicPartition) -> int:
-    """Return the last delivered offset plus one; INVALID (-1001) if nothing was delivered since a seek.
+    """Return the last delivered offset plus one; INVALID (-1001) if none was delivered since the last seek.
 
     Follows rd_kafka_position.
     """

@@ -507,7 +507,7 @@ class Consumer(EngineClient):
     def _request(
         self, event: Callable[[object], ev.Event], kind: str | None, limit: int, *, ending: bool = False
     ) -> object:
-        """Pass `event(token)` to the engine; return the token, which `done` must contain after `limit` ms."""
+        """Pass `event(token)` to the engine; return the token. It must be in `done` within `limit` ms."""
         token = self.world.next_token()
         self.deadlines[token] = self.world.now + limit
         if ending:
@@ -535,7 +535,7 @@ class Consumer(EngineClient):
         return set(self.engine.partitions) if self.alive else set()
 
     def values(self, topic: str | None = None, partition: int | None = None) -> list[str]:
-        """Return the values of the received records as text; of all partitions by default."""
+        """Return the values of the received records as text, by default of all partitions."""
         return [
             bytes(record.value or b"").decode()
             for record in self.records

@@ -125,8 +125,8 @@ class NetworkExchange(WorldState):
     def _observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
         """Record that the client receives an error that fences it.
 
-        An error is ignored if its request had a former member id or generation. ILLEGAL_GENERATION is also
-        ignored while a JoinGroup is in flight, whose response contains the next generation.
+        An error is ignored if its request carried a former member id or generation. ILLEGAL_GENERATION is
+        also ignored while a JoinGroup is in flight, because its response will contain the next generation.
         """
         client = wire.client
         is_outdated = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining

@@ -84,8 +84,8 @@ class ModelClient(Client):
         self._connections_by_key: dict[int, _ModelConnection] = {}
         self._last_number = 0
         self._started = False
-        # The member id and generation of the last successful JoinGroup. Each model stores its own in a
-        # different way.
+        # The member id and generation of the last successful JoinGroup. Each model stores them in its own
+        # way.
         self._membership = ("", -1)
 
     @property
@@ -420,7 +420,7 @@ class ModelClient(Client):
         return set(self.owned)
 
     def values(self, topic: str | None = None, partition: int | None = None) -> list[str]:
-        """Return the values of the received records as text; of all partitions by default."""
+        """Return the values of the received records as text, by default of all partitions."""
         return [
             (record.value or b"").decode()
             for record in self.records

@@ -44,7 +44,7 @@ class Fault:
 
     * "cut": all connections are closed immediately. This fault has no duration.
 
-    * "half_close": the brokers see the connections end, the clients do not. This fault has no duration.
+    * "half_close": the brokers see the connections end, but the clients do not. This fault has no duration.
     """
 
     kind: Kind

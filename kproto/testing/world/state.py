@@ -104,7 +104,7 @@ class WorldState:
         self.brokers: Final = {node.id: self.create_broker(node) for node in nodes}
         self.planned_ticks: dict[int, int | None] = dict.fromkeys(self.nodes)
         self.pending_requests: dict[int, tuple[int, int]] = {}
-        # Maps a connection id of the operator to the response on it, or None before the response.
+        # Maps a connection id of the operator to the response on it, or to None until the response arrives.
         self.operator_responses: dict[int, bytes | None] = {}
 
     # ---- time
