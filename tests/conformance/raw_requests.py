@@ -417,7 +417,7 @@ class ScriptRunner:
         connection.send(make(actor, merged, version), version)
 
     def _receive_other_member_ids(self, response: Any) -> None:
-        """Receive other members' JoinGroup responses before the lines that expect them.
+        """Receive other members' JoinGroup responses before the script reaches the lines for them.
 
         The method returns as soon as it knows which actor has which member id in `response`.
         """

@@ -121,7 +121,7 @@ class RecordingProxy:
         self.cuts[client, api] = after
 
     def close_connection(self, client: str, api: str) -> None:
-        """Close the connection of the client's last request of an API."""
+        """Close the connection that carried the client's last request of this API."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self.connections[client, api].close)
 

@@ -1,4 +1,4 @@
-"""The ways in which TLS or SASL can fail. Each has the sentence that reports its cause and remedy."""
+"""The ways in which TLS or SASL can fail, each with the sentence that reports its cause and remedy."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def expired_token() -> str:
 
 
 def token_within_skew() -> Token:
-    """Return a token that expired less than the allowed clock skew ago. The client sees a later expiry."""
+    """Return a token that expired within the allowed clock skew, with a later expiry for the client."""
     return Token(_token(-90), 1e11)
 
 

@@ -7,8 +7,8 @@ The job runs batch queries and streams. One stream writes files, one counts reco
 The job runs until the file FOLDER/stop exists. Every stream then reads to the end, and the job writes
 FOLDER/done.
 
-Each start of the job resumes from the checkpoints. The job restarts a stream that ends after a kill in the
-same driver, because a new driver starts slowly.
+Each start of the job resumes from the checkpoints. If a kill ends a stream, the job restarts the stream in
+the same driver, because a new driver starts slowly.
 """
 
 from __future__ import annotations

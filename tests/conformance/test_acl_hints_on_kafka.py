@@ -136,7 +136,7 @@ OPERATIONS: dict[str, Callable[[str], None]] = {
 
 
 def give(alice: Admin, error: NotAuthorized) -> tuple[str, str]:
-    """Create the ACL that the error names. Return its operation and its type of resource."""
+    """Create the ACL that the error names. Return its operation and its resource type."""
     match = NEEDS.search(str(error))
     assert match is not None, str(error)
     operation, resource_kind = match.groups()

@@ -25,7 +25,7 @@ from tests.conformance.admin_calls import CALLS, T0, Stage
 HERE = Path(__file__).parent
 RECORDED: dict[str, Any] = json.loads((HERE.parents[1] / "docs" / "java-admin.json").read_text())
 # Brokers of Kafka 4.4 do not forward UnregisterController to the active controller. They assign a client
-# instance id only with a receiver for metrics (test_telemetry_like_kafka.py).
+# instance id only if a metrics receiver is configured (test_telemetry_like_kafka.py).
 NOT_ON_KAFKA = {"client_instance_id", "unregister_controller"}
 _SECURITY = "org.apache.kafka.common.security"
 PROPERTIES = {

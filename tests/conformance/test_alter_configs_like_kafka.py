@@ -1,4 +1,4 @@
-"""AlterConfigs, predecessor of IncrementalAlterConfigs: real Kafka and embedded broker respond alike."""
+"""AlterConfigs, the predecessor of IncrementalAlterConfigs: a real Kafka and the embedded broker agree."""
 
 from __future__ import annotations
 

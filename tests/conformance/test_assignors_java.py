@@ -100,7 +100,7 @@ def java() -> Iterator[Java]:
 
 
 def answers(java: Java, name: str, question: Question) -> list[Plan]:
-    """Return the distinct assignments of Java, with the member ids of the input."""
+    """Return the distinct assignments that Java computes, with the member ids of the input."""
     topics, members, racks = question
     plans: list[Plan] = []
     for turn in range(TURNS):

@@ -40,8 +40,8 @@ def test_no_record_is_lost_when_brokers_die_and_networks_break(number: int, tmp_
     with repeatable(seed, f"KPROTO_CHAOS={min(RUNS, 1)}"):
         ledgers = chaos.run(tmp_path, seed, records, kills, seconds)
         assert chaos.errors_in(ledgers, records) == []
-        # The maximum time without records is the session timeout, two request timeouts and 5 s. Clients
-        # detect dead connections by the request timeout.
+        # The maximum time without records is the sum of the session timeout, two request timeouts and 5 s.
+        # Clients detect dead connections by the request timeout.
         patience = (chaos.SESSION_MS + 2 * chaos.OPTIONS["request_timeout_ms"]) / 1000 + 5
         for group, ledger in ledgers.items():
             assert ledger.longest_silence < patience, group

@@ -1,4 +1,4 @@
-"""The page about Kafka's command-line tools has every tool of Kafka's jars, with each action and option."""
+"""The page about Kafka's command-line tools lists every tool in Kafka's jars, with each action and option."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LISTER: Final = Path(__file__).parent / "java" / "ToolOptions.java"
 PAGE: Final = "kafka-tools"
 WITHOUT_COUNTERPART: Final = "Tools without a counterpart"
 
-# Maps a class to the script that starts it. Classes are left out if the script's name follows from the class
-# name, as kafka-acls from Acls or AclsCommand.
+# Maps a class to the script that starts it. A class is left out if the script's name follows from the class
+# name. For example, Acls and AclsCommand both give kafka-acls.
 SCRIPTS: Final = {
     "AclCommand": "kafka-acls",
     "BrokerApiVersionsCommand": "kafka-broker-api-versions",

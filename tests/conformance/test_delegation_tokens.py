@@ -1,4 +1,4 @@
-"""Java's client logs in to the embedded broker, and kproto's to a real Kafka, by delegation tokens."""
+"""With delegation tokens, Java's client logs in to the embedded broker, and kproto's to a real Kafka."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ only if the application calls Consume in a loop.
 The programs also confirm the document's warning: with the offset reset `newest`, earlier records of the new
 partitions are lost.
 
-One result is not in the document. On Kafka 4, its sarama release 1.38.1 commits nothing, and reads nothing
-with the version V0_10_2_1. No call returns an error.
+One result is not in the document. On Kafka 4, the document's sarama release 1.38.1 commits nothing, and with
+V0_10_2_1 it also reads nothing. No call returns an error.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _words(client: str, bootstrap: str, topic: str, sasl: bool) -> list[str]:
 
 
 class Reads:
-    """A running program, and the offsets that it has read by partition."""
+    """A running program, and the offsets that it has read from each partition."""
 
     def __init__(self, client: str, bootstrap: str, topic: str, sasl: bool) -> None:
         words = _words(client, bootstrap, topic, sasl)

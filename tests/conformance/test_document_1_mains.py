@@ -236,7 +236,7 @@ def shared(members: Sequence[Clustered], partitions: int) -> bool:
 
 
 def test_sarama_cluster_sees_new_partitions_at_the_next_rebalance_only(place: Place) -> None:
-    """S1-9, S1-13: a rebalance assigns added partitions. At SIGTERM the program commits and leaves."""
+    """S1-9, S1-13: a rebalance assigns added partitions. On SIGTERM the program commits and leaves."""
     story = results("S1-9")
     topic = topic_of(place, "blind")
     first = Clustered(place, [topic])

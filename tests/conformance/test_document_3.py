@@ -1,10 +1,10 @@
 """The Go programs of docs/lessons/003: sarama behaves as kproto's scenarios of this document say.
 
 Document 003 describes sarama 1.27 to 1.29. The test runs 1.27.2, 1.38.1 (the last one under
-github.com/Shopify/sarama) and IBM's 1.61.1, which kproto's model follows. Each release has the document's
-Config.Version, V2_0_0_0.
+github.com/Shopify/sarama) and IBM's 1.61.1, which kproto's model follows. Each release runs with the
+document's Config.Version, V2_0_0_0.
 
-A proxy returns the errors that newConsumerGroupSession handles. Commits of the document's own release to
+A proxy returns the errors that newConsumerGroupSession handles. With the document's own release, commits to
 Kafka 4 fail, because Kafka 4 removed the old versions of OffsetCommit.
 """
 
@@ -150,10 +150,10 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
 
 
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
-    """Return whether all records read were committed, whether any were, and whether Errors() had an error.
+    """Return (all read records were committed, any were committed, Errors() returned an error).
 
     In the manual example, the handlers of all claims commit. In releases up to 1.38.1, an older commit may
-    then overtake a newer one, so the first result is always True for these releases.
+    then overtake a newer one. So the first result is always True for these releases.
     """
     topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})

@@ -1,4 +1,4 @@
-"""Other clients on the embedded broker: no record is lost in joins, leaves, crashes and broken connections.
+"""Other clients on the embedded broker: joins, leaves, crashes and broken connections lose no record.
 
 Each client is a separate process (foreign_clients.py), which the tests may kill.
 """
@@ -107,7 +107,7 @@ def member(client: str, *arguments: object) -> Iterator[ForeignMember]:
 
 
 def wait(condition: str, members: list[ForeignMember], done: Any) -> None:
-    """Process the members' output until `done()` returns True, at most for PATIENCE."""
+    """Process the members' output until `done()` returns True, for at most PATIENCE seconds."""
     end = time.monotonic() + PATIENCE
     while True:
         for member_ in members:
