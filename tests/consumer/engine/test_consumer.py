@@ -1157,7 +1157,7 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
-    """A static leader that returns assigns partitions that were added in the meantime.
+    """When a static leader returns, it assigns the partitions that were added in the meantime.
 
     Regression (chaos seed 198): the coordinator kept the leader's earlier plan. The leader assumed that the
     plan was based on its newer metadata.

@@ -1,4 +1,4 @@
-"""Channels buffer items for their reader. ErrorThrottle passes a repeated error once per interval."""
+"""Channels buffer items for their reader. ErrorThrottle passes on a repeated error once per interval."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_limit_stops_inside_a_batch_and_the_next_call_continues() -> None:
 
 @pytest.mark.parametrize("count", [1, 400])
 def test_a_record_has_the_leader_epoch_of_its_batch(count: int) -> None:
-    """A few records are decoded batch by batch, many records as columns."""
+    """A few records are decoded batch by batch, and many records as columns."""
     load_columns()
     epochs = [3, 3, 5]
     data = b"".join(
@@ -182,7 +182,7 @@ def test_columns_return_records_before_a_corrupt_batch_and_then_the_error() -> N
 def test_an_unreadable_marker_is_raised_after_the_records_before_it(columns: bool) -> None:
     """An unreadable transaction marker raises an error after the records before it.
 
-    Regression: the marker was taken for a commit marker, and the producer's next records were skipped.
+    Regression: the marker was mistaken for a commit marker, and the producer's next records were skipped.
     """
     transactional: dict[str, Any] = {"producer_id": 7, "is_transactional": True}
     data = (
@@ -520,7 +520,7 @@ def test_an_error_names_the_partition_and_the_offsets_of_the_batch() -> None:
 
 @pytest.mark.parametrize("count", [3, 9])
 def test_an_error_after_the_last_record_of_a_batch_names_this_batch(count: int) -> None:
-    """The header has a wrong number of records, which is noticed when the records have been returned."""
+    """The record count in the header is wrong, which is detected only after the records were returned."""
     first, broken, last = (
         bytearray(encode_batch([Record(base + i, 0, None, b"v") for i in range(4)], compression=codec))
         for base, codec in ((0, "none"), (4, "gzip"), (8, "none"))

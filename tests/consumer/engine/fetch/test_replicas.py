@@ -1,7 +1,7 @@
 """The client reads from the leader's preferred replica (KIP-392), until a failure or metadata.max.age.ms.
 
 The engine runs in virtual time against the embedded broker. Each of two brokers also serves fetches for the
-other one's partitions.
+other broker's partitions.
 """
 
 from __future__ import annotations

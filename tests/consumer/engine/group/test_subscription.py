@@ -1,4 +1,4 @@
-"""A subscription to a pattern has the topics whose whole names match, in virtual time."""
+"""A subscription to a pattern selects the topics whose whole names match, in virtual time."""
 
 from __future__ import annotations
 

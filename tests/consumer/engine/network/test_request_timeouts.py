@@ -194,8 +194,8 @@ def test_a_commit_times_out_after_10_seconds() -> None:
 def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> None:
     """Members keep their partitions when another broker takes over from a frozen coordinator.
 
-    Kafka fences a frozen broker after broker.session.timeout.ms. Java's client would wait for its response
-    for 30 s.
+    Kafka fences a frozen broker after broker.session.timeout.ms. Java's client would wait 30 s for its
+    response.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)

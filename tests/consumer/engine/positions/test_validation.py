@@ -252,7 +252,7 @@ def test_a_validation_after_not_leader_is_repeated_after_new_metadata() -> None:
     world.fault("stall")  # This delays the response to the client's next Metadata request.
     world.run(500)
     world.heal()
-    world.run(1)  # Let all requests arrive that the client sent before the Metadata response.
+    world.run(1)  # Wait until all requests that the client sent before the Metadata response have arrived.
     assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) == 1
     assert world.run(until=lambda: b.values() == ["x"])
     assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) == 2

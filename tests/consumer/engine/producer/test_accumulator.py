@@ -181,8 +181,8 @@ def test_a_record_larger_than_an_empty_buffer_is_accepted() -> None:
 
 
 def test_the_last_bytes_of_a_buffer_are_used() -> None:
-    """A new batch reserves memory for further records if the buffer has enough. Otherwise the batch gets the
-    memory for its first record.
+    """A new batch reserves memory for further records if the buffer has enough. Otherwise the batch gets only
+    the memory for its first record.
     """
     size = 100 + RECORD_OVERHEAD
     records = accumulator(buffer_memory=FIRST_BYTES + size + BATCH_OVERHEAD)

@@ -807,7 +807,7 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
 def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
     """After a deleted topic is re-created, the earlier error of the topic does not fail a `send`.
 
-    The `send` also refreshes the metadata without waiting for the backoff.
+    `send` also refreshes the metadata without waiting for the backoff.
     """
     world = World({"t": 1})
     producer = world.producer()
@@ -1099,7 +1099,7 @@ def in_racks(world: World, *racks: str | None) -> None:
 
 
 def partitions_of_sends(world: World, producer: Producer, count: int) -> set[int]:
-    """Send records of 17 kB without a key; return the partitions in which they are written."""
+    """Send records of 17 kB without a key; return the partitions to which they are written."""
     sent: list[Delivery] = []
     for _ in range(count):
         sent.append(producer.deliver("t", b"x" * 17_000))

@@ -190,7 +190,7 @@ def test_a_leader_error_without_a_new_leader_looks_the_leader_up() -> None:
 
 
 def test_the_address_of_a_new_leader_in_a_produce_response_is_used() -> None:
-    """KIP-951: the response has the address of the leader that it names."""
+    """KIP-951: the response contains the address of the leader that it names."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     producer = world.producer(linger_ms=0)

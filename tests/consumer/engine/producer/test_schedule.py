@@ -275,7 +275,7 @@ def test_connections_are_throttled_independently() -> None:
     connection.requested_throttle = "Produce", 5_000
     connection.throttle(world.now, 300_000)
     wire = producer.wires[connection.key].conn
-    world.run(50)  # Let the requests arrive that were in flight when the throttling began.
+    world.run(50)  # Wait until the requests that were in flight when the throttling began have arrived.
     world.entries.clear()
     world.run(4_900)
     assert wire not in {conn for conn, _, _ in batches_of(world)}

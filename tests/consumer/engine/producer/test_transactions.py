@@ -862,7 +862,7 @@ def test_an_abort_with_an_addition_in_flight_is_followed_by_a_new_epoch(kind: ty
 
 @pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
 def test_an_abort_after_an_addition_without_a_response_is_followed_by_a_new_epoch(kind: type) -> None:
-    """Although its response was lost, the coordinator may have added the partition or the group."""
+    """Although the response was lost, the coordinator may have added the partition or the group."""
     play = TransactionWorld(retry_backoff_ms=5_000, retry_backoff_max_ms=5_000)
     play.begin()
 

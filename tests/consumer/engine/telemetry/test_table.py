@@ -47,7 +47,7 @@ def each_step_keeps_to_its_cell() -> Iterator[None]:
 
 
 def machine_in(state: TelemetryState, subscription: Subscription = SUBSCRIPTION) -> TelemetryMachine:
-    """Return a state machine that events at the time 0 have moved to this state."""
+    """Return a state machine that events at time 0 have brought into this state."""
     paths: dict[TelemetryState, tuple[TelemetryEvent, ...]] = {
         S.SUBSCRIPTION_NEEDED: (),
         S.SUBSCRIPTION_IN_PROGRESS: (NodeReady(),),
