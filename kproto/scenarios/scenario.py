@@ -117,7 +117,7 @@ class ScenarioRun:
 
     @property
     def replaced(self) -> dict[str, list[Any]]:
-        """Map each parameter that the run's worlds applied to the written values that it replaced."""
+        """Return the parameters that the worlds applied, with the scenario's values that they replaced."""
         replaced: dict[str, list[Any]] = {}
         for changes in [self._replaced, *(world.replaced for world in self.worlds)]:
             for name, values in changes.items():
@@ -164,10 +164,7 @@ class ScenarioRun:
         return (self.parameters.client,)
 
     def names(self, *written: str) -> tuple[str, ...]:
-        """Return the names of the group's members: `written`, shortened or extended to as many as the
-        parameter
-        `members` says.
-        """
+        """Return the names of the group's members: `written`, as many as the parameters require."""
         count = self.parameters.members
         if count is None:
             return written

@@ -101,7 +101,8 @@ def test_a_callback_that_is_cancelled_from_outside_fails_the_next_call_only(
 
 
 def test_a_callback_that_is_cancelled_before_it_starts_has_returned(broker: str) -> None:
-    """If the task of a callback is cancelled before it starts, the client treats the callback as returned.
+    """If the task of a callback is cancelled before it starts, the client behaves as if the callback had
+    returned.
 
     A program may cancel all tasks between the creation of the callback's task and the task's first line.
     """

@@ -121,7 +121,7 @@ def test_a_producer_writes_on_after_one_lie(lie: Lie) -> None:
 def test_a_lasting_lack_of_a_request_is_raised_by_poll(api: str) -> None:
     """If a broker never lists an API that the consumer needs, poll raises an error.
 
-    The error of poll names the missing request and the broker. The client retries at most once per second.
+    The error names the missing API and the broker. The client retries at most once per second.
     """
     world = LyingWorld(("ApiVersions", 0, without(api)), "a", {"t": 1})
     world.is_lasting = True

@@ -1,4 +1,4 @@
-"""A public method that a callback of the same client calls returns or is rejected without delay.
+"""A public method that is called in a callback of the same client returns, or is rejected, without delay.
 
 The methods are found by inspecting the class. After each call the client continues, or is closed.
 """

@@ -73,7 +73,7 @@ def test_a_member_whose_joins_are_lost_drops_its_partitions_before_they_are_reas
 ) -> None:
     """A member whose JoinGroup requests are lost drops its partitions before the group reassigns them.
 
-    The test loses either requests and responses, or only the responses.
+    The test drops either requests and responses, or only the responses.
 
     Regression (chaos seed 9170): the removed member continued to read records that another member had already
     read and committed.

@@ -2,8 +2,8 @@
 
 The error names the argument. The client is usable afterwards.
 
-The tests inspect the classes for their arguments. Most pass a `Hostile` value, which raises if it is
-compared, printed or converted.
+The tests find the methods and arguments by inspecting the classes. Most tests pass a `Hostile` value, which
+raises if it is compared, printed or converted.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def await_result(result: Any) -> Any:
 
 
 def arguments_with(kind: Any, method: str, wrong: str, value: Any) -> dict[str, Any]:
-    """Return the required arguments of a method with valid values, and `value` for the argument `wrong`."""
+    """Return valid values of a method's required arguments, but `value` for the argument `wrong`."""
     parameters = inspect.signature(getattr(kind, method)).parameters
     required = [
         name

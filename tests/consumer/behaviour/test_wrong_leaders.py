@@ -37,7 +37,7 @@ class Observation(NamedTuple):
 
 
 class WrongLeader:
-    """A leader that assigns the partitions in `plan` to every other member."""
+    """A leader that assigns the partitions in `plan` to each of the other members."""
 
     def __init__(self, world: World, protocol: str, plan: Iterable[TopicPartition]) -> None:
         self.world = world

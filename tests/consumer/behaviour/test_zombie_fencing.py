@@ -1,4 +1,4 @@
-"""Offsets in a transaction contain the member id and generation of the reader.
+"""The offsets that a producer commits in a transaction carry the member id and generation of the consumer.
 
 The group coordinator compares the member id and the generation with its current members, and rejects the
 offsets of removed members.

@@ -69,7 +69,7 @@ def test_the_child_of_a_fork_may_only_close_its_copy(reader: Consumer) -> None:
     with runtime.call("close"):
         pass
     reader.kill()
-    assert runtime.thread.is_alive()  # A kill in the child does not end the parent's thread.
+    assert runtime.thread.is_alive()  # `kill()` in the child does not end the parent's thread.
     runtime.forked = False
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not ALL, reason="only Linux has reads that wait 
 
 
 class Socket:
-    """A socket whose reads return `size` bytes, or raise `error`, and which records them."""
+    """A socket that records its reads, which return `size` bytes or raise `error`."""
 
     def __init__(self, size: int = 0, error: Exception | None = None) -> None:
         self.size = size
