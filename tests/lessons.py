@@ -68,7 +68,7 @@ def output(command: str, folder: Path) -> str:
 def notebook(page: str) -> str:
     """Return the notebook of a page.
 
-    A cell has a piece of text, a Python example, or the commands of a block.
+    A cell contains a piece of text, a Python example, or the commands of a block.
     """
     cells: list[dict[str, Any]] = []
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
@@ -100,7 +100,7 @@ def notebook(page: str) -> str:
 
 
 def write(prefixes: tuple[str, ...]) -> None:
-    """Run the commands of each page whose name has a prefix, and write their outputs into the page."""
+    """Run the commands of each page whose name starts with a prefix, and write the outputs into it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for page in (page for page in pages() if page.name.startswith(prefixes or ("",))):

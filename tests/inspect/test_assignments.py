@@ -1,4 +1,4 @@
-"""Each partition has an outcome with a reason, for the assignors that a group's leader runs."""
+"""The result of a leader's assignor is explained: each partition has an outcome with a reason."""
 
 from __future__ import annotations
 

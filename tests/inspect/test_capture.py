@@ -295,7 +295,7 @@ def test_duplicate_and_reordered_segments_are_put_in_order(tmp_path: Path) -> No
 def test_a_connection_may_be_captured_on_several_interfaces(tmp_path: Path) -> None:
     """The two directions of a connection are captured on different interfaces, as on a router.
 
-    A third interface, with the link type of USB, carries no Kafka.
+    A third interface, with the link type of USB, carries no Kafka traffic.
     """
     requests, responses = encode_heartbeats()
     path = tmp_path / "c"

@@ -71,7 +71,7 @@ class Group:
 
 @pytest.fixture
 def group() -> Group:
-    """Return a group in which a and b have generation 1. All members have sent their SyncGroup."""
+    """Return a group in which a and b are in generation 1. All members have sent their SyncGroup."""
     group = Group()
     group.join("a", 1, 100, {"a": ("t",), "b": ("t",)}, is_new=True)
     group.join("b", 1, 110, is_new=True)

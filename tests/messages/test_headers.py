@@ -1,4 +1,4 @@
-"""Requests and responses have the header of their version, and malformed headers are rejected."""
+"""Requests and responses have the header that their version requires, and malformed headers are rejected."""
 
 from __future__ import annotations
 

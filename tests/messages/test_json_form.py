@@ -1,4 +1,4 @@
-"""Messages survive a round trip through JSON, and invalid JSON is rejected with its path.
+"""Messages survive a round trip through JSON, and an error names the path of the invalid value.
 
 `test_java_bytes.py` compares the JSON form with Kafka's.
 """

@@ -6,8 +6,8 @@
 The command changes only what differs. It adds messages, structs, fields and versions, and removes what Kafka
 removed. Comments and unchanged declarations stay.
 
-New messages are added to `index`. A new request and its response get a module together, and other new
-messages one each. A new record of one of Kafka's topics is declared in the topic's module.
+New messages are added to `index`. A new request and its response share a new module; each other new message
+gets its own. A new record of one of Kafka's topics is declared in the topic's module.
 
 The descriptions in Kafka's definitions are not copied. Each new field and module gets a line with `GAP`. The
 maintainer replaces the line with a description, or deletes it if the name says enough.

@@ -1,4 +1,4 @@
-"""The model of kafka-go's Reader takes the same steps as its sources consumergroup.go and reader.go."""
+"""The model of kafka-go's Reader takes the same steps as kafka-go's consumergroup.go and reader.go."""
 
 from __future__ import annotations
 

@@ -534,8 +534,8 @@ def test_s0_13_the_end_of_a_partition_is_reported_once() -> None:
     handler.subscribe()
     handler.request(40)
     ends = [line for *_, line in handler.app.printed if "_PARTITION_EOF" in line]
-    # The end is reported once with the manual assignment, and again after the group's assignment has
-    # restarted the partition.
+    # The partition's end is reported once with the manual assignment, and again after the group's assignment
+    # has restarted the partition.
     assert len(ends) == 2
     assert ends[0] == (
         "error _PARTITION_EOF Fetch from broker 1 reached end of partition at offset 9 (HighwaterMark 9)"

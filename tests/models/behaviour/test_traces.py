@@ -315,7 +315,9 @@ def unsubscribe_with_open_requests(client: str) -> list[StageMember]:
 
 
 def closes_in_a_backoff(client: str) -> list[StageMember]:
-    """Close three members that back off, after errors of FindCoordinator, JoinGroup and SyncGroup in turn."""
+    """Close three members while they back off after errors of FindCoordinator, JoinGroup and SyncGroup,
+    respectively.
+    """
     stage = Stage({"t": 2})
     members: list[StageMember] = []
     for name, api in (("A", "Find"), ("B", "Join"), ("C", "Sync")):

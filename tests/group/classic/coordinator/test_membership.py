@@ -1,4 +1,4 @@
-"""A member stays in its group by heartbeats, and is removed by its session timeout or LeaveGroup."""
+"""A member stays in its group by heartbeats, and is removed when its session times out, or by LeaveGroup."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_heartbeat_in_preparing_rebalance_is_rebalance_in_progress() -> None:
 
 @rule("R167")
 def test_in_the_initial_delay_the_generation_is_zero() -> None:
-    """In the initial delay the generation is 0, as in Kafka 4.3.1.
+    """During the initial delay the generation is 0, as in Kafka 4.3.1.
 
     A member that waits for its JoinGroup response may send heartbeats with generation 0.
     """

@@ -233,7 +233,7 @@ class Solo:
         return self
 
     def leading(self, *topics: str, generation: int = 1, **followers: Subscription) -> Solo:
-        """Become the leader of a stable group with the assignment that the member's assignor makes."""
+        """Become the leader of a stable group with the assignment that the member's assignor computes."""
         self.joining(*topics)
         self.become_leader(generation, **followers)
         self.actions.clear()

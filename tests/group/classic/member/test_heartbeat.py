@@ -142,7 +142,7 @@ def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
 
 @rule("M111")
 def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> None:
-    """A member that loses all partitions by its session timeout keeps its member id.
+    """A member that loses all partitions because its session has timed out keeps its member id.
 
     librdkafka drops the id, although a coordinator that becomes available again may still know it.
     """
@@ -225,7 +225,9 @@ def test_the_session_timeout_is_checked_before_the_heartbeat_interval() -> None:
 
 @rule("M107")
 def test_the_session_timeout_is_checked_before_the_poll_interval() -> None:
-    """A computer that was suspended looks the coordinator up first; a poll meanwhile keeps the member."""
+    """After a suspension, the member first looks up the coordinator. A poll during the lookup keeps it in the
+    group.
+    """
     solo = Solo().stable()
     solo.now += POLL
     solo.apply(Tick())
@@ -749,7 +751,7 @@ def test_a_poll_restarts_the_poll_interval() -> None:
 
 @rule("M112")
 def test_the_poll_interval_does_not_run_inside_poll() -> None:
-    """The time in which the application waits in poll does not count towards max.poll.interval.ms.
+    """The time that the application spends waiting in poll does not count towards max.poll.interval.ms.
 
     librdkafka implements this rule in rd_kafka_app_poll_start.
     """

@@ -488,7 +488,7 @@ def test_the_poll_after_a_fatal_error_rejoins_with_that_reason() -> None:
     ],
 )
 def test_the_poll_after_a_failed_sync_rejoins_with_javas_reason(code: ErrorCode, name: str) -> None:
-    """The poll after a failed SyncGroup rejoins with the reason of Java 4.3.1.
+    """The poll after a failed SyncGroup rejoins with the reason that Java 4.3.1 sends.
 
     The original is AbstractCoordinator.SyncGroupResponseHandler.
     """
@@ -569,7 +569,7 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 
 @rule("M74")
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
-    """The next subscription contains the generation of a failed SyncGroup, as in Java.
+    """The next subscription contains the generation whose SyncGroup failed, as in Java.
 
     The next subscription also contains the owned partitions.
     """

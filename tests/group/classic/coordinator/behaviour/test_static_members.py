@@ -95,7 +95,7 @@ def test_before_v9_a_restarted_leader_receives_its_former_member_id_as_the_leade
 
 @rule("R15", "R42")
 def test_the_former_incarnation_is_fenced_in_every_request() -> None:
-    """The former incarnation is fenced in every request. Mirrors
+    """Every request from the former incarnation is fenced. Mirrors
     GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId and its counterparts.
     """
     stage = Stage()

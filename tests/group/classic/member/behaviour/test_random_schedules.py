@@ -1,4 +1,4 @@
-"""A member keeps its invariants after any events in any order."""
+"""A member's invariants hold after any events in any order."""
 
 from __future__ import annotations
 
