@@ -57,8 +57,8 @@ def answer_other_errors(cell: Cell) -> Cell:
             if isinstance(action, SendResponse):
                 _replace_errors(action.response)
 
-    # The cell may answer every code, so that the check of the table does not detect the mutant before a test
-    # of a rule.
+    # The cell may answer every code. Otherwise the check of the table would detect the mutant before a test
+    # of the rule does.
     return cell._replace(act=act, errors=tuple(ErrorCode))
 
 

@@ -1,6 +1,6 @@
 """Seeds of random schedules: the same in each run unless KPROTO_SEED is set. A failure reports its seed.
 
-With KPROTO_SEED=random, as in tox -e soak, `tests/conftest.py` draws the number and sets KPROTO_SEED to it.
+With KPROTO_SEED=random, as in tox -e soak, `tests/conftest.py` draws a number and sets KPROTO_SEED to it.
 
 for seed in seeds(3):
     with repeatable(seed, "KPROTO_STORIES=1"):

@@ -1,4 +1,4 @@
-"""The environments of tox.ini run every test file, and skip none for a missing package."""
+"""The environments of tox.ini run every test file, and skip no file because a package is missing."""
 
 from __future__ import annotations
 

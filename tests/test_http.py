@@ -1,4 +1,4 @@
-"""Requests to a registry, a token endpoint or a JWKS endpoint leak no credentials, and end within limits."""
+"""Requests to registries, token endpoints and JWKS endpoints leak no secrets, and have time and size limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry's own classes read our OTLP metrics, and malformed payloads are rejected."""
+"""OpenTelemetry's own classes read kproto's OTLP metrics, and malformed payloads are rejected."""
 
 from __future__ import annotations
 

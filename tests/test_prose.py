@@ -21,7 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("kproto", "consumer", "tests", "docs")
 PAGES = ("README.md", "CONTRIBUTING.md")
-# The allowed counts. Lower them when the counts fall; the goal of VAGUE_NAMES is 60.
+# The allowed counts. Lower them when the counts fall; the goal for VAGUE_NAMES is 60.
 MARKS_PER_10_000_WORDS = 16
 VAGUE_NAMES = 523
 RIDDLE_MODULES = 3

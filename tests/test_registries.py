@@ -201,7 +201,7 @@ CURRENT = re.compile(r"\b_?broker\.settings|dynamic\.settings\(.*\)")
 def stale_reads(source: str) -> Iterator[str]:
     """Yield the reads of dynamic configs that a change does not affect.
 
-    They read the settings with which the broker started, or read a config in a constructor, which keeps it.
+    These reads are in constructors, or use the settings with which the broker started.
     """
     for function in ast.walk(ast.parse(source)):
         if not isinstance(function, ast.FunctionDef):
@@ -253,7 +253,7 @@ class Broker:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_option_is_in_all_lists(chapter: str) -> None:
-    """An omission already fails the import of the client, with the same message."""
+    """An omission already makes the import of the client fail, with the same message."""
     assert CHAPTERS[chapter].omissions() == []
 
 

@@ -29,7 +29,7 @@ def cited_in_pages() -> set[str]:
 
 
 def pinned() -> frozenset[str]:
-    """Return the rule numbers of all `@rule("R64")` in the tests."""
+    """Return the rule numbers of all `@rule(...)` decorators in the tests."""
     return frozenset(rules.tests())
 
 

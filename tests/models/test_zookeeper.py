@@ -1,4 +1,4 @@
-"""Consumers of Kafka 0.8: each chooses its partitions alone, and only the owner nodes prevent conflicts."""
+"""Consumers of Kafka 0.8: each chooses its own partitions, and only the owner nodes prevent conflicts."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, in
 
 def main(entrance: str, directory: str) -> None:
     read = ENTRANCES[entrance]
-    # Read a batch of each codec first, so that memory loaded at the first use does not count.
+    # Read a batch of each codec first, so that memory allocated at the first use does not count.
     for codec in CODECS:
         read(encode_batch([Record(at, 0, None, bytes(30)) for at in range(MANY)], compression=codec))
     results: dict[str, tuple[str, int, int]] = {}

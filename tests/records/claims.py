@@ -140,7 +140,10 @@ def a_cut_last_batch_is_not_there(package: Package) -> None:
 
 
 def a_changed_bit_is_noticed(package: Package) -> None:
-    """Check that a flipped bit after the CRC raises. Brokers may change the offset and epoch before it."""
+    """Check that a flipped bit in the CRC, or after it, causes an error.
+
+    Brokers may change the offset and the leader epoch before it.
+    """
 
     @package.examples()
     @given(ANY, st.data())
@@ -217,7 +220,7 @@ def columns_see_through_batches_in_values(package: Package) -> None:
 
 
 def columns_see_through_runs_of_records(package: Package) -> None:
-    """Check records of one length that have one longer and one shorter record among them."""
+    """Check records of equal length, except one that is longer and one that is shorter."""
 
     @package.examples()
     @given(st.integers(40, 45), st.integers(6, 18))

@@ -47,7 +47,7 @@ SKIPPABLE = b"\x50\x2a\x4d\x18\2\0\0\0ab"
 
 
 def into(codec: int, data: bytes, begins: Begins | None = None) -> bytes:
-    """Decompress into a buffer that is large enough and contains the bytes of an earlier use."""
+    """Decompress into a buffer that is large enough and contains the bytes from an earlier use."""
     out = bytearray(b"\x0c" * (20 << 20 if begins else 1 << 20))
     written = decompress_into(codec, memoryview(data), memoryview(out), begins=begins)
     assert written is not None

@@ -82,7 +82,7 @@ def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
 def test_a_marker_that_cannot_be_read_raises_record_error(key: bytes | None) -> None:
     """A marker that cannot be read raises RecordError.
 
-    If it were ignored, the producer's next records would be dropped as aborted.
+    If the marker were ignored, the producer's next records would be dropped as aborted.
     """
     header: dict[str, Any] = {"producer_id": 1, "is_transactional": True}
     before, after = (encode_batch([Record(at, NOW, None, b"v")], **header) for at in (0, 2))

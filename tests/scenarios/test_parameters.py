@@ -71,7 +71,7 @@ def kinds(run: ScenarioRun) -> set[str]:
 
 
 def shows_interval(run: ScenarioRun, kind: type[Any], interval_ms: int) -> bool:
-    """Return whether two successive requests of this class are about this interval apart, at some client."""
+    """Return whether some client sends two successive requests of this class at about this interval."""
     times: dict[tuple[int, str], list[int]] = {}
     for world, name, at, _ in requests(run, kind):
         times.setdefault((id(world), name), []).append(at)
@@ -124,8 +124,8 @@ def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
     Some scenarios already use a value of `CHANGED`, and get a different one: those of S4 use Java's model,
     and S1-2 uses the policy earliest.
 
-    The requests of S0-1 and S0-2 get more polls. With the default number, they would end before the join
-    begins, and the join's time would not be visible.
+    With `join_after_ms`, S0-1 and S0-2 get more polls. With the default number, they would end before the
+    join begins, and the join's time would not be visible.
     """
     value: Any = "sarama" if name == "client" and story.id.startswith("S4") else CHANGED[name]
     if name == "reset" and story.id == "S1-2":
@@ -135,7 +135,7 @@ def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
 
 
 def taken() -> Iterator[Any]:
-    """Yield each scenario with each parameter that it takes; in the quick tests with one of them."""
+    """Yield each scenario with each of its parameters. The quick tests run one of them per scenario."""
     for number, story in enumerate(scenarios()):
         for place, name in enumerate(story.takes):
             is_quick = story.id not in SLOW and place == number % len(story.takes)

@@ -1,4 +1,4 @@
-"""After an exception of an interceptor, the next interceptor is called (ConsumerInterceptors)."""
+"""If an interceptor raises an exception, the next one is still called (ConsumerInterceptors)."""
 
 from __future__ import annotations
 

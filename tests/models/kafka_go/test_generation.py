@@ -1,4 +1,4 @@
-"""Each heartbeat and watcher of a kafka-go generation has one request in flight, and may end it."""
+"""Each heartbeat or watcher of kafka-go has one request in flight, and may end the generation."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_s1_4_only_the_leader_checks() -> None:
 def test_before_1_41_a_follower_that_notices_new_partitions_restarts_its_session(
     release: str, sessions: int
 ) -> None:
-    """A follower checks the topics that it consumes, and ends its own session only.
+    """A follower checks the topics that it consumes, and ends only its own session.
 
     The follower's JoinGroup is the same as before, so the coordinator answers with the current generation.
     """
@@ -265,7 +265,7 @@ def test_a_heartbeat_that_timed_out_closes_its_connection_and_is_repeated() -> N
 
 
 def test_a_heartbeat_loop_that_has_to_end_does_not_back_off() -> None:
-    """A close during the lookup of a moved coordinator waits for the lookup, and not for the backoff."""
+    """A close during the lookup of a moved coordinator waits for the lookup, but not for the backoff."""
     stage, a = stage_with_member(1, auto_commit=False)
     b = add_second_member(stage, auto_commit=False)
     (idle,) = [member for member in (a, b) if not member.state.group.session.claims]
