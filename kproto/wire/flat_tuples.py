@@ -265,7 +265,7 @@ class _TupleLayouts(Layouts):
         _, rows, lengths, fill = layout
         items: list[Flat] = []
         fill(items, rows(bytes(head) + tail), lengths)
-        element = items[0]  # If the layout does not match, this raises IndexError, which is a LookupError.
+        element = items[0]  # This line raises IndexError, a LookupError, if the layout does not match.
         self.lists[tail] = element
         return element
 

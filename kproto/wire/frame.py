@@ -58,8 +58,8 @@ class Frames:
         """Add the next bytes of the stream. Return the bodies of the frames that these bytes complete.
 
         Raises FrameError for a size that is negative or above `max_size`. The frames before this size are
-        yielded first. Then close the connection: the start of the next frame is unknown, and every later call
-        raises the same error.
+        yielded first. The caller must then close the connection: the start of the next frame is unknown, and
+        every later call raises the same error.
         """
         if self._broken is not None:
             raise self._broken
@@ -103,7 +103,7 @@ class Frames:
 
 
 class ReceiveBuffer:
-    """Collects the bytes of one connection in place, and returns whole frames without a copy.
+    """Collects the bytes of one connection in place, and returns whole frames without copying them.
 
         receive_buffer = ReceiveBuffer()
         size = sock.recv_into(receive_buffer.writable())
@@ -130,7 +130,8 @@ class ReceiveBuffer:
 
     def __init__(self, max_size: int = _MAX_INT32) -> None:
         self.max_size = max_size
-        # The buffer for small frames and for the start of a large frame. Its first byte begins a frame.
+        # The buffer for small frames and for the start of a large frame. The first byte of the buffer is
+        # always the first byte of a frame.
         self._first: bytearray | None = None
         # The number of bytes in `_first` that belong to an incomplete frame.
         self._held = 0

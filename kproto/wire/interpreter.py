@@ -1,4 +1,4 @@
-"""The interpreting codec, which encodes and decodes messages field by field, as their declaration says.
+"""The interpreting codec: encodes and decodes messages field by field, according to their declarations.
 
 The compiler is tested against this codec.
 

@@ -17,10 +17,10 @@ The following limits keep the reader correct and bounded:
 
 * The end of the elements is checked against the end of the buffer before they are read.
 
-* If the lengths differ, at most `MAX_BYTES` bytes were copied in vain.
+* If the lengths differ, at most `MAX_BYTES` bytes were copied unnecessarily.
 
-* A layout is stored when `MIN_RUN` elements share it. At `MAX_LAYOUTS`, layouts are dropped, and no more
-  loops are compiled.
+* A layout is stored when `MIN_RUN` elements share it. When the number of layouts reaches `MAX_LAYOUTS`,
+  layouts are dropped, and no more loops are compiled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 import msgspec
 
-# The minimum number of elements to read by layout. Fewer elements are read faster one by one.
+# The minimum number of elements to read by layout. Fewer elements are faster to read one by one.
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256

@@ -374,7 +374,8 @@ class Message(Struct):
             return message
         except UNREADABLE:
             pass
-        # The interpreter decodes again and raises the error, which names the field and the offset.
+        # The interpreter decodes the message again and raises the error, which names the field and the
+        # offset.
         message = registered[0].read(cls, buffer, 0, version)[0]
         return message
 

@@ -25,7 +25,7 @@ class Unencodable(ValueError):
     """
 
 
-# The encoded unsigned varints of 0 to 127, one byte each.
+# The unsigned varints from 0 to 127, each encoded in one byte.
 SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 
 # The encoded byte of each bool. Any other value raises KeyError, whereas `struct`'s "?" would encode its

@@ -29,7 +29,7 @@ _MOST_TAGS: Final = 1000
 class Division(NamedTuple):
     """The pieces of a message and the number of elements in the whole message.
 
-    `pieces` is empty if the message is one piece. A message of many megabytes is then not copied.
+    If the message is one piece, `pieces` is empty, so that a message of many megabytes is not copied.
     """
 
     pieces: list[bytes]

@@ -300,7 +300,7 @@ def test_a_tls_problem_of_the_connection_to_the_cluster_is_logged_once(
 ) -> None:
     """A TLS error between the proxy and the cluster is logged once.
 
-    On a TLS error, the proxy's client only sees a closed connection.
+    On a TLS error, the proxy's client sees only a closed connection.
     """
     pytest.importorskip("trustme")
     files, wants_certificate = certificates(tmp_path), "certificate" in listener

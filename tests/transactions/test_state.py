@@ -1,4 +1,4 @@
-"""Transactions move along the edges only, and Java's hash selects the partition of a group's offsets."""
+"""Transactions follow the edges, and Java's hash selects the partition of a group's offsets."""
 
 from __future__ import annotations
 

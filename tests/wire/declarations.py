@@ -42,7 +42,7 @@ class Plain(Message, versions="0-1"):
 
 
 class Ranges(Message, api_key=900, versions="0-5", flexible="3+"):
-    """A message with fields that are added, removed, made nullable, and ignorable."""
+    """A message with fields that some versions add, remove or make nullable, and with ignorable fields."""
 
     always: Int32
     removed: Int16 = field("0-2", default=-1)

@@ -36,7 +36,7 @@ def part_of_the_examples(share: int) -> settings:
 
 
 def is_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
-    """Check that compiled codecs decode and encode the same as the interpreter."""
+    """Check that compiled codecs give the same results as the interpreter."""
 
     @given(versioned(cls, unknown_tags=True), st.binary(max_size=3))
     @part_of_the_examples(share)
@@ -206,13 +206,16 @@ def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: i
 
 
 def places(data: bytes) -> list[int]:
-    """Return every offset of short data, or the offsets at both ends and some in between of long data."""
+    """Return every offset of short data. For long data, return the first, the last and some in between."""
     size = len(data)
     return [at for at in range(size) if at < 30 or at >= size - 10 or at % (size // 20) == 0]
 
 
 def corruptions(data: bytes) -> Iterator[bytes]:
-    """Yield copies of `data` with one byte replaced: as a length it is null, zero, large or one more."""
+    """Yield copies of `data` in which one byte is 0, 1, 0x7F, 0x80, 0xFF, or one more than in `data`.
+
+    As a length, such a byte means null, zero, a large number, or one more than the real length.
+    """
     for at in places(data):
         for byte in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:
             yield data[:at] + bytes([byte]) + data[at + 1 :]

@@ -1,4 +1,4 @@
-"""ApiVersions lists the served versions. A request of an unsupported version gets those of ApiVersions."""
+"""ApiVersions lists the served versions, or with UNSUPPORTED_VERSION only those of ApiVersions."""
 
 from __future__ import annotations
 

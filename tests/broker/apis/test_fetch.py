@@ -252,7 +252,7 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 
 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
-    """A fetch whose last fetched epoch exceeds the log's current epoch gets OFFSET_OUT_OF_RANGE.
+    """A fetch whose last fetched epoch exceeds the log's current epoch fails with OFFSET_OUT_OF_RANGE.
 
     The broker cannot return a diverging epoch: a diverging epoch of -1 means that the logs do not diverge.
     """
@@ -285,7 +285,7 @@ def test_a_position_after_a_truncation_is_out_of_range(
 def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """A fetch beyond the end of a truncated log gets the diverging epoch.
+    """A fetch beyond the end of a truncated log returns the diverging epoch.
 
     The fetch does not get OFFSET_OUT_OF_RANGE. As in Kafka's Partition.readRecords, the broker checks the
     last fetched epoch before the end of the log.

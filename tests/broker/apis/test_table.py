@@ -1,4 +1,4 @@
-"""The table of APIs has the advertised versions, and the permissions that each API checks."""
+"""The table of APIs contains the advertised versions, and the permissions that each API checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit refers to topics by id from version 6 on (KIP-1319), with Kafka 4.4.0's responses."""
+"""From version 6 on, TxnOffsetCommit identifies topics by id (KIP-1319), with the errors of Kafka 4.4.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers from admin clients ends transactions, with the checks of Kafka's ProducerAppendInfo."""
+"""Admin clients end transactions with WriteTxnMarkers; the checks are those of Kafka's ProducerAppendInfo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random requests that cost the broker much work: large arrays, repeated names, and names that exist."""
+"""Random requests that cost the broker much work: large arrays, and repeated or existing names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def join_with_metadata(client: Client, group: str) -> None:
 
 
 class LargeRequests:
-    """Draws requests with a seed. In each request, one array is large, with up to `most` elements."""
+    """Draws random requests from a seed. In each request, one array is large, with up to `most` elements."""
 
     def __init__(self, seed: int, stage: Stage, most: int) -> None:
         self.random = Random(seed)

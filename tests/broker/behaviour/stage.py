@@ -54,7 +54,7 @@ class TransactionalProducer:
     ) -> Any:
         """Produce a batch.
 
-        With `keeps` the producer's sequence number stays the same, so that the next batch repeats it.
+        If `keeps` is true, the producer's sequence number stays the same, so that the next batch repeats it.
         """
         at = self.sequences.get((topic, partition), 0)
         defaults: dict[str, Any] = {
@@ -140,7 +140,7 @@ def read_partition(
 
 
 def read_committed(client: Client, **more: Any) -> list[bytes | None]:
-    """Fetch once and return the values without those of aborted transactions, as a consumer does (KIP-98)."""
+    """Fetch once, and return the values except those of aborted transactions, as a consumer does (KIP-98)."""
     data = read_partition(client, **more)
     aborted = sorted(data.aborted_transactions, key=lambda entry: entry.first_offset)
     out: set[int] = set()

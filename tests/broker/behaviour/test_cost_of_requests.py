@@ -1,7 +1,7 @@
 """The calls and the response bytes of a request are at most a constant plus a multiple of its size.
 
 The tests send random requests of every API to a broker with topics, records and groups. The requests have
-large arrays, repeated names and names that exist.
+large arrays, repeated names, and names of existing resources.
 
 The work of a request is its number of calls of Python and C functions, which is the same on every machine.
 
@@ -42,8 +42,8 @@ COUNT = int(os.environ.get("KPROTO_REQUESTS", {"quick": 40, "ci": 500, "soak": 1
 # because PIECE and MAX_ELEMENTS of kproto/broker/large_request.py are lower.
 MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
 
-# The maximum number of calls for a request, without CALLS_PER_BYTE for each of its bytes. Describing all
-# configs of a topic needs the most.
+# The maximum number of calls for a request, in addition to CALLS_PER_BYTE for each byte of the request.
+# Describing all configs of a topic needs the most.
 CALLS_OF_A_REQUEST = 20_000
 # IncrementalAlterConfigs needs the most calls per byte: 17, with 13,395 equal configs in one resource.
 CALLS_PER_BYTE = 20
@@ -51,8 +51,8 @@ CALLS_PER_BYTE = 20
 # elements), or the whole of a request that cannot be divided (at most MAX_ELEMENTS elements).
 CALLS_OF_A_PIECE = 150_000
 CALLS_OF_A_STEP = 500_000
-# The maximum number of bytes of a response, without SIZE_PER_BYTE for each byte of the request. A response
-# with all configs, topics, records and groups of the broker is smaller.
+# The maximum number of bytes of a response, in addition to SIZE_PER_BYTE for each byte of the request. A
+# response with all configs, topics, records and groups of the broker is smaller.
 SIZE_OF_A_RESPONSE = MAX_REPEATED + 200_000
 # For a partition that takes 6 bytes in the request, ElectLeaders returns an error message of 50 bytes.
 SIZE_PER_BYTE = 12

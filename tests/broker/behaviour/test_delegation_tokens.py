@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48): clients log in as the owner of a token, and managing them needs permissions."""
+"""Delegation tokens (KIP-48): clients log in with a token as its owner. Managing tokens needs permissions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOB = "User:bob"
 
 
 def stage(principal: str = BOB, **settings: str) -> LoginStage:
-    """Return a broker with an authorizer, and a connection whose client has a certificate of a principal."""
+    """Return a broker with an authorizer, and a connection with a certificate of `principal`."""
     named = {"delegation_token_secret_key": "key", **settings}
     logins = LoginStage("PLAINTEXT", authorizer_class_name="StandardAuthorizer", users=None, **named)
     connect(logins, principal)

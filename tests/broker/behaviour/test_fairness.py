@@ -1,4 +1,4 @@
-"""Connections take turns: many requests of one connection do not delay another one."""
+"""Connections take turns: many requests of one connection do not delay the requests of another."""
 
 from __future__ import annotations
 

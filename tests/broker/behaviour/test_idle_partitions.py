@@ -24,7 +24,7 @@ DENIED = Acl(Resource.TOPIC, "t", PatternType.LITERAL, "User:*", "*", Operation.
 
 
 class Reader:
-    """A client with a fetch session that tracks its positions."""
+    """A client that has a fetch session and tracks its own positions."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.client = stage, stage.client()
@@ -63,7 +63,7 @@ class Reader:
 
 
 def responses_of(seed: int) -> list[bytes]:
-    """Return all responses to two readers while random changes happen to their partitions."""
+    """Return all responses to two readers whose partitions change at random."""
     random = Random(seed)
     stage = Stage({"t": PARTITIONS})
     acls = Acls(allow_everyone=True)
@@ -120,7 +120,7 @@ def responses_of(seed: int) -> list[bytes]:
 
 
 def stay_awake(*_: Any) -> None:
-    """Do nothing: as a replacement of `on_read_to_end`, this function keeps every partition active."""
+    """Do nothing: as a replacement for `on_read_to_end`, this function keeps every partition active."""
 
 
 @pytest.mark.parametrize(

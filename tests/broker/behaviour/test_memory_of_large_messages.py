@@ -1,4 +1,4 @@
-"""The broker copies a large request or response only once, and needs no additional memory to send it."""
+"""The broker copies a large request or response only once. Sending a response needs no additional memory."""
 
 from __future__ import annotations
 

@@ -481,7 +481,7 @@ class PermissionStage(LoginStage):
             self.broker.acls.add(acl)
 
     def send(self, api: str, version: int, fields: Any) -> str:
-        """Send a request of bob, and return the response in the notation of TABLE."""
+        """Send a request as bob, and return the response in the notation of TABLE."""
         return answer(self.ask(build(request_class(KEYS[api]), version, fields), version))
 
 

@@ -1,4 +1,4 @@
-"""After the computer slept, timestamps follow the wall clock, but deadlines do not."""
+"""After the computer has slept, timestamps follow the wall clock, but deadlines do not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def time_after_the_night(stage: Stage) -> int:
 def test_records_are_accepted_after_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Records with current timestamps are accepted after the computer slept.
+    """Records with current timestamps are accepted after the computer has slept.
 
     The broker follows the wall clock, although time.monotonic does not advance during sleep.
     """

@@ -1,4 +1,4 @@
-"""Transactions are visible, aborted and fenced as in Kafka, request by request.
+"""Transactions become visible or are aborted, and producers are fenced, as in Kafka, request by request.
 
 tests/conformance/test_transactions_like_kafka.py compares the responses to the requests of these tests with
 those of a real Kafka.

@@ -44,7 +44,8 @@ class Effort:
     """How many versions and corrupted bytes are tested in a profile of Hypothesis.
 
     `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all versions with
-    five. Messages whose lists have three elements get two. `soak` tests all 255 replacements.
+    five replacements, or with two if the lists of the message have three elements. `soak` tests all 255
+    replacements.
     """
 
     versions: slice
@@ -90,7 +91,7 @@ def decode_or_refuse(cls: type[Message], data: bytes, version: int) -> Message |
 def agree(make: Make, cls: type[Message], version: int, data: bytes) -> bool:
     """Check that all decoders return the same message or all reject `data`; return whether they accept it.
 
-    Encoding the decoded message, and decoding the result, must not change it.
+    Also check that an encoded message does not change if it is decoded and encoded again.
     """
     try:
         decoded, end = make.decoder(cls, version)(data, 0)
@@ -291,7 +292,7 @@ def refusal(make: Make, message: Message, version: int) -> EncodeError:
 
 
 def refuses_wrong_values(make: Make, cls: type[Message], version: int, share: int = 1) -> None:
-    """Check that wrong types are rejected, and values that are out of range, too long or null."""
+    """Check that values that have the wrong type, or are out of range, too long or null, are rejected."""
     message = sample(cls, version)
     for number, place in enumerate(all_places(message, version)):
         if not place.is_present:
