@@ -330,7 +330,7 @@ class AsyncConsumerGroup(AsyncBlock):
         if session is None or session.ended:
             return
         await self._end_claims(session, list(session.by_partition), last=True, commit=True)
-        # An auto commit may still be in progress. The session ends after it.
+        # An auto commit may still be in progress. The session ends when this commit has ended.
         if self._auto_commit_task is not None:
             await self._auto_commit_task
         if not self._closing:

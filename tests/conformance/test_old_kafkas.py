@@ -378,8 +378,8 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
     with place.member(topic, topic, other_topic, **options) as member, Admin(place.bootstrap) as cluster:
         assert read(member, 10) == numbers(0, 10)
         if has_ids:
-            # The partition is paused, so that the commit and not a fetch is the first request to show the
-            # re-created topic.
+            # The partition is paused, so that the commit and not a fetch is the first request that reveals
+            # the re-created topic.
             member.pause(partition)
         cluster.delete_topics([topic])
         if not has_ids:

@@ -3,7 +3,8 @@
 The members take turns with requests in any version. Some requests are invalid. If one broker delays a
 response, the other must delay it, too.
 
-The leader and the list of members are not compared, because Kafka chooses them from a hash map.
+The leader and the list of members are not compared, because Kafka takes them from a hash map, in no defined
+order.
 """
 
 from __future__ import annotations

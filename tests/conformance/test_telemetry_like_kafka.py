@@ -166,8 +166,8 @@ def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: s
     def java_has_pushed() -> bool:
         return own.keys() <= judge.metrics(java_client).keys()
 
-    # Java's client omits the terminating push if another push is in flight. On a busy computer its consumer
-    # may therefore end before it has pushed all metrics.
+    # Java's client omits its final push if another push is in flight. On a busy computer its consumer may
+    # therefore end before it has pushed all metrics.
     for attempt in range(3):
         java_client = f"java-{kind}-{attempt}"
         javas(kafka_jars, judge.bootstrap, java_client, java_has_pushed)

@@ -382,7 +382,7 @@ def close_connection(out: Out, address: Address | None) -> None:
 
 
 def new_connection(state: KafkaGoState, host: str, port: int, purpose: str) -> Address:
-    """Return the address of a new connection to a broker. Its name (`lane`) is unique."""
+    """Return the address of a new connection to a broker. The name of the connection (`lane`) is unique."""
     state.connection_count += 1
     return Address(host, port, f"{purpose}-{state.connection_count}")
 

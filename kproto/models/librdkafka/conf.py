@@ -156,7 +156,7 @@ def _brokers(name: str, value: object) -> tuple[tuple[str, int], ...]:
         address = text.strip().rpartition("://")[2]
         host, colon, port = address.rpartition(":")
         if not address or (colon and not port.isdigit()):
-            raise ConfigError(name, value, "one or more of host or host:port, separated by commas")
+            raise ConfigError(name, value, "one or more addresses (host or host:port), separated by commas")
         addresses.append((host, int(port)) if colon else (address, 9092))
     return tuple(addresses)
 

@@ -333,7 +333,7 @@ class World(Operator):
     def replay(self, turn: int | None = None) -> World:
         """Return a new world that replays this one up to `turn` (None: all turns).
 
-        Raises IllegalState if a function of `call_later` uses this world or its clients.
+        Raises IllegalState if a function that was passed to `call_later()` uses this world or its clients.
         """
         last = self.turns if turn is None else turn
         if last > self.turns:

@@ -1,4 +1,4 @@
-"""For each event of their transport, asyncio's connections report events and write bytes."""
+"""asyncio's connections react to each event of their transport: they report events and write bytes."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_tls_alert_without_tls_is_a_failure_of_the_configuration() -> None:
 
 
 class Socket:
-    """The transport's own socket. Each direct read gets a number of bytes, or raises an error."""
+    """The transport's own socket. A direct read takes the next answer: a number of bytes, or an error."""
 
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)

@@ -19,7 +19,7 @@ from tests.consumer.stage import World
 AGE_MS = 10_000
 SESSION_MS = 6_000
 REQUEST_TIMEOUT_MS = 8_000
-# A client recovers within this time after the last wrong response. In the worst case three times add up: a
+# A client recovers within this time after the last wrong response. In the worst case three waits add up: a
 # request times out, the metadata expires, and the session of an abandoned member expires.
 RECOVERY_MS = REQUEST_TIMEOUT_MS + AGE_MS + SESSION_MS
 PARTITIONS = 3
