@@ -80,7 +80,7 @@ def blocks(path: Path) -> Iterator[Block]:
 
 
 def with_kproto(folder: Path) -> dict[str, str]:
-    """Return an environment whose `kproto` runs this source; the command is written to `folder`."""
+    """Write a command `kproto` that runs this source to `folder`. Return an environment that finds it."""
     command = folder / "bin" / "kproto"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u -m kproto "$@"\n')

@@ -24,7 +24,9 @@ BEFORE_KIP_890: Final[dict[str, int]] = {"EndTxn": 4}
 
 
 class PlainPipe:
-    """TLS without cryptography: the handshake ends with `done`, and sealed bytes are in angle brackets."""
+    """TLS without cryptography: the handshake ends with `done`, and encrypted bytes are shown in angle
+    brackets.
+    """
 
     def __init__(self) -> None:
         self.secured = False

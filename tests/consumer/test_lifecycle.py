@@ -117,7 +117,7 @@ def test_in_a_forked_child_every_call_raises(broker: str, call: Any) -> None:
 def test_in_a_forked_child_every_call_of_a_client_with_a_loop_thread_raises(broker: str, call: Any) -> None:
     """In a forked child every call raises, and `close` does nothing.
 
-    Regression: the child waited for a thread that it does not have.
+    Regression: the child waited for a thread that exists only in the parent.
     """
     with ConsumerGroup(broker, **GROUP) as group, PartitionConsumers(broker) as consumers:
         flights = consumers.consume_partition("t", 0, OLDEST)

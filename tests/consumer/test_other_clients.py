@@ -287,7 +287,9 @@ RETURNED: dict[str, object] = {
 
 
 def missing_names(hint: str, kind: type) -> list[str]:
-    """Return the names in a hint that do not exist, for users of the client class `kind`."""
+    """Return the names in a hint that exist neither in the client class `kind` nor in the results of its
+    methods.
+    """
     absent: list[str] = []
     for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", hint):
         if name.endswith("Request"):

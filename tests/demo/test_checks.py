@@ -64,7 +64,7 @@ def test_two_owners_are_a_fault() -> None:
 
 
 def test_a_removed_member_that_learns_of_it_late_is_not_a_second_owner() -> None:
-    """A removed member is not a second owner, even if its `lost` event comes late.
+    """A removed member is not a second owner, even if its `lost` event arrives late.
 
     The `lost` event may come after the assignment to the new owner.
 

@@ -60,7 +60,7 @@ class _Wanted(TypedDict):
 
 @cache
 def all_versions() -> list[tuple[type[Message], int]]:
-    """Return every version of every message, in an order that changes only with a newer Kafka."""
+    """Return every version of every message, in an order that changes only with Kafka's messages."""
     pairs = []
     for cls in map(index.message_class, index.names()):
         pairs += [(cls, version) for version in range(cls.__versions__.min, cls.__versions__.max + 1)]
@@ -70,7 +70,7 @@ def all_versions() -> list[tuple[type[Message], int]]:
 def messages(data: bytes) -> None:
     """Check that the decoder agrees with the interpreter, and with the encoder.
 
-    The bytes to which the decoded message is encoded must decode to an equal message.
+    Encoding the decoded message must produce bytes that decode to an equal message.
     """
     known = all_versions()
     cls, version = known[int.from_bytes(data[:2], "big") % len(known)]

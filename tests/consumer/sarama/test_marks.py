@@ -1,4 +1,4 @@
-"""Marked offsets are committed once, and a mark moves back only by a reset. The tests need no group."""
+"""Marked offsets are committed once, and only a reset moves a mark back. The tests need no group."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def test_a_later_mark_keeps_the_committed_offset_until_the_next_commit() -> None
 
 
 def test_a_mark_in_setup_is_verified_once() -> None:
-    """A mark made in `setup` is compared with the committed offset once, one made for a claim never."""
+    """A mark made in `setup` is compared with the committed offset once. A mark made for a claim is never
+    compared with it.
+    """
     marks = Marks()
     marks.mark(A, None, 3, "", reset=False)
     marks.mark(B, 0, 3, "", reset=False)

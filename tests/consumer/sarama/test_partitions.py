@@ -436,7 +436,7 @@ def test_close_rejects_a_timeout_that_is_not_a_time(server: Server) -> None:
 
 
 def test_asyncio_partition_consumers_are_not_used_after_close(server: Server) -> None:
-    """Closed consumers reject a new partition, even if its call began before `close`."""
+    """Closed consumers reject a new partition, even if the call that adds it began before `close`."""
     fill(server, 1)
 
     async def main() -> None:

@@ -210,7 +210,7 @@ def test_close_with_a_handler_that_does_not_end_commits_the_marks(server: Server
 def test_the_session_after_a_failed_setup_starts_at_the_committed_offset(server: Server) -> None:
     """The session after a failed `setup` starts at the committed offset.
 
-    Regression: the session started at offset 0, whose record may be deleted.
+    Regression: the session started at offset 0, whose record may have been deleted.
     """
     fill(server, 10)
     with Admin(server.bootstrap) as cluster:
@@ -428,8 +428,8 @@ def test_a_cancelled_consume_ends_its_session_and_the_next_one_continues(server:
 def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Server) -> None:
     """A session ends completely, however often `consume` is cancelled.
 
-    Regression: after the third cancellation, handlers continued beside those of the next session, without a
-    cleanup.
+    Regression: after the third cancellation, handlers kept running alongside those of the next session, and
+    `cleanup` was not called.
     """
     ends = asyncio.Event()
 
@@ -584,5 +584,5 @@ def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.L
     denied = "the principal of this client needs an ACL that allows READ on the topic"
     errors = [str(error) for error in reported if denied in str(error)]
     lines = [line for line in caplog.messages if denied in line]
-    # At most one error for each partition, in `errors` and in the log.
+    # Each error is reported at most once for each partition, both by `errors` and in the log.
     assert len(errors) == len(lines) == len({*errors}) > 0

@@ -39,7 +39,7 @@ def server() -> Iterator[Server]:
 
 
 def test_without_auto_commit_only_commit_commits_marks(server: Server) -> None:
-    """With automatic commits off, marks are not committed, not even at the end of the session.
+    """If automatic commits are disabled, marks are not committed, not even at the end of the session.
 
     The handler is the second example of docs/lessons/003.
     """
@@ -67,7 +67,7 @@ def test_without_auto_commit_close_with_a_running_handler_commits_nothing(server
 
 
 def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: Server) -> None:
-    """With automatic commits off, marks of a failed batch are not committed.
+    """If automatic commits are disabled, marks of a failed batch are not committed.
 
     Marks of a failed batch are committed neither at the end of the session nor later.
 
@@ -286,7 +286,7 @@ def test_an_error_after_the_loop_of_a_handler_is_reported(
     assert (str(error), error.__notes__) == ("the last flush failed", ["consume_claim of t-2"])
     (line,) = (record for record in caplog.records if "the last flush failed" in record.getMessage())
     assert "consume_claim of t-2" in line.getMessage()
-    # The log record contains the traceback, which shows the failed line of the handler.
+    # The log record contains the traceback, which shows the line of the handler that failed.
     assert line.exc_info is not None
 
 
@@ -320,7 +320,8 @@ def test_an_error_of_cleanup_in_a_rebalance_is_raised_by_consume(server: Server)
 
 
 def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continues(server: Server) -> None:
-    """A commit in `cleanup` that fails after a loss is reported, and `consume` returns.
+    """If a commit in `cleanup` fails because the partitions were lost, the error is reported, and `consume`
+    returns.
 
     The partitions belong to another member, so the application only has to call `consume` again.
     """

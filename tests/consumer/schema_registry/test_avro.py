@@ -1,4 +1,4 @@
-"""Avro values survive serialization with a schema registry in memory."""
+"""Avro values survive a round trip through the serializers, with a schema registry in memory."""
 
 from __future__ import annotations
 

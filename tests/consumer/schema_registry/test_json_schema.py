@@ -1,4 +1,4 @@
-"""JSON Schema values survive serialization with a schema registry in memory."""
+"""JSON Schema values survive a round trip through the serializers, with a schema registry in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protobuf messages survive serialization with a schema registry in memory."""
+"""Protobuf messages survive a round trip through the serializers, with a schema registry in memory."""
 
 from __future__ import annotations
 

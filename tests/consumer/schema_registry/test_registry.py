@@ -1,4 +1,4 @@
-"""The client of a schema registry sends its login, limits responses, and reports errors."""
+"""The client of a schema registry sends its credentials, limits responses, and reports errors."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_the_error_for_a_missing_reference_names_the_schemas_that_refer_to_it() 
 
 
 def test_of_two_references_with_one_name_the_first_counts() -> None:
-    """Java's AbstractSchemaProvider also skips a name that an earlier reference has."""
+    """Java's AbstractSchemaProvider also skips a reference whose name an earlier reference has."""
     with subjects(top=[reference("n", "a"), reference("n", "b")], a=[], b=[]) as registry:
         assert texts(registry, "top") == [("n", "a")]
 

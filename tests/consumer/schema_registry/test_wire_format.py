@@ -1,4 +1,4 @@
-"""The schema id of a value is encoded and decoded before the value, or in a header."""
+"""The schema id of a value is encoded and decoded in front of the value, or in a header."""
 
 from __future__ import annotations
 

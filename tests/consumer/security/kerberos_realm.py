@@ -24,7 +24,7 @@ def database_modules() -> Path:
 
 @contextmanager
 def running_kdc(folder: Path) -> Iterator[None]:
-    """Run a KDC, and create the keytabs `alice` and `kafka` (of the service at localhost) in a folder."""
+    """Run a KDC, and create two keytabs in a folder: `alice`, and `kafka` for the service kafka/localhost."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

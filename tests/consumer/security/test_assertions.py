@@ -53,7 +53,7 @@ def key_file(tmp_path: Path) -> Path:
 
 @contextmanager
 def endpoint(status: int = 200) -> Generator[tuple[str, list[dict[str, str]]]]:
-    """Serve tokens. Yield the URL and the requests: the fields of each form, and the header Authorization."""
+    """Serve tokens. Yield the URL and the requests: the fields of each form, and the Authorization header."""
     forms: list[dict[str, str]] = []
 
     class Page(BaseHTTPRequestHandler):

@@ -35,7 +35,7 @@ def do_handshake(
 ) -> None:
     """Perform a handshake with a broker. Raises TlsFailed if the client or the broker rejects the other.
 
-    The broker requires a client certificate if it `trusts` an authority.
+    If `trusts` is an authority, the broker requires a client certificate that this authority has issued.
     """
     certificate_file = folder / "broker.pem"
     certificate_file.write_text(broker.own)

@@ -1,4 +1,6 @@
-"""Clients log in with Kerberos, with an MIT Kerberos KDC and the package gssapi as the broker."""
+"""Clients log in with Kerberos: an MIT Kerberos KDC issues the tickets, and gssapi verifies them for the
+broker.
+"""
 
 from __future__ import annotations
 

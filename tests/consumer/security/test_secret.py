@@ -1,4 +1,4 @@
-"""No error, repr, log or traceback shows a secret, wherever and in whatever type it was given."""
+"""No error, repr, log or traceback shows a secret, regardless of where it was given and with which type."""
 
 from __future__ import annotations
 

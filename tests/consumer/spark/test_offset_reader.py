@@ -1,4 +1,4 @@
-"""The options of a query select its partitions and offsets; the embedded broker has the logs."""
+"""The options of a query select its partitions and offsets. An embedded broker holds the logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The offsets of a query determine its batches, limits and losses, without Spark or a broker."""
+"""How the offsets of a query determine its batches, limits and losses. The tests need neither Spark nor a
+broker.
+"""
 
 from __future__ import annotations
 
@@ -457,7 +459,7 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
     """No data is lost if a bound was the start or end of a log, and this edge has moved since.
 
-    Offsets must exist in the log only if the user gave them.
+    Only offsets that the user has given must exist in the log.
     """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])

@@ -185,7 +185,7 @@ def test_a_start_after_the_end_of_the_log_is_data_loss_or_reads_nothing(filled: 
 def test_records_deleted_since_the_plan_are_skipped_with_a_warning(
     filled: Filled, pieces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Records that were deleted after the plan are skipped with a warning.
+    """Records that were deleted after the batch was planned are skipped with a warning.
 
     One record batch contains both deleted and remaining records.
     """

@@ -46,7 +46,7 @@ def test_a_workers_python_without_kproto_causes_a_warning(
 
 @pytest.mark.parametrize("refusal", ["DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
 def test_registering_the_source_again_is_not_an_error(refusal: str) -> None:
-    """The user may register the source although Spark already knows it.
+    """The user may register the source even if Spark has already found it.
 
     Spark 4.0 finds the source through `pyspark_kproto`, and raises an error at the second registration.
     """

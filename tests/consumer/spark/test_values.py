@@ -378,7 +378,7 @@ def test_each_writer_schema_is_requested_once_from_the_registry() -> None:
 def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
     """A query keeps the schema that the registry returned when the query was loaded.
 
-    A newer version may lack a field, and must not make the running query fail.
+    A newer version of the schema may lack a field, and must not make the running query fail.
     """
     pytest.importorskip("fastavro")
     latest, new = "/subjects/t-value/versions/latest", {"schema": json.dumps(NEW)}
@@ -475,7 +475,7 @@ def test_missing_parts_of_a_map_entry_have_their_default() -> None:
 def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None:
     """A map entry with unknown fields is kept, as in Java's library.
 
-    protobuf's library for Python (upb) drops an entry with unknown fields.
+    protobuf's library for Python (upb) drops a map entry with unknown fields.
 
     The behaviour of Java's library was checked with its DynamicMessage.
     """
@@ -488,7 +488,7 @@ def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None
 
 
 def test_a_number_of_ten_bytes_keeps_its_lowest_64_bits() -> None:
-    """A number of ten bytes keeps its lowest 64 bits, as in protobuf's own libraries for Python and Java."""
+    """A varint of ten bytes keeps its lowest 64 bits, as in protobuf's own libraries for Python and Java."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 

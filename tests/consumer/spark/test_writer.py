@@ -289,7 +289,7 @@ def test_a_repeated_task_with_other_rows_causes_a_warning(
 ) -> None:
     """A repeated task with other rows causes a warning.
 
-    The rows differ if the query was killed within a batch and is restarted with another value of
+    The rows differ if the query was killed during a batch and is restarted with another value of
     minPartitions.
     """
     filled.topic("t", 0)

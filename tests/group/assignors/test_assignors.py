@@ -149,7 +149,7 @@ def test_a_member_that_leaves_equal_members_moves_no_other_partitions(
 def test_members_do_not_swap_partitions_of_one_topic(inputs: AssignorInput) -> None:
     """Two members do not swap partitions of one topic, as in AbstractStickyAssignorTest.
 
-    If one partition moves from a member to another, no partition of the same topic moves in the other
+    If a partition moves from one member to another, no partition of the same topic moves in the opposite
     direction.
     """
     topics, members, _ = inputs
@@ -246,7 +246,7 @@ def test_no_members_have_an_empty_assignment(name: str) -> None:
 def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
     """An owned partition that does not exist is ignored.
 
-    Java raises an exception for such a partition, or assigns a partition twice.
+    For an owned partition like these, Java raises an exception, or assigns a partition twice.
     """
     assert text(assign(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 
@@ -344,7 +344,7 @@ def test_assignors_without_a_common_protocol_are_refused() -> None:
 @every
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, mixed: bool) -> None:
-    """Assigning a thousand topics to as many members executes few lines of Python.
+    """Assigning a thousand topics to a thousand members executes few lines of Python.
 
     An assignor executes at most four lines for each pair of a member and a topic.
 

@@ -125,7 +125,7 @@ def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str,
     ("first", "arguments"), [("initialOffset", ()), ("latestOffset", ()), ("partitions", ({}, {}))]
 )
 def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, arguments: Any) -> None:
-    """A wrong option raises an error in the first method that Spark calls on the stream reader.
+    """An invalid option raises an error in the first method that Spark calls on the stream reader.
 
     The first method is `partitions` if a query repeats a batch after a crash.
     """
@@ -182,8 +182,8 @@ decoded([b"x", bytes([255])], StringType(), {"value.format": "string", **null})
 
 
 def test_no_format_imports_pandas() -> None:
-    """No format imports pandas, for which each worker of a query would wait. Many conversions of pyarrow
-    import it.
+    """No format imports pandas, because each worker of a query would wait for this import. Many of pyarrow's
+    conversions import pandas.
     """
     done = subprocess.run(
         [sys.executable, "-c", DECODES_VALUES], cwd=ROOT, capture_output=True, text=True, check=True

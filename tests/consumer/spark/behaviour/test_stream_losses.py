@@ -132,7 +132,8 @@ def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
 ) -> None:
     """A topic that the query is no longer authorized to describe does not count as deleted.
 
-    A topic that counts as deleted would be read from its start once the authorization is restored.
+    If the topic counted as deleted, the query would read it from its start once the authorization is
+    restored.
 
     A Metadata response for all topics omits deleted topics, and also the topics that the client may not
     describe.
