@@ -117,7 +117,7 @@ class LargeRequest:
         return not self._elements
 
     def add_response(self, response: Message, frame: bytes) -> bytes | None:
-        """Add the response of a piece; return the frame of the whole response after the last piece."""
+        """Add the response to a piece; return the frame of the whole response after the last piece."""
         cls, version = type(response), self._version
         assert self._divided is not None
         name = self._divided

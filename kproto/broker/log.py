@@ -12,7 +12,7 @@ Rules:
 
 * The last stable offset is an attribute of `topics.Partition`, because a log does not track transactions.
 
-* Leader epochs are stored with their first offsets, as in Kafka's LeaderEpochFileCache. An epoch without
+* Leader epochs are stored with their start offsets, as in Kafka's LeaderEpochFileCache. An epoch without
   records is removed when the next epoch starts.
 """
 
@@ -31,7 +31,7 @@ _PART_RECORDS: Final = 1000
 
 
 class TimestampOffset(NamedTuple):
-    """The offset, timestamp and leader epoch that a search by timestamp found."""
+    """The offset, timestamp and leader epoch of the record that a search by timestamp found."""
 
     offset: int
     timestamp: int
@@ -324,7 +324,7 @@ class Log:
 
 
 def _first_record(stored: bytes, timestamp: int, start: int) -> TimestampOffset | None:
-    """Return the first record of a batch with offset >= `start` and timestamp >= `timestamp`, or None."""
+    """Return a batch's first record with offset >= `start` and timestamp >= `timestamp`, or None."""
     for batch in batches(stored, check_crc=False):
         for records in record_lists(batch, _PART_RECORDS):
             for record in records:

@@ -296,7 +296,7 @@ class SocketConnection(asyncio.Protocol):
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """Record that the buffer has space again, and report the last response as sent."""
+        """Record that the send buffer has space again, and report the last response as sent."""
         self.used_at = self._owner.loop.time()
         self._is_full = False
         self._write_pieces()

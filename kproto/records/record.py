@@ -346,7 +346,7 @@ _SHORT_VARINTS = [
     for number in range(_SHORT)
 ]
 _LAST_BYTES = [bytes((byte,)) for byte in range(128)]
-# The varints of the numbers from 0 up to this number, exclusive, are cached.
+# The varints of the numbers from 0 to `TABLE_SIZE` - 1 are cached.
 TABLE_SIZE = 65536
 
 
@@ -364,8 +364,8 @@ NULL = b"\x01"
 def small_varints() -> tuple[list[bytes], list[bytes]]:
     """Return two tables that map each number below `TABLE_SIZE` to its encoded bytes.
 
-    The first table contains only the zigzag varint. The second table contains an attributes byte (0) before
-    the varint.
+    An entry of the first table is the zigzag varint. An entry of the second table is an attributes byte (0),
+    followed by the varint.
     """
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]

@@ -112,7 +112,7 @@ def row_lists(
 def _as_columns(
     data: Data, max_decompressed: int | None, wanted: _Wanted, most: int | None = None
 ) -> tuple[Columns | None, RecordError | None]:
-    """Decode to columns if this is faster than row by row.
+    """Decode to columns if this is faster than decoding row by row.
 
     Returns (columns, None), or (None, error) if decoding failed. Returns (None, None) if decoding to columns
     is not faster, or if numpy or pyarrow is missing.

@@ -327,7 +327,7 @@ def _value(value: object) -> str:
 
 
 def _within(value: object) -> str:
-    """Render an item of a list; it may be a list itself, such as an error's name and text."""
+    """Render an item of a list. The item may itself be a list, such as an error's name and text."""
     if not isinstance(value, list):
         return _value(value)
     inner = cast("list[object]", value)

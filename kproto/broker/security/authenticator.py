@@ -81,7 +81,7 @@ class SaslAuthenticator:
     # The broker's half of the SASL exchange in progress.
     server: SaslServer | None = None
     versions_requested: bool = False
-    # If it is set, every further request closes the connection for this reason.
+    # If this reason is set, every further request closes the connection with it.
     failure: str = ""
     # The wall-clock time in ms of the last SASL message.
     wall_clock: int = 0

@@ -337,7 +337,7 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
 
 @pytest.mark.parametrize("asks", ["list_offsets", "partitions_of"])
 def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str) -> None:
-    """A request that notices a re-created topic resets the position in it.
+    """A request that reveals that a topic was re-created resets the position in it.
 
     Regression: the consumer fetched from the new topic at a position in the deleted topic's log.
     """
