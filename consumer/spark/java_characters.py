@@ -108,7 +108,7 @@ _CATEGORIES = _words(
 
 
 def property_named(name: str, ignore_case: bool) -> frozenset[str] | None:
-    r"""Return the characters of topic names in ``\p{name}``, or None if the property is unknown."""
+    r"""Return the characters of topic names that have the property ``\p{name}``; None if it is unknown."""
     category = name.removeprefix("Is")
     if category in _CATEGORIES:
         return LETTERS if ignore_case and category in _CASES else _of_category(category)

@@ -7,7 +7,7 @@ Spark's own source:
     {"@flights id=c0ff… began=2:0": {}, "@flights epochs=0:3,1:3,2:5": {},
      "flights": {"0": 17, "1": 9, "2": 4}}
 
-A source can store only offsets in the checkpoint. So all other data that must survive a crash is in
+A source can store only offsets in the checkpoint. So all other data that must survive a crash is stored in
 additional keys, which cannot be topic names. Their values are empty objects. Other readers see these keys as
 topics without partitions.
 

@@ -344,7 +344,7 @@ class MissingOnExecutors(KprotoError, ImportError):
 
 
 def _is_installed() -> bool:
-    """Return whether every process of this Python finds the package without a PYTHONPATH."""
+    """Return whether every process of this Python interpreter finds the package without a PYTHONPATH."""
     return _is_in_site(ROOT)
 
 

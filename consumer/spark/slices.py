@@ -68,7 +68,7 @@ class Slice(InputPartition):
 
 
 def _uuid7_time(id_: str | None) -> int | None:
-    """Return the time in a UUID of version 7 in ms since 1970, or None for any other id."""
+    """Return the time (ms since 1970) in a UUID of version 7, or None for any other id."""
     try:
         uuid = UUID(id_ or "")
     except ValueError:

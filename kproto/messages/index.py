@@ -256,8 +256,8 @@ def record_classes(
 ) -> tuple[type[Message], type[Message]]:
     """Return the key and the value class of a record type of this topic.
 
-    Raises KeyError for an unknown type, for a topic that is not in `RECORDS_OF`, and for a topic whose
-    records have no keys. For such topics call `record_value_class`.
+    Raises KeyError for an unknown type, and for a topic that is not in `RECORDS_OF` or whose records have no
+    keys. For records without keys, call `record_value_class`.
     """
     name = RECORDS_OF[topic][record_type]
     return message_class(f"{name}Key"), message_class(f"{name}Value")

@@ -167,7 +167,7 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
 
     @property
     def compression_ratio(self) -> float:
-        """The size of the compressed records divided by their size before compression; 1 if empty."""
+        """The compressed size of the records divided by their uncompressed size; 1 for an empty batch."""
         return (len(self) - HEADER_SIZE) / self._records_size if self._records_size else 1.0
 
     def numbered(

@@ -21,8 +21,8 @@
 
 * `decompress`, `decompress_blocks` and `decompress_into` accept the same input and return the same output.
 
-* With these limits, compressed data that does not contain records is rejected within 100 ms and 50 MB of
-  memory. A record of 10 MB of zeros is read.
+* With these limits, compressed data that does not contain records is rejected within 100 ms, using at most 50
+  MB of memory. A record of 10 MB of zeros is read.
 
 * Malformed or oversized input raises `CodecError`. The readers of batches convert it to a `RecordError` with
   the batch's position.
@@ -161,8 +161,7 @@ def decompress_blocks(
 ) -> Iterator[bytes]:
     """Decompress block by block, as an iterator. Arguments and errors are those of `decompress`.
 
-    A block has at most 1 MiB with gzip and zstd, 4 MiB with lz4, and 22 times its compressed size with
-    snappy.
+    A block is at most 1 MiB for gzip and zstd, 4 MiB for lz4, and 22 times its compressed size for snappy.
 
     The whole output is one block if the data is not compressed, if the codec is zstd and the package
     zstandard is missing, or if the blocks of an lz4 frame depend on each other.

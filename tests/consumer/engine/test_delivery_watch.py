@@ -36,7 +36,7 @@ def reader(**options: Any) -> tuple[World, Consumer]:
 
 
 def without_answers(world: World, *requests: type[Any]) -> None:
-    """Cut the connection of every client that sends one of these requests."""
+    """Break the connection of every client that sends one of these requests."""
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, requests):

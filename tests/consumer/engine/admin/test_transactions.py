@@ -1,4 +1,4 @@
-"""Transactions in the admin API: list, describe, abort and fence, on the embedded broker and scripted."""
+"""Transactions in the admin API: list, describe, abort and fence, on embedded and scripted brokers."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_columns_return_records_before_a_corrupt_batch_and_then_the_error() -> N
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_unreadable_marker_is_raised_after_the_records_before_it(columns: bool) -> None:
-    """An unreadable transaction marker raises an error after the records before it.
+    """An unreadable transaction marker raises an error after the records before it have been returned.
 
     Regression: the marker was mistaken for a commit marker, and the producer's next records were skipped.
     """
@@ -520,7 +520,7 @@ def test_an_error_names_the_partition_and_the_offsets_of_the_batch() -> None:
 
 @pytest.mark.parametrize("count", [3, 9])
 def test_an_error_after_the_last_record_of_a_batch_names_this_batch(count: int) -> None:
-    """The record count in the header is wrong, which is detected only after the records were returned."""
+    """The header's record count is wrong, which is detected only after the records have been returned."""
     first, broken, last = (
         bytearray(encode_batch([Record(base + i, 0, None, b"v") for i in range(4)], compression=codec))
         for base, codec in ((0, "none"), (4, "gzip"), (8, "none"))

@@ -1069,7 +1069,7 @@ def test_purge_keeps_a_batch_without_a_sequence_number_that_was_sent_once() -> N
 
 @pytest.mark.parametrize("has_id", [True, False])
 def test_a_topic_without_an_id_is_written_by_its_name(has_id: bool) -> None:
-    """Produce identifies topics by id from v13 on. Brokers before Kafka 2.8 give a topic no id."""
+    """Produce identifies topics by id from v13 on. Brokers before Kafka 2.8 assign no topic ids."""
     world = World({"t": 1})
     versions: list[int] = []
 

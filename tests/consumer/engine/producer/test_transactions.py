@@ -625,8 +625,8 @@ def test_without_kip_890_offsets_have_topic_names() -> None:
 
 
 def test_an_unknown_topic_id_of_offsets_aborts_and_refreshes_the_metadata() -> None:
-    """The topic has been re-created since the producer's last metadata. The next transaction uses the new
-    topic id.
+    """The topic has been re-created since the producer last requested metadata. The next transaction uses the
+    new topic id.
     """
     play = TransactionWorld(second=True)
     play.begin()
