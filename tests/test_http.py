@@ -1,4 +1,4 @@
-"""Requests to registries, token endpoints and JWKS endpoints leak no secrets, and have time and size limits."""
+"""HTTP requests to registries, token and JWKS endpoints leak no secrets, and have time and size limits."""
 
 from __future__ import annotations
 
