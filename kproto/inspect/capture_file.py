@@ -94,7 +94,7 @@ class _CutError(Exception):
 
 
 class Capture:
-    """The packets of a file, which can be iterated over once."""
+    """The packets of a file, which can be iterated over only once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""A real Kafka of several brokers and a controller, with the actions of an operator.
+"""A real Kafka cluster of several brokers and a controller, with the actions of an operator.
 
     with Fleet(scratch) as fleet:
         fleet.stop(1)                 # clean: the broker moves its leaderships first

@@ -107,7 +107,7 @@ def _run(order: list[str], where: Path) -> None:
 
 
 def with_java(program: str, client: str) -> list[str]:
-    """Return the command that runs a Java program of one file with the kafka-clients release of `client`."""
+    """Return the command that runs a single-file Java program with the kafka-clients release of `client`."""
     return _java(*JAVA[client], program, SOURCES / f"{program}.java")
 
 

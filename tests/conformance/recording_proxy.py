@@ -327,7 +327,7 @@ _LOOK_UP = {"Metadata": _metadata, "ListOffsets": _list, "OffsetForLeaderEpoch":
 
 
 def _merged(before: str, line: str) -> list[str]:
-    """Merge two consecutive commits of a member, because how many records each poll returns is random."""
+    """Merge two consecutive commits of a member, because the sizes of polls are random."""
     head, _, more = line.partition(" t-")
     if not before.startswith(f"{head} t-") or not before.endswith(" -> 0") or not line.endswith(" -> 0"):
         return [before, line]

@@ -1,6 +1,6 @@
 """Retention and compaction of random logs: a real Kafka and the embedded broker keep the same records.
 
-While a log is written, it is not cleaned. A config is then altered, and both brokers clean the log once.
+No log is cleaned while it is written. A config is altered afterwards, and both brokers clean the log once.
 """
 
 from __future__ import annotations

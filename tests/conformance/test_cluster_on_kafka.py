@@ -1,4 +1,4 @@
-"""Operator actions on a Kafka of three brokers, while groups read and producers write.
+"""Operator actions on a Kafka cluster of three brokers, while groups read and producers write.
 
 No record is lost, no record below a committed offset is read again, and no client reports an error. `traffic`
 starts the readers and writers.

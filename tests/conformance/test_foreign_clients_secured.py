@@ -1,4 +1,4 @@
-"""Other clients log in to the embedded broker with TLS and SASL, by each mechanism."""
+"""Other clients log in to the embedded broker with TLS and SASL, using each mechanism."""
 
 from __future__ import annotations
 

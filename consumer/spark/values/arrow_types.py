@@ -1,4 +1,4 @@
-"""Converts Spark's types to the Arrow types in which Spark expects their columns."""
+"""Maps each Spark type to the Arrow type in which Spark expects a column of this type."""
 
 from __future__ import annotations
 

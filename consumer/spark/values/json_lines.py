@@ -166,7 +166,7 @@ class _Objects:
     def _pieces(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
         """Yield the objects of the rows.
 
-        If Arrow rejects the rows, they are halved until the invalid rows are found.
+        If Arrow rejects the rows, they are split in half repeatedly until the invalid rows are found.
         """
         if not len(rows):
             return

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 Column: TypeAlias = Any
 # The rows whose values cannot be decoded, with the reasons.
 Bad: TypeAlias = Mapping[int, str]
-# A decoder of a BinaryArray without nulls into a column of the same length. A bad value becomes null.
+# A function that decodes a BinaryArray without nulls into a column of the same length. An invalid value
+# becomes null.
 Decode: TypeAlias = Callable[[Column], tuple[Column, Bad]]
 
 # Maps a format to the request parameter `format`, which selects the representation in which the registry
@@ -31,7 +32,7 @@ class Format(Protocol):
         ...
 
     def decoder(self, column_format: ColumnFormat, kind: DataType) -> Decode:
-        """Return a decoder of values into a column of type `kind`.
+        """Return a function that decodes values into a column of type `kind`.
 
         Raises ConfigError if `kind` is unsuitable.
         """

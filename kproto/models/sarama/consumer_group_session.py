@@ -3,8 +3,8 @@
 * The session ends with the first of these causes: a rebalance, an error, a claim that returned, or the end of
   Consume by the application. The cause is the reason in the next JoinGroup (M116).
 
-* After a rebalance, a cooperative member only joins again, and its session continues. Further causes before
-  this join are ignored.
+* A rebalance does not end the session of a cooperative member: the member only joins again. Further
+  rebalances that are signalled before this join are ignored.
 
 * Heartbeats start with the session, before offsets are fetched and Setup is called. They continue until
   Cleanup and the last commit are done (M113), even during a rebalance. Further REBALANCE_IN_PROGRESS

@@ -104,7 +104,7 @@ def network(why: str, late: bool, address: str = "") -> GoError:
 
 
 def out_of_brokers(failures: Iterable[GoError]) -> GoError:
-    """Return the error of a call after a request to each known broker has failed (ErrOutOfBrokers)."""
+    """Return the error of a call whose request has failed on every known broker (ErrOutOfBrokers)."""
     texts = "\n".join(failure.text for failure in failures)
     text = "kafka: client has run out of available brokers to talk to"
     return GoError("sarama.sentinelError", f"{text}: {texts}" if texts else text)

@@ -7,7 +7,7 @@ end.
   loop without a report. Any other error is reported first (M68).
 
 * The topic watcher checks the client's metadata every RefreshFrequency / 2. It ends if there is a *new topic*
-  that matches the whitelist and not the blacklist.
+  that matches the whitelist but not the blacklist.
 
 * The topic watcher never checks partitions. New partitions are noticed only when the cycle ends for another
   reason (M93, M204).

@@ -41,8 +41,8 @@ The member differs from Java where Java's members can lose records, or fence eac
 * A restarted static leader checks with DescribeGroups that the group's assignment covers every partition.
   Java's leader ignores partitions that were created after the assignment was made.
 
-* A leader rejoins if the SyncGroup response contains a different assignment for it than it sent. Java trusts
-  the response.
+* A leader rejoins if the assignment in its SyncGroup response differs from the one that it computed for
+  itself. Java trusts the response.
 
 * A follower without partitions checks once with DescribeGroups whether its empty assignment is right. Java's
   member trusts the response, and may read nothing until the next rebalance.
