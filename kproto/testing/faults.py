@@ -94,11 +94,11 @@ class Proxy:
         self._do(self._half_close_all)
 
     def delay(self, seconds: float) -> None:
-        """Delay each chunk of bytes by this time in seconds, until the next call; 0 ends the delay."""
+        """Delay each chunk of bytes by `seconds`, until the next call; 0 ends the delay."""
         self._delay = _checked(seconds)
 
     def stall(self, seconds: float) -> None:
-        """Stop all traffic for this time in seconds. After this time the delayed bytes arrive in order."""
+        """Stop all traffic for `seconds`. After this time the delayed bytes arrive in order."""
         _checked(seconds)
 
         def stop() -> None:
@@ -112,7 +112,7 @@ class Proxy:
 
     @checked(seed=WHOLE_NUMBER, seconds=NUMBER, longest=NUMBER)
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
-        """Cause random faults for this time in seconds. The seed determines the faults and their times.
+        """Cause random faults for `seconds`. The seed determines the faults and their times.
 
         `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the delay is
         0, but a last stall may continue for up to `longest` seconds.

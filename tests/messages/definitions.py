@@ -208,6 +208,6 @@ def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> 
 
 
 def kind_in_kafka(definition: Definition) -> str:
-    """Return the kind of a message (request, response or record), as `kproto.messages.index.kind_of` must."""
+    """Return the kind of a message, which `kproto.messages.index.kind_of` must also return."""
     kind: str = definition["type"]
     return "record" if kind in _RECORD_TYPES else kind

@@ -133,7 +133,7 @@ class _Message:
             self._place(self.fields_of[element], versions)
 
     def shape(self, struct: str) -> str:
-        """Return a text that is equal for two structs if they are declared equally."""
+        """Return a text that is equal for two structs if their declarations are equal."""
         keys = ("name", "type", "versions", "nullableVersions", "taggedVersions", "tag", "default")
         keys += ("ignorable", "mapKey", "flexibleVersions")
         fields = [

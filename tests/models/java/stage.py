@@ -41,7 +41,7 @@ COORDINATOR = c.Address("broker", 9092, "coordinator")
 
 
 class JavaStage:
-    """A Java consumer and its actions: `said` has all of them, `open` the requests without a response."""
+    """A Java consumer and its actions: `said` contains all of them, `open` the requests in flight."""
 
     def __init__(self, release: ModuleType, **conf: Any) -> None:
         options = {"client_id": "a", "group_id": "g", "assignors": ("range",), "auto_commit": False, **conf}

@@ -1,4 +1,4 @@
-"""The heartbeats of Java's consumer, and what it does after each response to one (HeartbeatThread)."""
+"""The heartbeats of Java's consumer, and its reaction to each heartbeat response (HeartbeatThread)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetDelete, which deletes single offsets of a group, and DeleteGroups, which deletes groups.
+"""OffsetDelete, which deletes individual offsets of a group, and DeleteGroups, which deletes groups.
 
 * R126: an OffsetDelete is answered with one error code and no partitions if the group does not exist, or if
   it must keep all its offsets (R127).

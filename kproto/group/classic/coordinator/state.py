@@ -12,8 +12,8 @@
 
 * Deadlines are plain fields, with the value `NEVER` if no deadline is set.
 
-* `ClassicGroup.wake` is a lower bound of a group's deadlines. It does not change when a deadline moves into
-  the future, so a heartbeat needs no search.
+* `ClassicGroup.wake` is a lower bound of a group's deadlines. It does not change when a deadline is
+  postponed, so a heartbeat needs no search.
 
 * A Tick at which no deadline is due recomputes `ClassicGroup.wake`.
 
@@ -291,7 +291,7 @@ class ClassicGroup:
         self._count_protocols(member, +1)
 
     def hold_join(self, member: ClassicGroupMember, call: RequestReceived[JoinGroupRequest]) -> None:
-        """Delay the response to a member's JoinGroup. No other JoinGroup of the member may be delayed."""
+        """Delay the response to a member's JoinGroup. The member must not have another delayed JoinGroup."""
         assert member.join is None
         member.join = call
         self.awaiting_join += 1

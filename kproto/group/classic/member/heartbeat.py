@@ -1,4 +1,4 @@
-"""Heartbeats, and the reactions to the responses of Heartbeat, OffsetCommit and DescribeGroups."""
+"""Heartbeats, and the reactions to the responses to Heartbeat, OffsetCommit and DescribeGroups."""
 
 from __future__ import annotations
 
