@@ -18,7 +18,7 @@ Rules, as in Kafka's FetchSession and FetchManager:
   between names and ids is rejected.
 
 * A session resolves a topic id to a name only once. So if the topic is deleted, its partitions fail with
-  UNKNOWN_TOPIC_OR_PARTITION instead of UNKNOWN_TOPIC_ID.
+  UNKNOWN_TOPIC_OR_PARTITION, not UNKNOWN_TOPIC_ID. If it is re-created, they fail with INCONSISTENT_TOPIC_ID.
 
 * If all `max.incremental.fetch.session.cache.slots` are in use, a new session evicts a session that has not
   been used for `IDLE_MS`.
