@@ -112,7 +112,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def wake(self) -> None:
-        """Make the engine handle the application's changes now. The engine must be locked."""
+        """Make the engine handle now what the application's calls have changed. The engine must be locked."""
         raise NotImplementedError
 
     def shut_down(self, deadline: int) -> None:

@@ -228,7 +228,8 @@ class ProducerOperations:
         transactions = self._transactions("abort")
         is_cause = error is transactions.error
         if "abort" not in CALLS[transactions.state]:
-            return  # No transaction is open: it has not begun, it is committed, or the producer has failed.
+            # No transaction is open: none has begun, the last one is committed, or the producer has failed.
+            return
         try:
             await self._transact("abort", self.options.max_block_ms)
         except KprotoError as abort_error:

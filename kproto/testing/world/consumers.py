@@ -118,7 +118,7 @@ class Consumer(EngineClient):
 
     @property
     def has_final_error(self) -> bool:
-        """Whether the consumer can never join again. In this case every poll raises the reason."""
+        """Whether the consumer can never join again. In this case every poll raises the same error."""
         return self.engine.group_status.final_error is not None
 
     @property

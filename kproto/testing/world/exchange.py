@@ -1,4 +1,4 @@
-"""The connections of a world's clients with its brokers: requests, responses and the brokers' actions."""
+"""The connections of a world's clients to its brokers: requests, responses and the brokers' actions."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ Rules:
 
   * Stalled bytes arrive later.
 
-  * A fault affects the connections of one client (or all) with one broker (or all). Until the fault ends, it
+  * A fault affects the connections of one client (or all) to one broker (or all). Until the fault ends, it
     affects new connections, too.
 """
 
@@ -124,7 +124,7 @@ class Network:
         self._push(self._now() + self._latency() + extra, function, *args)
 
     def refuses(self, client: Client, node: int) -> bool:
-        """Return whether connections of this client with broker `node` are refused."""
+        """Return whether connections of this client to broker `node` are refused."""
         return any(fault.kind == "refuse" and fault.affects(client.name, node) for fault in self.faults)
 
     def heal(self, fault: Fault) -> None:
