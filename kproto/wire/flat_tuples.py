@@ -191,8 +191,8 @@ def _read_tags(
 class _TupleLayouts(Layouts):
     """Layouts that avoid or shorten the loop over elements where it would take most of the time.
 
-    * Many elements without lists of numbers: the bytes that encode lengths are compared by strided slices, so
-      that the unpacked rows contain no lengths. Usually the rows are then already the resulting tuples.
+    * Many elements without lists of numbers: the bytes that encode lengths are compared with strided slices,
+      so that the unpacked rows contain no lengths. Usually the rows are then already the resulting tuples.
 
     * Elements that end in lists of numbers: the lists are cached by their bytes, because many partitions have
       the same replicas. When the cache is full, it is no longer used.

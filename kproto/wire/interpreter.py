@@ -245,7 +245,7 @@ class Reader:
         setattr(value, f.name, self.field(f, tagged=True))
         if self.at != self.end:
             raise self.error(
-                f"the tagged field has a size of {size} bytes, but takes {self.at - start}", start
+                f"the tagged field has a size of {size} bytes, but its value takes {self.at - start}", start
             )
         self.end = outer
 

@@ -40,8 +40,8 @@ Rules of a declaration:
 * Annotations are strings that are resolved at first use. So a struct may be declared below the struct that
   uses it, and importing a message is cheap.
 
-The declarations have the content of the message JSON that Kafka's `MessageGenerator` reads. KIP-482 describes
-flexible versions and tags.
+The declarations have the same content as the message JSON that Kafka's `MessageGenerator` reads. KIP-482
+describes flexible versions and tags.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Properties of a compiled decoder and encoder, for the compiler and for its mutants.
 
-Each property draws its own examples, and raises for the first one that breaks it. `Make` holds a decoder and
-an encoder: those of `compiler` or a mutant's.
+Each property draws its own examples, and raises an error for the first example that violates it. `Make` holds
+a decoder and an encoder: those of `compiler` or a mutant's.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def reads_runs_of_elements_alike(make: Make) -> None:
 
 
 def sees_what_differs_in_a_run(make: Make) -> None:
-    """Check arrays in which some elements differ in one length or have tagged fields."""
+    """Check the decoding of arrays in which some elements differ in one length or have tagged fields."""
     variants: list[dict[str, object]] = [
         {"name": None},
         {"title": "longer"},
@@ -135,7 +135,7 @@ def _thing(**values: Any) -> Thing:
 
 
 def survives_corrupted_runs(make: Make) -> None:
-    """Check runs of equally long elements with a wrong byte in one or all of them, and truncated runs."""
+    """Check the decoding of runs of equally long elements that are corrupted or truncated."""
     base = _thing(title="x" * 130)
     empty = _thing(name="", title="", records=b"", numbers=[], flags=None, points=[], names=None)
     for version, thing in itertools.product((0, 2), (base, empty)):

@@ -265,7 +265,7 @@ DECODE_ERRORS: list[tuple[str, type[Message], int, str, str, int, str]] = [
         "00000001 01 01 01 07 02 0000",
         "flag",
         9,
-        "has a size of 2 bytes, but takes 1",
+        "has a size of 2 bytes, but its value takes 1",
     ),
     ("a tagged field cut short", Tagged, 2, "00000001 01 01 01 63 05 00", "(tag 99)", 9, "takes 5 bytes"),
     (

@@ -196,7 +196,7 @@ def test_a_rejected_call_is_replayed_and_rejected_again(tmp_path: Path) -> None:
 
 
 def test_a_broken_invariant_can_be_rewound() -> None:
-    """`rewind` returns the world before the turn in which the invariant broke."""
+    """`rewind` returns the world before the turn in which the invariant was broken."""
     world = World({"t": 1})
     a = world.join("a", topics=["t"], **GROUP)
 

@@ -1,4 +1,4 @@
-"""`decode` raises only DecodeError on any bytes, and `encode` only EncodeError on any values.
+"""For any bytes, `decode` raises only DecodeError. For any values, `encode` raises only EncodeError.
 
 `decode` and `encode` terminate, and allocate no memory that the input does not justify. No encoder drops a
 part of its input.
@@ -41,7 +41,7 @@ NEWEST_AND_OLDEST = [
 
 @dataclass(frozen=True)
 class Effort:
-    """How many versions and corrupted bytes are tested in a profile of Hypothesis.
+    """The numbers of versions and of corrupted bytes to test in a Hypothesis profile.
 
     `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all versions with
     five replacements, or with two if the lists of the message have three elements. `soak` tests all 255
