@@ -92,7 +92,7 @@ class SocketOwner:
             return True
 
     def give_back(self, *, has_read: bool = True) -> None:
-        """Release the sockets. After a read, only application threads may take them for AWAY_S seconds."""
+        """Release the sockets. For AWAY_S seconds after a read, only application threads may take them."""
         with self._lock:
             self._taken, self.borrower = False, 0
             if has_read:

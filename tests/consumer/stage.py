@@ -24,9 +24,7 @@ BEFORE_KIP_890: Final[dict[str, int]] = {"EndTxn": 4}
 
 
 class PlainPipe:
-    """TLS without cryptography: the handshake ends with `done`, and encrypted bytes are shown in angle
-    brackets.
-    """
+    """TLS without cryptography: the handshake ends with `done`, and encrypted bytes are enclosed in <>."""
 
     def __init__(self) -> None:
         self.secured = False

@@ -287,9 +287,7 @@ RETURNED: dict[str, object] = {
 
 
 def missing_names(hint: str, kind: type) -> list[str]:
-    """Return the names in a hint that exist neither in the client class `kind` nor in the results of its
-    methods.
-    """
+    """Return the names in a hint that are neither attributes of `kind` or of a result, nor names of APIs."""
     absent: list[str] = []
     for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", hint):
         if name.endswith("Request"):

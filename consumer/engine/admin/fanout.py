@@ -366,8 +366,8 @@ def to_leaders(
 ) -> Router[K]:
     """Send every item to the leader of its partition (Java: PartitionLeaderStrategy).
 
-    An item fails after `PATIENCE` Metadata responses without its topic or partition, or if the client may not
-    describe the topic.
+    An item fails if `PATIENCE` Metadata responses do not contain its topic or partition, or if the client may
+    not describe the topic.
     """
     unknown: dict[K, int] = {}
 
