@@ -227,10 +227,10 @@ def _partitions(column: Any) -> Int64s | None:
     column = _cast("partition", column, pa.int64())
     partitions: Int64s = np.where(validity(column), to_numpy(column, np.int64), -1)
     non_null = partitions[validity(column)]
-    if len(non_null) and not 0 <= non_null.min() <= non_null.max() <= MAX_PARTITION:
-        raise ConfigError(
-            "column partition", int(non_null.min()), "0 or more, or null to let the partitioner select it"
-        )
+    invalid = non_null[(non_null < 0) | (non_null > MAX_PARTITION)]
+    if len(invalid):
+        allowed = f"from 0 to {MAX_PARTITION}, or null to let the partitioner select the partition"
+        raise ConfigError("column partition", int(invalid[0]), allowed)
     return partitions
 
 

@@ -114,7 +114,8 @@ INVALID: list[tuple[Any, str]] = [
     ({"value": [1]}, "column value='int64' is not allowed; a column of type binary or string"),
     ({"value": [b"x"], "timestamp": [1.5]}, "column timestamp='double'"),
     ({"value": [b"x"], "timestamp": [-5]}, "column timestamp=-5"),
-    ({"value": [b"x"], "partition": [-1]}, "column partition=-1"),
+    ({"value": [b"x"] * 2, "partition": [0, -1]}, "column partition=-1"),
+    ({"value": [b"x"] * 3, "partition": [0, None, 2**31]}, "column partition=2147483648"),
     ({"value": [b"x"], "partition": ["0"]}, "column partition='string'"),
     (
         {"value": [b"x"], "timestamp": pa.array([2**63], pa.uint64())},
