@@ -44,8 +44,8 @@ from ..requests import by_topic, consistent_values
 from .offset_lookup import OffsetLookup
 from .partition_states import FetchState, PartitionState
 
-# The lowest version of OffsetForLeaderEpoch that clients may send. Lower versions require the ClusterAction
-# permission, which is meant for brokers (KIP-320).
+# The lowest version of OffsetForLeaderEpoch that clients send. Brokers that support only lower versions
+# require the permission ClusterAction, which is meant for brokers (KIP-320).
 LOWEST_VERSION = 3
 
 
