@@ -173,7 +173,7 @@ def _groups(text: str) -> list[str] | None:
 def _agree(characters: str, data: bytes, is_enclosed: bool) -> bool:
     """Return whether a column of characters shows these bytes. Trailing spaces may be missing.
 
-    A column that bars enclose may have any length, because the closing bar marks its end.
+    A column that is enclosed in bars may have any length, because the closing bar marks its end.
     """
     shown = characters.rstrip() if len(characters) > len(data) else characters
     is_whole = 0 < len(shown) <= len(data) and not data[len(shown) :].strip()

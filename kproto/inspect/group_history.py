@@ -7,8 +7,8 @@ Rules:
 * A member owns a partition from the SyncGroup response that assigns the partition. The member ends the
   ownership with LeaveGroup, or with a JoinGroup that does not list the partition as owned.
 
-* An ownership also ends at an error code that removes the member, at the member's removal by the coordinator,
-  and at the end of the connection on which the member sends group requests.
+* An ownership also ends with an error code that shows that the member was removed, with the member's removal
+  by the coordinator, and with the end of the connection on which the member sends group requests.
 
 * If a member continues on another connection, the end of the first connection does not end its ownership.
 
@@ -64,7 +64,7 @@ class GroupHistory:
             handler(exchange, request, exchange.response)
 
     def add_disconnection(self, connection: int, at: int) -> None:
-        """Record that a client's connection ended at `at` (ms), so that its members own no partitions.
+        """Record that a client's connection ended at `at` (ms), so its members no longer own partitions.
 
         If a member later sends a request on another connection, its event `disconnected` is deleted.
         """

@@ -50,7 +50,8 @@ class PcapWriter:
         file.flush()
 
     def write_frame(self, client: Address, broker: Address, from_client: bool, frame: bytes, at: int) -> None:
-        """Write a frame, which is passed without its size. `from_client` says whether the client sent it.
+        """Write a frame, which is passed without its size prefix. `from_client` says whether the client sent
+        it.
 
         Hosts are IP addresses.
         """

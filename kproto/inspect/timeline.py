@@ -56,7 +56,7 @@ Kind = Literal[
     "disconnected",
     # The coordinator removed the member.
     "removed",
-    # From this time until `resumed`, no request of the member arrives.
+    # From this time until `resumed`, no request from the member arrives.
     "silent",
     # A test has injected a fault other than those above.
     "fault",

@@ -121,7 +121,7 @@ def test_a_topic_without_retention_ms_keeps_old_records(stage: Stage, client: Cl
 def test_the_brokers_retention_applies_to_topics_without_their_own(
     properties: dict[str, int | str], start: int, later: bool
 ) -> None:
-    """The broker's retention configs apply to topics that do not have these configs.
+    """The broker's retention configs apply to topics that do not set these configs.
 
     With `later` the broker's configs are set dynamically while the broker runs.
     """

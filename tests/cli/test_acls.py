@@ -13,7 +13,7 @@ from tests.cli.stage import Shell
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Server]:
-    """A broker with an authorizer, for which every client is a super user."""
+    """A broker with an authorizer that treats every client as a super user."""
     settings = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
     with running(settings=settings) as server:
         yield server

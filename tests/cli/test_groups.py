@@ -31,7 +31,7 @@ def records(broker: Server) -> None:
 
 @pytest.fixture
 def group(broker: Server) -> Iterator[str]:
-    """A group without members that has committed offset 4 of g-0 and offset 6 of g-1."""
+    """A group without members that has committed offset 4 for g-0 and offset 6 for g-1."""
     name = f"group-{next(_numbers)}"
     with Admin(broker.bootstrap) as admin:
         admin.commit_offsets(name, {TopicPartition("g", 0): 4, TopicPartition("g", 1): 6})

@@ -154,8 +154,7 @@ def test_message_sets_reject_zstd_and_headers() -> None:
 
 @pytest.mark.parametrize(("attributes", "moment"), [(1, NOW), (1 | 8, NOW + 5)], ids=["create", "append"])
 def test_a_wrapper_may_hold_messages_of_the_other_magic(attributes: int, moment: int) -> None:
-    """A wrapper may contain messages of a different magic than its own: the readers do not compare the
-    magics.
+    """A wrapper may contain messages of another magic: the readers do not compare the magics.
 
     Java's consumer also reads such wrappers: AbstractLegacyRecordBatch.iterator does not set
     ensureMatchingMagic.
