@@ -162,7 +162,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def _pool(url: str, context: ssl.SSLContext | None) -> Any:
-    """Return a pool of connections to the address, direct or through the proxy from the environment."""
+    """Return a pool of connections to the address, direct or through the proxy that the environment names."""
     from urllib.request import getproxies, proxy_bypass
 
     import urllib3

@@ -125,7 +125,7 @@ class GroupCoordinators:
         return self._first_server(type(request)).error_response(request, code, version)
 
     def _coordinator_of(self, group_id: str) -> GroupCoordinator | None:
-        """Return the coordinator that has the group, or None if the group does not exist."""
+        """Return the coordinator of the group, or None if the group does not exist."""
         for coordinator in self.by_type.values():
             if group_id in coordinator.group_ids():
                 return coordinator

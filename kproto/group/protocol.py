@@ -39,7 +39,7 @@ from ..wire.message import Message
 from .assignors import Assignor
 from .subscription import TopicPartition
 
-# The reason of a `Lose` after max.poll.interval.ms without a poll, in the words of Java's LeaveGroup
+# The reason for a `Lose` after max.poll.interval.ms without a poll, in the words of Java's LeaveGroup
 # (KIP-800).
 POLL_TIMEOUT = "consumer poll timeout has expired."
 

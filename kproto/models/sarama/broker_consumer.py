@@ -18,7 +18,8 @@ All consumed partitions of the broker share the loop.
   fetcher no longer waits for the partition (M188).
 
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
-  dispatched again: the leader is looked up, and the partition is subscribed there (M178).
+  dispatched again: the leader is looked up, and the partition is subscribed to the leader's broker consumer
+  (M178).
 
 * Errors of partitions are handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE from the
   leader ends the partition consumer (M155). After any other error the partition is dispatched again.

@@ -3,8 +3,8 @@
 * Assign calls ConsumePartition once for each partition, with the offset of the event. OffsetNewest is -1 and
   OffsetOldest -2. None stands for Offsets.Initial. If `change` is "remove", Assign closes the partitions.
 
-* ConsumePartition fails for a partition that is already consumed, and the consumption continues. So an Assign
-  only adds partitions: sarama has no assignment to replace.
+* ConsumePartition fails for a partition that is already consumed, and the existing consumption continues. So
+  an Assign only adds partitions: sarama has no assignment to replace.
 
 * An error that ConsumePartition returns is reported unchanged. Later errors are reported on the partition's
   Errors channel as ConsumerErrors. No offset is marked or committed.

@@ -1,7 +1,7 @@
 """A session and its goroutines (sarama v1.61.1: consumer_group_session.go, consumer_group.go).
 
-* The session ends with the first of these causes: a rebalance, an error, a claim that returned, or the end of
-  Consume by the application. The cause is the reason in the next JoinGroup (M116).
+* The session ends with the first of these causes: a rebalance, an error, a claim that returned, or the
+  application's cancellation of Consume. The cause is the reason in the next JoinGroup (M116).
 
 * A rebalance does not end the session of a cooperative member: the member only joins again. Further
   rebalances that are signalled before this join are ignored.

@@ -9,7 +9,8 @@
 * An error of the partition or its broker triggers the dispatcher. After a backoff (Consumer.Retry.Backoff, 2
   s) the dispatcher refreshes the topic's metadata. Triggers during the backoff have no effect.
 
-* The dispatcher then subscribes the partition at the leader, or at the broker's preferred replica (M189).
+* The dispatcher then subscribes the partition to a broker consumer: that of the leader, or of the preferred
+  replica that the broker has named (M189).
 
 * Retry.Max consecutive failures end the partition consumer, if Retry.Max is above 0.
 
@@ -221,7 +222,7 @@ def _on_refreshed(dispatcher: Dispatcher, error: GoError | None) -> None:
 
 
 def subscribe(child: PartitionConsumer, routine: Routine, broker: SaramaBroker, epoch: int) -> None:
-    """Subscribe the partition at a broker. `routine` is woken with "subscription_queued"."""
+    """Subscribe the partition to a broker's consumer. `routine` is woken with "subscription_queued"."""
     child.leader_epoch = epoch
     child.consumer = child.client.consumers.ref(broker)
     child.subscription = BrokerSubscription(child, child.consumer)
@@ -229,7 +230,7 @@ def subscribe(child: PartitionConsumer, routine: Routine, broker: SaramaBroker, 
 
 
 def subscribe_again(child: PartitionConsumer, routine: Routine) -> None:
-    """Subscribe the partition at the broker's new broker consumer, since the previous one has stopped."""
+    """Subscribe the partition to the broker's new broker consumer, since the previous one has stopped."""
     previous = child.subscription
     assert previous is not None
     previous.release()
@@ -278,7 +279,7 @@ class FeederState(States):
     PUSHING = "pushing"
     # The channel is full: the feeder waits for the application, and has released the broker consumer.
     FINISHING = "finishing"
-    QUEUEING = "queueing"  # The feeder subscribes the partition at the broker consumer again.
+    QUEUEING = "queueing"  # The feeder subscribes the partition to the broker consumer again.
     ENDED = "ended"
 
 

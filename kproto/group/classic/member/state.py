@@ -183,7 +183,7 @@ class Member:
         # Times in milliseconds; None while the timer is stopped.
         self.heartbeat_at: int | None = None
         self.session_ends_at: int | None = None
-        # The time at which max.poll.interval.ms has passed; None in poll and without a generation.
+        # The time at which max.poll.interval.ms expires; None during a poll and without a generation.
         self.poll_ends_at: int | None = None
         self.join_at: int | None = None
         self.lookup_at: int | None = None
@@ -325,7 +325,7 @@ def back_off_from_repeated_joins(member: Member, now: int) -> None:
 
 
 def backoff(member: Member, failures: int) -> int:
-    """Return Java's exponential backoff in milliseconds, with the jitter of the configuration."""
+    """Return Java's exponential backoff in milliseconds, with the configured jitter."""
     longest: int = max(member.config.retry_backoff_max_ms, member.config.retry_backoff_ms)
     return min(longest, member.config.spread(member.config.retry_backoff_ms * 2 ** min(failures, 16)))
 

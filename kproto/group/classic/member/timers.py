@@ -69,7 +69,7 @@ def poll_end(member: Member) -> int | None:
 
 
 def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
-    """Handle the first passed deadline in the order close, session, poll interval, heartbeat (M107).
+    """Handle the first deadline that has passed, in this order: close, session, poll, heartbeat (M107).
 
     Java's AbstractCoordinator.HeartbeatThread has the same order.
     """
