@@ -48,8 +48,8 @@ _SPECS = {
     "earliest_local": EARLIEST_LOCAL,
     "latest_tiered": LATEST_TIERED,
 }
-# Special timestamp -> (first ListOffsets version with it, first Kafka release with this version). Earlier
-# brokers would interpret the number as a time before 1970.
+# Special timestamp -> (first ListOffsets version that supports it, first Kafka release with this version).
+# Earlier brokers would interpret the number as a time before 1970.
 _TIMESTAMP_SINCE = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.5"), LATEST_TIERED: (9, "3.9")}
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 # Last version of OffsetCommit and OffsetFetch with topic names. Later versions (since Kafka 4.1) use topic

@@ -169,8 +169,8 @@ class TransactionManager:
                 )
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                # The operation has already begun. Otherwise Ctrl-C interrupted the earlier call before the
-                # operation began, and it begins below.
+                # The operation has already begun. If Ctrl-C interrupted the earlier call before that, the
+                # operation begins below.
                 return current_call
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
@@ -405,7 +405,7 @@ class TransactionManager:
         return address.id
 
     def _request_producer_id(self) -> None:
-        """Request a producer id, which also fences the previous producer.
+        """Request a producer id, which also fences the previous producer of this transactional id.
 
         During an abort, the next epoch is requested.
         """

@@ -208,7 +208,7 @@ class _Step(msgspec.Struct):
 
 
 class Reaction(Enum):
-    """What a client does after a response with an error."""
+    """What a client does after an error response."""
 
     RETRY_NOW = "request the subscription again immediately"
     RETRY_LATER = "request the subscription again after the interval"
