@@ -127,7 +127,7 @@ class BlockingRuntime(Runtime):
         if getattr(self, "stopped", True) or self.forked:
             return
         # Python ignores an exception of a finalizer. If Ctrl-C interrupted these statements, the thread would
-        # not end, and the loss would not be logged.
+        # not end, and what is lost would not be logged.
         with Held():
             lifecycle.unregister(self)
             self.stopped = True
@@ -287,8 +287,8 @@ class BlockingRuntime(Runtime):
             # example KeyboardInterrupt after Ctrl-C.
             if threading.current_thread() is not self.thread:
                 raise
-            # A callback of the future has raised the exception in the engine's thread, where no call can
-            # raise it.
+            # A callback of the future has raised the exception in the engine's thread, where no call of the
+            # application can raise it.
             log.exception("a callback of a future failed")
         finally:
             if not nested:

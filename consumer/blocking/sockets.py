@@ -10,7 +10,7 @@ Rules:
 
 * Every failure of a connection is reported as one event `Broken(key, why)`, and is never raised. Such
   failures are: no free file descriptor, no kernel buffers, no local port, a socket that broke between two
-  calls, an invalid name.
+  calls, an invalid host name.
 * Host names are resolved in another thread, and a host's addresses are tried in turn (`resolver`). If a
   connection breaks before the first response, the next address is tried, and a second `Opened` is reported
   when it has accepted the connection.

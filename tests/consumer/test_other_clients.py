@@ -274,7 +274,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "admin client": (Admin, AsyncAdmin),
     "delivery": (Delivery,),
 }
-# The result type (or an example) of methods, to check hints such as "name(...).attribute".
+# Method -> its result type, or an example of its result. Used to check hints such as "name(...).attribute".
 RETURNED: dict[str, object] = {
     "Admin": Admin,
     "send": Delivery,

@@ -215,7 +215,7 @@ class _Work(Generic[K, V]):
         return {item: self.succeeded[item] for item in self.items if item in self.succeeded}
 
     def locate(self) -> Plan[str]:
-        """Locate the brokers of the open items. Returns the reasons why some items have no broker yet."""
+        """Locate the brokers of the open items. Return the reason why an item has no broker yet, or ""."""
         why = ""
         unknown = [item for item in self.open if item not in self.nodes]
         if unknown:
@@ -247,7 +247,9 @@ class _Work(Generic[K, V]):
         return list(by_node.values())
 
     def settle(self, batch: Sequence[K], call: Call) -> str:
-        """Give each item of a request its value or error. Returns the reasons why some items stay open."""
+        """Record the value or error of each item of a request. Return the reason why an item stays open, or
+        "".
+        """
         if may_repeat(call):
             self._unanswered.update(batch)
             for item in batch:
