@@ -64,7 +64,7 @@ class Response:
     body: bytes
 
     def json_object(self) -> dict[str, Any]:
-        """Return the body as a JSON object. Raises ValueError for another body, without showing it."""
+        """Return the body as a JSON object. Raises ValueError for any other body, without showing it."""
         try:
             parsed: object = json.loads(self.body)
         except (ValueError, RecursionError):

@@ -6,7 +6,7 @@ attempt to accept then logs `backlog` tracebacks, and schedules `backlog` furthe
 * While no connection can be accepted, the reason is logged once per second. Connections that were accepted
   earlier are still served.
 
-* `close` returns after `connection_made` was called for every accepted connection.
+* `close` returns after `connection_made` has been called for every accepted connection.
 """
 
 from __future__ import annotations

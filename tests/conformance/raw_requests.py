@@ -190,8 +190,8 @@ class _VirtualConnection:
 
     def receive(self, seconds: float) -> Any:
         assert self.answer is not None
-        # A line that expects a response advances virtual time until the response. A line that expects "waits"
-        # does not advance it.
+        # A line that expects a response advances virtual time until the response arrives. A line that expects
+        # "waits" does not advance it.
         until = self.stage.now + (int(seconds * 1000) if seconds == FOREVER else 0)
         self.stage.wait(0)
         while self.answer.waits and self.stage.now < until:

@@ -322,7 +322,7 @@ def test_both_brokers_reject_records_without_keys_in_compacted_topics(pair: Brok
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "lz4", "snappy"])
 def test_both_brokers_refuse_the_same_offsets_of_records(pair: BrokerPair, codec: str) -> None:
-    """Both brokers reject a compressed batch whose records have other offsets than expected.
+    """Both brokers reject a compressed batch whose records have unexpected offsets.
 
     In a compressed batch the records' offsets must be consecutive, and end at the header's last offset.
 

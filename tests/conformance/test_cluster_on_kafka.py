@@ -3,7 +3,7 @@
 No record is lost, no record below a committed offset is read again, and no client reports an error. `traffic`
 starts the readers and writers.
 
-A run draws two scenarios by `KPROTO_SEED`. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
+A run draws two scenarios with the seed `KPROTO_SEED`. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def every_broker_dies_once(fleet: Fleet) -> None:
 
 
 def partitions_move_to_other_leaders(fleet: Fleet) -> None:
-    """Partitions move to other leaders. The old leaders keep running and respond with the new leader."""
+    """Partitions move to other leaders. The old leaders keep running, and return the new leader."""
     with traffic(fleet) as readers:
         names = sorted({reader.topic for reader in readers.values()})
         for replicas in ([1, 2], [3, 2], [2, 3, 1]):
@@ -297,7 +297,7 @@ def a_consumer_reads_from_the_replica_in_its_rack(fleet: Fleet) -> None:
 def a_producer_writes_to_the_leaders_in_its_rack(fleet: Fleet) -> None:
     """Records without a key go to the leaders in the producer's rack (KIP-1123).
 
-    While the broker of the rack is down, the records go to all leaders.
+    While the broker in this rack is down, the records go to all leaders.
     """
     node = sorted(fleet.nodes)[1]
     name = topic(fleet, 6)

@@ -54,7 +54,7 @@ def _schedules() -> dict[str, RaceProgram]:
 
 
 def _without_repeats(prints: Iterator[tuple[str, str]]) -> Printed:
-    """Drop repeated lines of output, and lines of polls that returned nothing."""
+    """Drop repeated lines of output, and lines about polls that returned nothing."""
     once = [printed for printed, _ in groupby(prints)]
     return [
         printed
@@ -137,7 +137,7 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
         outcomes = {name: future.result() for name, future in futures.items()}
     for name, program in schedules.items():
         # The programs without an initial rebalance delay run one at a time. On a busy computer, their joins
-        # could take longer than the times in the program.
+        # could take longer than the delays in the program.
         for _ in range(TRIES):
             if name in outcomes and outcomes[name][0] == model_prints(program):
                 break

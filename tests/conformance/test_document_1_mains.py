@@ -122,7 +122,7 @@ def test_main_panics_on_an_error_and_leaves_on_a_signal(place: Place) -> None:
 
 
 def test_the_handler_gets_each_message_once_when_partitions_are_added(place: Place) -> None:
-    """S1-6, S1-13: a session is Setup, ConsumeClaim and Cleanup. Then the marked offsets are committed."""
+    """S1-6, S1-13: a session runs Setup, ConsumeClaim and Cleanup. Then marked offsets are committed."""
     story = results("S1-6")
 
     def handles(release: str, stale: bool) -> Any:

@@ -3,8 +3,8 @@
 The tests pass on a real Kafka 4.3.1. Some read and write in groups with changing members, or in exactly-once
 transactions. Others create and delete topics and pause partitions at the same time.
 
-A run draws half of the tests with the seed `KPROTO_SEED`, and they use fewer records. `KPROTO_ALL_PLAYS=1`
-runs all (tox -e soak).
+A run draws half of the tests with the seed `KPROTO_SEED`. The drawn tests use fewer records.
+`KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations

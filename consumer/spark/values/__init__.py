@@ -11,7 +11,7 @@ Rules:
   ``null``, the value becomes null, and the column ``_error`` contains the reason. Other values are never
   affected.
 
-* Invalid options and errors of the registry always end the query.
+* Invalid options and registry errors always end the query.
 """
 
 from __future__ import annotations

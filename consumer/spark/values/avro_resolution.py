@@ -44,7 +44,7 @@ def _short(node: AvroNode) -> str:
 
 
 def branch_positions(writer: AvroNode, reader: AvroNode) -> list[int]:
-    """Return for each branch of the writer's union the position of its type in the reader's union, or -1."""
+    """Return, for each branch of the writer's union, its type's position in the reader's union, or -1."""
     if reader.kind != "union":
         return [-1] * len(writer.branches)
     return [_position(branch, reader.branches) for branch in writer.branches]

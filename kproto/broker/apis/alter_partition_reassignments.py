@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45): move partitions to other nodes (KIP-455).
 
-All nodes share the logs, so a reassignment is complete before the response is sent. No reassignment can be
-canceled.
+All nodes share the logs, so a reassignment is complete before the response is sent. No reassignment is ever
+in progress, so none can be canceled.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
 
 
 def _alter_client_metrics(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
-    """Alter a client metrics resource. Setting its first config creates it, deleting the last removes it."""
+    """Alter a client metrics resource: its first config creates it, and deleting its last one removes it."""
     name = resource.resource_name
     configs = broker.cluster.client_metrics.configs(name)
     for change in resource.configs:
