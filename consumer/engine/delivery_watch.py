@@ -14,7 +14,7 @@ Rules:
 
 * Paused partitions never count as stalled.
 
-* Records may exist if the lag is above 0 or unknown.
+* Records after the position may exist if the lag is above 0 or unknown.
 
 * A stalled partition is reported once. After progress it may be reported again.
 

@@ -104,8 +104,8 @@ def list_groups(
 ) -> Plan[dict[str, ListedGroup]]:
     """Return the groups of the cluster, by name. Each broker lists the groups that it coordinates.
 
-    If a broker leaves the cluster during the call, its groups move. The requests are then sent again to all
-    remaining brokers.
+    If a broker leaves the cluster during the call, other brokers become the coordinators of its groups. The
+    requests are then sent again to all remaining brokers.
     """
 
     def build(version: int) -> ListGroupsRequest:

@@ -342,7 +342,7 @@ class CompletedFetch:
     def _rows_to_records(
         self, columns: Columns, topic: str, partition: int, start: int, stop: int
     ) -> list[ConsumerRecord]:
-        """Return the rows from `start` up to `stop` as records."""
+        """Return the rows from `start` to `stop` (exclusive) as records."""
         kinds = columns.timestamp_type[start:stop]
         names = _kind_names()
         alike = len(kinds) > 0 and bool((kinds == kinds[0]).all())

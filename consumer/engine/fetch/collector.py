@@ -113,7 +113,7 @@ class FetchCollector:
         return state
 
     def _make_room_for(self, first: PartitionState) -> PartitionState:
-        """Return the partition to take records from when the maximum number of fetches is decoded.
+        """Return the partition from which to take records when the maximum number of fetches is decoded.
 
         If a paused partition has decoded records, free them and return `first`. Otherwise return a partition
         with a decoded fetch.
