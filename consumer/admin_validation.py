@@ -207,9 +207,9 @@ def _scram_alteration(name: str, value: Any) -> ScramAlteration:
     one_of(name, value.mechanism, MECHANISMS)
     if isinstance(value, UserScramCredentialUpsertion):
         if not isinstance(cast("object", value.password), str) or not value.password:
-            raise ConfigError(name, value, "the password is a string that is not empty")
+            raise ConfigError(name, value, "the password must be a string that is not empty")
         if value.salt is not None and not isinstance(cast("object", value.salt), bytes):
-            raise ConfigError(name, value, "the salt is bytes, or None for a random one")
+            raise ConfigError(name, value, "the salt must be bytes, or None for a random salt")
         check.whole_number(name, value.iterations, LEAST_ITERATIONS)
         if value.iterations > MAX_ITERATIONS:
             raise ConfigError(name, value, _ALTERATIONS)
@@ -240,7 +240,7 @@ def _quota_value(name: str, value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(name, value, "a quota is a number, or None to remove it")
+        raise ConfigError(name, value, "a quota must be a number, or None to remove the quota")
     return float(value)
 
 

@@ -154,7 +154,7 @@ class TruncateLog(NamedTuple):
 
 
 class LogChanged(NamedTuple):
-    """The event that the operator wrote to a log directly. The delayed fetches of the log are retried."""
+    """The event after the operator has written to a log directly: retry the log's delayed fetches."""
 
     topic: str
     partition: int

@@ -123,7 +123,7 @@ def wait_for_completion(
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
     """Return whether a producer may take the transactional id.
 
-    The request must have no producer id, or the current one. The previous producer id is accepted only with
+    The request must have no producer id, or the current one. It may also have the previous producer id with
     its last epoch, because the response with the current producer id may have been lost.
     """
     return (

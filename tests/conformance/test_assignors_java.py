@@ -1,4 +1,4 @@
-"""Kafka's four assignors and kproto's get the same inputs. The assignments are equal if Java's is unique.
+"""Compare the assignments of Kafka's four assignors with kproto's, for the same inputs.
 
 Java keeps members in hash maps. Each input is therefore tried with several sets of member ids, in the same
 order but with different hash codes.

@@ -108,7 +108,7 @@ def _spread(plan: Plan) -> tuple[int, int]:
 def _called_otherwise(members: Members) -> Iterator[Members]:
     """Yield the group with the member ids in other orders: rotated and reversed.
 
-    The assignment of Java 2.6 depends on the order.
+    The assignment of Java 2.6 depends on the order of the member ids.
     """
     names = sorted(members)
     for order in (names, names[::-1]):

@@ -1,8 +1,9 @@
 """The fuzzer's targets pass with seeds, mutated seeds and earlier findings.
 
-In the profile ci the inputs are the same in every run, so only a change of the code can make the test fail.
+With the profile `ci`, the inputs are the same in every run, so only a change of the code can make the test
+fail.
 
-In the profile soak the fuzzer tries other inputs, for five minutes per target.
+With the profile `soak`, the fuzzer tries new inputs in every run, for five minutes per target.
 """
 
 from __future__ import annotations

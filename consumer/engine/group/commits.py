@@ -226,7 +226,7 @@ class Committer:
         self._enqueue(offsets_of(states), timeout_ms, on_committed, drops_revoked=True)
 
     def prepare_close(self) -> None:
-        """Stop automatic commits before a close. From now on an initial commit is not retried."""
+        """Stop automatic commits before a close, and retry no initial commit from now on."""
         self.auto_commit.stop()
         self.initial_commits.is_closing = True
 

@@ -46,9 +46,9 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-# A broker that serves this version of ListOffsets, or a newer one, rejects a special timestamp in a request
-# whose version is below the one in `_SINCE`. Older brokers do not check the version, and treat an unknown
-# negative timestamp as a time before 1970. Observed with Kafka 2.1 to 4.4.
+# Brokers that serve at least this version of ListOffsets reject a special timestamp if the version of the
+# request is below the one in `_SINCE`. Older brokers do not check the version, and treat an unknown negative
+# timestamp as a time before 1970. Observed with Kafka 2.1 to 4.4.
 _CHECKED_SINCE: Final = 9
 # The first version with leader epochs (KIP-320). In earlier versions, the field leader_epoch must not be set.
 _LEADER_EPOCH_SINCE: Final = 4

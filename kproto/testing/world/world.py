@@ -353,9 +353,9 @@ class World(Operator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the journal to `path` as JSON lines, for `World.load`.
 
-        Assignors are saved by name, and the code of applications (`listener`, `worker`, `configure`) is not
-        saved: applications of the loaded world only read. Raises ConfigError for a journal with any other
-        code.
+        Assignors are saved by name. The callbacks of applications (`listener`, `worker`, `configure`) are not
+        saved, so the applications of a loaded world only read records. Raises ConfigError if the journal
+        contains any other function.
         """
         text = "".join(f"{line}\n" for line in journals.save(self.arguments, self.journal))
         Path(path).write_text(text, encoding="utf-8")

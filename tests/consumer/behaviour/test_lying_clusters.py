@@ -44,7 +44,7 @@ def obeys_any_throttle_time(self: Connection, now: int, max_ms: int) -> tuple[st
 
 THROTTLE = Connection.throttle
 # The Hypothesis profiles `quick` and `ci` run the same seeds each time, so that failures are reproducible.
-# The last seed is a regression: a client used a wrong leader epoch for 20 s.
+# With the last seed, a client once used a wrong leader epoch for 20 s.
 FIXED = (*range(1_000, 1_000 + COUNT), 730_052)
 
 

@@ -1,4 +1,4 @@
-"""MetadataUpdater requests metadata that is too old, or that lacks a topic or a leader."""
+"""MetadataUpdater requests new metadata if its metadata is too old, or lacks a topic or a leader."""
 
 from __future__ import annotations
 
