@@ -24,7 +24,10 @@ _WIDTH = 96
 
 
 class OptionLists(NamedTuple):
-    """The three lists that contain each option of a client. A type checker can derive none from another."""
+    """The three lists that contain each option of a client.
+
+    Each list is written by hand, because a type checker cannot derive one from another.
+    """
 
     table_name: str
     table: Mapping[str, Option]

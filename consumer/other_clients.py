@@ -192,7 +192,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
     """Decorate a client's `__init__`: it takes one positional argument, and its errors show no password.
 
     Some tools show the variables of each frame of a traceback, and variables of `__init__` contain passwords.
-    So this function re-raises errors of `__init__` without its frames.
+    So this function re-raises errors of `__init__` without the frames of `__init__`.
 
     A dict of options, as librdkafka accepts it, may also contain passwords. The error does not show it.
     """
@@ -221,7 +221,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
             for option, value in kwargs.items():
                 is_hidden = option.replace(".", "_") == "bootstrap_servers" or is_secret_value(option, value)
                 kwargs[option] = HIDDEN if is_hidden else value
-            shown_args = servers = value = HIDDEN  # The address may contain a password, as a URL may.
+            shown_args = servers = value = HIDDEN  # The address may be a URL that contains a password.
             if error.__suppress_context__:
                 # Python would not show the error's context, but the context would keep frames with passwords.
                 error.__context__ = None
@@ -233,9 +233,9 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
 
 
 def _without_secrets(value: Any) -> Any:
-    """Return a dict of options without its passwords, so that an error may show it.
+    """Return a dict of options with its passwords hidden, so that an error may show it.
 
-    Other values are returned unchanged.
+    A value that is not a mapping is returned unchanged.
     """
     if not isinstance(value, Mapping):
         return value

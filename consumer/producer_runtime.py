@@ -29,7 +29,7 @@ from .producer_options import ProducerConfig
 from .records import EventCallback, GroupChange
 from .runtime import Waiters
 
-# Longest time (s) that the exit of the interpreter waits for the deliveries of a producer without `close`.
+# Longest time (s) that the exit of the interpreter waits for the deliveries of an unclosed producer.
 EXIT_SECONDS = 5.0
 
 
@@ -38,7 +38,7 @@ class ProducerRuntime:
 
     ended = False
     forked = False
-    # Whether a serializer may be a coroutine.
+    # Whether a serializer may return an awaitable.
     awaits_callbacks = False
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The types that a consumer returns: records, columns of records, and changes of the membership."""
+"""The types that a consumer returns: records, columns of records, and changes and waits to report."""
 
 from __future__ import annotations
 

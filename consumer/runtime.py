@@ -14,8 +14,8 @@ Rules:
 * Every future that a client returns completes with a result or an error.
 
 * If the engine raises an exception other than `KprotoError`, this is a bug, and the client has failed:
-  waiting calls raise an error, and `close` still works. A BaseException that no call of the application can
-  raise has the same effect.
+  waiting calls raise an error, and `close` still works. A BaseException has the same effect if no call of the
+  application can raise it.
 
 * A runtime refers to its driver, but the driver has no direct or indirect reference to the runtime. So a
   client that is abandoned without `close` is freed immediately, without the garbage collector.
@@ -43,15 +43,15 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# The method that may be called while another thread or task is inside a method of the client. The other
-# method then raises IllegalState. In the child of a fork, this method does nothing, because the client
-# belongs to the parent.
+# The method that may be called while another thread or task is inside a method of the client. The interrupted
+# method then raises IllegalState. In the child of a fork, `close` does nothing, because the client belongs to
+# the parent.
 CLOSE: Final = "close"
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
 # The callbacks in which the current thread or task runs. A task inherits this value from the task that
-# started it. So a task that was started in a callback cannot wait for this callback while the callback waits
+# started it. So a task that was started in a callback must not wait for this callback, which may be waiting
 # for the task.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
@@ -189,7 +189,7 @@ class Runtime:
 
         A `Deliver` is not performed but returned, because only the calling poll can return records.
 
-        If the actions include a `Deliver`, the event `last` (such as `PollEnded`) is then applied as well.
+        If the actions include a `Deliver`, the event `last` (such as `PollEnded`) is applied after `events`.
         """
         raise NotImplementedError
 
@@ -448,7 +448,9 @@ class Runtime:
         self.driver.on_fork()
 
     def on_exit(self) -> str:
-        """Stop without a request to a broker. Return a log message that lists the losses."""
+        """Stop without a request to a broker. Return a log message about what is lost, or "" if nothing is
+        lost.
+        """
         loss = self.driver.loss()
         self.kill()
         return f"{self} was not closed before the process ended{loss}" if loss else ""

@@ -330,7 +330,7 @@ class ConsumerOperations(PollOperations):
     # ---- the end
 
     async def close(self, leave: bool, timeout: float) -> None:
-        """Close the consumer, even if an error occurs.
+        """Close the consumer, even if a commit or a callback fails.
 
         When the consumer has been closed, the first error of a commit or a callback is raised.
         """

@@ -39,8 +39,8 @@ class RecordDeserializer:
     ) -> tuple[list[ConsumerRecord[Any, Any]], dict[TopicPartition, DeserializationError]]:
         """Convert keys and values in place. Return the converted records, and the errors by partition.
 
-        If a deserializer fails for a record, the result contains the error, and only those records of the
-        partition that precede the failed one.
+        If a deserializer fails for a record, its error is returned. The failed record and the later ones of
+        its partition are left out.
         """
         converted: list[ConsumerRecord[Any, Any]] = []
         errors: dict[TopicPartition, DeserializationError] = {}

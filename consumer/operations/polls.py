@@ -95,7 +95,7 @@ def _positions(change: GroupChange) -> list[str]:
 def _may_lose_records(change: GroupChange) -> bool:
     """Return whether a change may lose records. Such changes are logged as warnings.
 
-    After a change of the position without a seek, the consumer may skip records.
+    A change that sets `before` has moved the position without a seek, so the consumer may skip records.
     """
     return change.kind in WARNED or change.before is not None
 
@@ -118,7 +118,8 @@ class Iteration:
     `time.time()` is the fastest clock to read, and continues while the computer sleeps. It may be set back,
     so the iteration also checks `owned_from`.
 
-    A process that was stopped for longer than its session timeout returns none of these records.
+    After a process was suspended for longer than its session timeout, the iteration returns none of these
+    records.
     """
 
     __slots__ = (
@@ -152,8 +153,8 @@ class Iteration:
     def drop(self, remaining: Iterator[ConsumerRecord[Any, Any]]) -> None:
         """Release all held records.
 
-        The caller passes an empty iterator as `remaining`. So this method calls no function, and Ctrl-C
-        cannot interrupt it.
+        `remaining` must be an empty iterator. The caller creates it, so that this method calls no function:
+        Ctrl-C interrupts a method only where it calls a function.
         """
         self.records, self.remaining, self._starts = [], remaining, None
 
@@ -469,8 +470,8 @@ class PollOperations:
     def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records, except those of partitions that were released, or for which `seek` was called.
 
-        The engine must be locked. Deserializers may take any length of time, so partitions may be released,
-        or `seek` called, while they run.
+        The engine must be locked. It was not locked while the deserializers ran, so partitions may have been
+        released, or `seek` called, in the meantime.
         """
         states = self.engine.partitions
         released = {
@@ -535,7 +536,7 @@ class PollOperations:
     def run_event_callbacks(self) -> None:
         """Call the callbacks of `events` for pending changes, and `on_commit` of interceptors for commits.
 
-        The callbacks run in the caller's thread.
+        The callbacks run in the calling thread.
         """
         pending = self.driver.pending_callbacks
         while pending:
@@ -570,7 +571,7 @@ class PollOperations:
                 elif not future.done() and not await runtime.wait(last_change, deadline):
                     break
                 self.run_event_callbacks()
-        finally:  # The caller of this method does not use the future again.
+        finally:  # After this method, no call waits for the future.
             runtime.forget(future)
         if future.done() and not future.cancelled() and (failure := future.exception()) is not None:
             failures.append(failure)
@@ -599,7 +600,7 @@ def _record_list(answer: Any) -> list[ConsumerRecord[Any, Any]]:
 def partition_starts(records: Iterable[ConsumerRecord[Any, Any]]) -> Starts:
     """Return each row at which the partition changes, and the partition that begins there.
 
-    The result is short, because most records follow a record of the same partition.
+    The result is short, because consecutive records usually belong to the same partition.
     """
     starts: Starts = []
     last: tuple[str, int] | None = None

@@ -52,7 +52,7 @@ class SendHooks:
     ) -> Delivery:
         """Send a record: call the interceptors, the serializers and the partitioner, then queue the record.
 
-        Raises SerializationError, PartitionerError, and the errors of a `send` without these functions.
+        Raises SerializationError, PartitionerError, and the errors of queueing the record.
         """
         if not self._interceptors:
             return await self._send(topic, value, key, partition, timestamp, headers)

@@ -37,6 +37,6 @@ _SOURCES = {
     "ThreadSession": ".group_threads",
 }
 
-# `__getattr__` is hidden from type checkers, because with it they would accept any attribute of the module.
+# `__getattr__` is hidden from type checkers, because they would otherwise accept any attribute of the module.
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _SOURCES)
