@@ -7,8 +7,7 @@ Rules:
 * Any other column raises ConfigError, because its content would be lost.
 
 * A row goes to the partition in its column `partition`. Without a partition, its key selects the partition.
-  Without a
-  key, it goes to the current sticky partition.
+  Without a key, it goes to the current sticky partition.
 
 * Rows of one partition keep their order.
 
@@ -207,7 +206,7 @@ def _cast(name: str, column: Any, to: Any, *, safe: bool = True) -> Any:
 def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:
     if column is None:
         return np.full(rows, now_ms, np.int64)
-    # The conversion to milliseconds drops nothing but fractions of a millisecond.
+    # The conversion to milliseconds drops only fractions of a millisecond.
     if pa.types.is_timestamp(column.type):
         column = _cast("timestamp", column, pa.timestamp("ms"), safe=column.type.unit == "s").cast(pa.int64())
     if not pa.types.is_integer(column.type):

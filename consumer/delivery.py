@@ -45,7 +45,7 @@ class Delivery(msgspec.Struct, eq=False):
     `result()` of a Producer's delivery blocks until the delivery has ended. With an AsyncProducer, `await
     delivery` waits for the end.
 
-    Both return a `RecordMetadata` or raise the error.
+    Both return the record's `RecordMetadata`, or raise the error of the delivery.
 
     Every delivery succeeds or fails within delivery_timeout_ms.
 

@@ -127,8 +127,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> Any:
         """Send a request in the highest version that both sides support, and return its response.
 
-        The class of the response depends on the request's class: a ListGroupsRequest returns a
-        ListGroupsResponse. Type checkers see Any, so annotate the variable to which you assign the response.
+        The class of the response depends on the request's class: the response to a ListGroupsRequest
+        is a ListGroupsResponse. Type checkers see Any, so annotate the variable to which you assign the
+        response.
 
         `node` is a node id, "controller", ("leader", topic, partition), a coordinator, or None, which means
         any broker. A coordinator is ("group", group_id), ("transaction", transactional_id) or ("share",
@@ -711,9 +712,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[int, list[TransactionListing]]:
         """Return the transactions that each broker coordinates, by node id (KIP-664).
 
-        `states` and `producer_ids` are filters; without them all transactions are listed. `min_duration_ms`
-        lists only transactions that have been open for longer (KIP-994, Kafka 3.8 and later). Raises
-        PartialFailure, keyed by node id. Java: Admin.listTransactions.
+        Without the filters `states` and `producer_ids` all transactions are listed. With `min_duration_ms`,
+        only transactions that have been open for longer than this time are listed (KIP-994, Kafka 3.8 and
+        later). Raises PartialFailure, keyed by node id. Java: Admin.listTransactions.
         """
         plan = transaction_plans.list_transactions(
             self.view,

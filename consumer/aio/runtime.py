@@ -212,7 +212,7 @@ class AsyncRuntime(Runtime):
         return self._serving is None or self._serving[0] is asyncio.current_task()
 
     def served(self) -> None:
-        """Record that the method that may run callbacks has ended."""
+        """Record that the claimed method has ended, so that another task may call one."""
         self._serving = None
 
     # ---- the end

@@ -437,7 +437,7 @@ class RecordIterator(Iterator[ConsumerRecord[K, V]]):
 def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R]) -> R:
     """Run an operation that returns records. If Ctrl-C interrupts it, return its records to the engine."""
     runtime = operations.runtime
-    # A signal handler may make this call inside another poll: these are the records of that outer poll.
+    # If a signal handler makes this call inside another poll, `delivering` holds that outer poll's records.
     outer = runtime.delivering
     try:
         result = run_to_end(operation)

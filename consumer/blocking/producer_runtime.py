@@ -98,7 +98,7 @@ class BlockingProducerRuntime(ProducerRuntime):
     def _on_records(self) -> None:
         """Wake the thread if it would otherwise wake too late to send the new records.
 
-        The caller holds the lock.
+        The caller must hold the lock.
         """
         if not self._kept:
             self._kept.append(self)

@@ -4,8 +4,8 @@ If Ctrl-C could interrupt a change, such as the handling of a response, it would
 inconsistent state.
 
 Python calls signal handlers in the main thread between any two instructions, and some handlers raise. So
-during a change, the application's handlers are replaced by one that records the signal. At the end
-of the change, some microseconds later, the application's handlers are set again, and those of recorded
+during a change, the application's handlers are replaced by one that records the signal. At the end of the
+change, some microseconds later, the application's handlers are set again, and the handlers of the recorded
 signals are called. (asyncio's Runner replaces the handler of SIGINT in a similar way.)
 """
 
@@ -28,10 +28,10 @@ _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTO
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 
 _named = {int(known) for known in signal.Signals if known.name not in _FATAL}
-# The signals whose handlers each call of a client queries. One query takes 0.04 microseconds, so some signals
-# are omitted: half of all signals are between SIGRTMIN and SIGRTMAX, and few programs use them. Such a signal
-# is in the tuple only if it had a handler when `look` was called: when a client was created, or when a call
-# waited.
+# Each call of a client queries the handlers of these signals. One query takes 0.04 microseconds, so some
+# signals are omitted: half of all signals are between SIGRTMIN and SIGRTMAX, and few programs use them. Such
+# a signal is in the tuple only if it had a handler when `look` was called: when a client was created, or when
+# a call waited.
 _numbers = tuple(number for number in EVERY if number in _named)
 _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 
@@ -39,7 +39,8 @@ _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 def look() -> None:
     """Find the signals without a name, such as SIGRTMIN+1, that have a handler.
 
-    From now on `Held` delays the handlers of these signals, in addition to those of named signals.
+    From now on `Held` delays the handlers of these signals, in addition to the handlers of signals that have
+    a name.
     """
     global _numbers
     new = [number for number in _NAMELESS if number not in _numbers and callable(_signal.getsignal(number))]

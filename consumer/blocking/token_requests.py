@@ -23,8 +23,8 @@ class TokenRequests:
 
     def __init__(self, on_token: Callable[[], object]) -> None:
         self._on_token = on_token
-        # The results of the threads. Each is the key of a connection, or None for all waiting connections,
-        # and a token or an error. `take` turns the results into events.
+        # The results of the threads. Each has the key of a connection, or None for all waiting connections,
+        # and then a token or an error. `take` turns the results into events.
         self._results: deque[tuple[int | None, Token | KerberosLogin | NoToken]] = deque()
         self._keys: list[int] = []  # Connections that wait for a token.
         self._is_requesting = False

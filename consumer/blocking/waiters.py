@@ -24,12 +24,11 @@ class ThreadWaiters:
         """
         self.lock = threading.RLock()
         # One lock for each waiting thread, which waits until `notify` releases this lock. (A Condition is not
-        # used: if Ctrl-C interrupts `Condition.wait`, the thread may not hold the Condition's lock
-        # afterwards.)
+        # used: after Ctrl-C has interrupted `Condition.wait`, the thread does not always hold its lock.)
         self._locks: set[threading.Lock] = set()
 
     def __bool__(self) -> bool:
-        """Return whether any thread waits."""
+        """Return whether any thread is waiting."""
         return bool(self._locks)
 
     def wait(self, last_change: int, deadline: int, poll: Callable[[int, float], bool] | None = None) -> bool:
