@@ -187,7 +187,7 @@ class Run(msgspec.Struct, frozen=True):
     """Run a plan of `engine.admin` over the consumer's connections. `Done` contains the plan's result."""
 
     token: object
-    plan: Any  # A Plan[R]. The value of `Done` is of type R.
+    plan: Any  # A Plan[R]. Its result of type R becomes the value of `Done`.
     timeout_ms: int
 
 

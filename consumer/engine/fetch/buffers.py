@@ -68,8 +68,8 @@ MAX_DECODED_RECORDS = TOO_MANY
 # Number of records in a part of a fetch that is decoded in parts.
 PART_RECORDS = 10_000
 
-# If a fetch is decoded batch by batch, a compressed batch is decoded in parts if its decompressed size
-# (bytes) exceeds this limit.
+# If the decompressed size (bytes) of a compressed batch exceeds this limit, the batch is decoded in parts.
+# This applies only to fetches that are decoded batch by batch.
 SMALL_BATCH_BYTES = 1 << 20
 
 # Minimum number of rows that are converted to records at a time, because converting one row takes as long as
@@ -524,7 +524,7 @@ def _checked(batch: Batch, records: list[Record]) -> list[Record]:
 
 @cache
 def _kind_names() -> dict[int, str]:
-    """Return a map from Kafka's number of each timestamp type to the type's name."""
+    """Return a map from Kafka's number for each timestamp type to the type's name."""
     from kproto.records.columns import TIMESTAMP_TYPES
 
     return {number: name for name, number in TIMESTAMP_TYPES.items()}

@@ -16,7 +16,7 @@ Rules:
 * An error of a partition is raised as soon as the records before it have been returned. Other partitions are
   still read.
 
-* Until the application seeks, every poll without records raises the error again.
+* Until the application seeks in the partition, every poll that has no records raises the error again.
 
 * Ctrl-C may interrupt any line, most likely during decoding. `begun` is then the partition whose records were
   taken from the buffer but not returned.

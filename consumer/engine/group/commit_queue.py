@@ -34,8 +34,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Whether partitions that were revoked after the call are removed from the commit. If false, as for
     # commits of the application, the commit fails instead.
     drops_revoked: bool = False
-    # The member id and generation that the commit must carry; None if any may be used. Set before a member
-    # leaves, and with `policy="java"` before JoinGroup.
+    # The member id and generation with which the commit must be sent; None means those at the time of the
+    # request. Set before a member leaves, and with `policy="java"` before JoinGroup.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
@@ -58,8 +58,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Topic -> the topic id in the last OffsetCommit request. It comes from `topic_ids`, else from the cached
     # metadata.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Whether the coordinator has confirmed the topic ids, so that the commit may use names. It does not know
-    # `unknown_topics`, and has other ids for `recreated_topics`.
+    # Whether the coordinator has confirmed the topic ids, so that the commit may use names. The coordinator
+    # does not know `unknown_topics`, and has other ids for `recreated_topics`.
     is_confirmed: bool = False
     unknown_topics: set[str] = msgspec.field(default_factory=set[str])
     recreated_topics: set[str] = msgspec.field(default_factory=set[str])

@@ -8,7 +8,7 @@
 * During a rebalance a commit waits (M95). In the next generation it is sent if the member has kept all its
   partitions, and otherwise fails with CommitFailed.
 
-* With `policy="java"` a commit fails immediately during a rebalance.
+* With `policy="java"` a commit that the application has requested fails immediately during a rebalance.
 
 * Commits and JoinGroup use different connections, so a commit may arrive after the next generation has begun.
 
@@ -435,8 +435,8 @@ class Committer:
             may_use_names=may_use_names,
         )
         has_all_ids = all(topic in commit.sent_topic_ids for topic, _ in commit.offsets)
-        # The request has the full request timeout, even if the commit times out earlier. A request timeout
-        # closes the connection and fails the other requests on it.
+        # The request has the full request timeout, even if the commit times out earlier, because a request
+        # timeout closes the connection and fails the other requests on it.
         commit.call = core.send(
             request,
             lambda call: self._on_call_finished(commit, call, may_use_names),
@@ -600,7 +600,7 @@ class Committer:
         codes: Mapping[TopicPartition, int],
         commits: deque[dict[TopicPartition, CommittedOffset]],
     ) -> None:
-        """Add the offsets that the group has committed to `commits`, for the application's interceptors."""
+        """Append the committed offsets of this commit to `commits`, for the application's interceptors."""
         offsets = {
             partition: CommittedOffset(offset, metadata, epoch)
             for partition, (offset, epoch, metadata) in commit.offsets.items()
@@ -671,7 +671,7 @@ class Committer:
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
         """Return whether the commit fails during a rebalance (M95).
 
-        With `policy="java"`, a commit that the application has requested fails.
+        Only commits that the application has requested fail, and only with `policy="java"`.
         """
         return self._core.options.as_java and not commit.drops_revoked
 

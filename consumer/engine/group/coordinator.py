@@ -134,7 +134,10 @@ class CoordinatorLookup:
         core.network.disconnect(node, GROUP, why, core.now)
 
     def learn(self, node: int) -> None:
-        """Use this node as the coordinator if none is known. Another part of the client has looked it up."""
+        """Use this node as the coordinator if none is known.
+
+        Another part of the client has looked the node up.
+        """
         if self.node is None and self._call is None:
             self._set_node(node)
 
@@ -158,7 +161,7 @@ class CoordinatorLookup:
         self._call = core.send(self._request(), self._on_response)
 
     def _on_response(self, call: Call) -> None:
-        """Use the node (M30), retry (M31, M33), or raise the error to the application (M32, M34)."""
+        """Set the coordinator (M30), retry (M31, M33), or raise the error to the application (M32, M34)."""
         core = self._core
         self._call = None
         error: KprotoError | None = call.error

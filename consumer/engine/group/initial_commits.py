@@ -120,7 +120,8 @@ class InitialCommits:
         def on_committed(error: KprotoError | None) -> None:
             self._in_flight = False
             # The commit is outdated for a partition whose position was changed by seek(), or that has a new
-            # start offset. The epoch does not show this, because it also changes when a buffer is dropped.
+            # start offset. The epoch of the state does not show this, because it also changes when a buffer
+            # is dropped.
             current = [
                 state
                 for partition, state in states.items()

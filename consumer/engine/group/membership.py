@@ -163,14 +163,14 @@ class Membership:
         )
 
     def note_manual_unsubscribe(self) -> None:
-        """Record that the application has called unsubscribe() while it was not a member of the group.
+        """Record a call of unsubscribe() by an application whose consumer was not a member of the group.
 
         The reason in the first JoinGroup then says that the member has left before, as in Java.
         """
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Start to release all partitions and leave the group. After this, `is_settled` is true."""
+        """Start to release all partitions and leave the group. `is_settled` is true when both are done."""
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())
@@ -192,7 +192,10 @@ class Membership:
         return not self.member.is_unsubscribing
 
     def close(self, leave: bool, timeout_ms: int) -> None:
-        """Start to release all partitions, and to leave the group if `leave` is true. Then call `on_left`."""
+        """Start to release all partitions, and to leave the group if `leave` is true.
+
+        `on_left` is called afterwards.
+        """
         ends_at = self._core.now + timeout_ms
         self._commit_before_leaving(
             lambda: self.apply_event(protocol.CloseRequested(leave, max(1, ends_at - self._core.now))),
@@ -228,7 +231,7 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # A member with an identity has joined the next generation. In this case `leave` revokes the
+                # If the member has an identity, it has joined the next generation. `leave` then revokes the
                 # partitions and commits their offsets.
                 self.report_uncommitted(states, error)
             leave()
@@ -579,7 +582,7 @@ class Membership:
         self.apply_event(protocol.CommitAnswered(code, identity.generation, identity.member_id))
 
     def on_coordinator_found(self, node: int) -> None:
-        """Notify the member of the coordinator.
+        """Notify the member that the coordinator has been found.
 
         A member that has unsubscribed also needs the coordinator, to leave the group.
         """

@@ -148,8 +148,8 @@ class GroupStatus:
 
         Each later initial commit is preceded by a lookup of the group's committed offsets (M206).
 
-        The values are kept after the partitions are lost, so that the coordinator rejects their offsets. It
-        would accept offsets without a member id.
+        The values are kept after the partitions are lost, so that the coordinator rejects the offsets of
+        these partitions. It would accept the offsets if they came without a member id.
 
         The result is ("", -1) before the first assignment, and with assign().
         """

@@ -42,8 +42,8 @@ _LOCAL = 2**64 - 1
 # and are ignored.
 RELIABLE_EPOCHS = 9
 
-# An older epoch is accepted after this number of consecutive responses, one per second. The metadata of a
-# restarted broker is outdated for less than 10 s.
+# An older leader epoch is accepted after this number of consecutive responses with it. One response arrives
+# per second, and the metadata of a restarted broker is outdated for less than 10 s.
 MAX_OLDER_RESPONSES = 10
 
 
