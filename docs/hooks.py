@@ -553,7 +553,9 @@ def _help_text(command: argparse.ArgumentParser) -> str:
 
 
 def _verbs(command: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Return the parsers of a command's verbs, such as `list` of `kproto topics`; most have none."""
+    """Return the parsers of a command's verbs, such as `list` of `kproto topics`; most commands have no
+    verbs.
+    """
     parsers = [part for part in command._actions if isinstance(part, argparse._SubParsersAction)]
     return list(parsers[0].choices.values()) if parsers else []
 
