@@ -76,8 +76,8 @@ class MetadataUpdater:
         self._leaderless: dict[str, int] = {}
         # Topic -> number of responses in a row that contained nothing new about the topic.
         self._unhelpful_by_topic: dict[str, int] = {}
-        # Topics whose metadata was missing or inconsistent in the last response. If this happens twice in a
-        # row, the failure is reported as repeated.
+        # Topics whose metadata was missing or inconsistent in the last response. A failure of the
+        # same topic in the next response is reported as repeated.
         self._inconsistent: set[str] = set()
         self._requests_all = True
 
@@ -323,7 +323,8 @@ class MetadataUpdater:
                     topic_name, core.backoff.after(self._unhelpful_by_topic.get(topic_name, 0))
                 )
         shared = shared_ids(response)
-        names_by_code: dict[int, list[str]] = {}  # Error code -> the topics that have it for the first time.
+        # Error code -> the topics that did not have this code in the previous response.
+        names_by_code: dict[int, list[str]] = {}
         for topic in response.topics:
             name = topic.name
             if name is None or name not in self.topics:

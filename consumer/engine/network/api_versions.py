@@ -69,7 +69,7 @@ def listed_versions(response: ApiVersionsResponse, version: int) -> dict[int, tu
 
 
 def lower_version(body: bytes, version: int) -> int:
-    """Return the highest version of ApiVersions in a version 0 error response; 0 if it cannot be decoded."""
+    """Return the highest ApiVersions version listed in a version 0 response; 0 if undecodable."""
     try:
         _, response = decode_response(body, ApiVersionsResponse, 0)
     except DecodeError:

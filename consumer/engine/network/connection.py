@@ -372,7 +372,7 @@ class Connection:
         The renewal must be complete by `deadline`. With requests in flight, or while the connection is
         throttled, the deadline is extended.
 
-        Calls that are sent during the renewal wait until it is complete.
+        Calls that are added during the renewal wait until it is complete.
         """
         assert self.login is not None
         # The broker first responds to the calls in flight, and a JoinGroup may take a long time.

@@ -122,7 +122,7 @@ class Login:
     def most(self, message: Message) -> int | None:
         """Return the highest allowed version of a login request; None for no limit.
 
-        With frames without a header, SaslHandshake must be sent in version 0.
+        If the SASL messages are sent as frames without a request header, SaslHandshake must have version 0.
         """
         return 0 if self.raw and isinstance(message, SaslHandshakeRequest) else None
 

@@ -422,7 +422,7 @@ class OffsetLookup:
         """Apply the offset that a leader returned for a reset."""
         if offset < 0:
             # No record has the requested timestamp or a later one, so the partition starts at the end, as
-            # with Kafka's by_duration.
+            # with Kafka's reset policy `by_duration`.
             instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
             if instead is None:
                 self._report_and_retry([state], "ListOffsets", "the leader returned no offset")

@@ -184,7 +184,7 @@ class PartitionState:
         self.extra_fetch_open = False  # Whether a fetch without a session is in flight for the partition.
         self.retry_at = 0
         self.failures = 0
-        # The offset of the last fetch without a session that returned no records; -1 if there was none.
+        # The offset of the last fetch without a session, if it returned no records; otherwise -1.
         self.empty_at = -1
         # Whether the application knows that the position is the end of the log (see `fetch.partition_ends`).
         self.end_reported = False
@@ -200,7 +200,8 @@ class PartitionState:
         self._largest_lag = 0
         self._last_lead: int | None = None
         self._smallest_lead: float = inf
-        # Number of returned records, and the bytes of completely returned fetches, since `take_counts`.
+        # Since the last `take_counts`: the number of returned records, and the bytes of the fetches whose
+        # records have all been returned.
         self._unrecorded_records = self._unrecorded_bytes = 0
         # `replica` is the follower to fetch from until `replica_until` (KIP-392). Until `no_rack_until`,
         # fetches from the leader omit the rack id. `replica_failures` counts consecutive failures of

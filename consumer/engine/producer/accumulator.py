@@ -58,8 +58,8 @@ from .batches import (
 )
 from .partitioner import Partitioner
 
-# Maximum number of bytes by which a record's encoding exceeds its content: seven varints, and the lengths of
-# each header.
+# Maximum number of bytes by which the encoding exceeds the content: seven varints for each record, and two
+# lengths for each of its headers.
 RECORD_OVERHEAD = 30
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
@@ -73,7 +73,8 @@ STICKY_BYTES = 16 * 1024
 # Time (ms) after which the waiting batches of a topic's partitions are counted again. Counting takes 0.1 ms
 # for 1,000 partitions, which is too slow to repeat for each `STICKY_BYTES`.
 SHARES_MS = 10
-# Whether the interpreter switches threads only at function calls. Then `take` appends without a lock.
+# Whether the interpreter switches threads only at function calls and at the jumps of loops. Then `take`
+# appends without a lock.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -216,7 +217,10 @@ class RecordAccumulator:
     def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
-        """Append a whole encoded batch. Return None, or raise, as `take` does. The guard must be held."""
+        """Append a whole encoded batch; return None or raise for the reasons that `take` lists.
+
+        The guard must be held.
+        """
         route, options = self.routes.get(topic), self._options
         if route is None:
             self._request_metadata(topic)
@@ -260,7 +264,7 @@ class RecordAccumulator:
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
             # A waiting send tries again after each Metadata response. If the last attempt is older than a
-            # request timeout, an earlier send made it, and the count starts again.
+            # request timeout, an earlier, abandoned send made it. So the count of responses starts again.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now
@@ -338,7 +342,7 @@ class RecordAccumulator:
         return batch
 
     def _grow(self, batch: ProducerBatch, used: int, *, stepwise: bool) -> bool:
-        """Reserve more memory for a batch; return False if there is none.
+        """Reserve more memory for a batch; return False if buffer.memory does not suffice.
 
         If `stepwise` is true, the batch is in the sticky partition and grows in steps of `STICKY_BYTES`.
         After each step, another partition may be selected.
@@ -519,7 +523,7 @@ class RecordAccumulator:
     ) -> bool:
         """Call `callback` when the record's delivery ends. Return False if it has already ended.
 
-        If `is_known` is true, the callback reports a failure to the application, and flush does not raise
+        `is_known` says that the callback reports a failure to the application. Then flush does not also raise
         NotDelivered for the record.
         """
         with self.guard:
