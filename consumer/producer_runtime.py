@@ -230,7 +230,7 @@ class ProducerRuntime:
     def on_exit(self) -> str:
         """Stop the producer at the exit of the interpreter.
 
-        Return a log message that lists the losses, or "" if nothing is lost.
+        Return a log message about what is lost, or "" if nothing is lost.
         """
         raise NotImplementedError
 

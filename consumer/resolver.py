@@ -28,8 +28,8 @@ from typing import Any
 
 import msgspec
 
-# Time (s) within which an address must accept a connection if its host has further addresses. A firewall may
-# drop packets without a reply.
+# Time (s) within which an address must accept a connection if its host has further addresses. The limit is
+# short, because a firewall may drop packets without a reply.
 PATIENCE_S = 2.0
 
 # A socket address: its family, and the arguments of `connect`.

@@ -120,7 +120,7 @@ class Runtime:
     read. So the call misses no change between the check and the wait.
     """
 
-    # Whether a callback may be a coroutine.
+    # Whether a callback may return an awaitable.
     awaits_callbacks = False
 
     def __init__(self, driver: Driver, waiters: Waiters, *, exclusive: bool = False) -> None:

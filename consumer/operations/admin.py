@@ -158,7 +158,7 @@ _OWN_OPTIONS: Final = (
 def _resolved(config: SecurityConfig) -> Security | None:
     """Return the security settings of these options.
 
-    If no such option is given, the modules of TLS and SASL are not imported.
+    Without any option, the modules of TLS and SASL are not imported.
     """
     if not config:
         return None
