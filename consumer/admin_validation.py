@@ -78,7 +78,7 @@ def config_resource(name: str, value: Any) -> ConfigResource:
     check.any_text(name, value.name)
     if value.type in ("broker", "broker_logger") and value.name and not value.name.isdecimal():
         raise ConfigError(
-            name, value.name, 'the name of a broker is its node id, as in "1", or "" for all brokers'
+            name, value.name, 'the name of a broker must be its node id, as in "1", or "" for all brokers'
         )
     return value
 
@@ -306,7 +306,7 @@ def principal(name: str, value: Any) -> str:
     text = check.any_text(name, value)
     kind, colon, _ = text.partition(":")
     if not kind or not colon:
-        raise ConfigError(name, value, 'a principal is a type and a name, as in "User:alice"')
+        raise ConfigError(name, value, 'a principal must be a type and a name, as in "User:alice"')
     return text
 
 

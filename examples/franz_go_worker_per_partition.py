@@ -77,7 +77,8 @@ def main() -> None:
                 for record in consumer.poll(1.0):
                     workers.by_partition[record.topic_partition].queue.put(record)
                     count += 1
-        assert sorted(workers.values) == list(range(RECORDS))  # close has ended and committed all workers
+        # close has stopped all workers and committed their offsets
+        assert sorted(workers.values) == list(range(RECORDS))
         print(f"{len(workers.values)} records, in the order of each partition")
 
 

@@ -1,7 +1,7 @@
 """A topic grows while a group reads it with `latest`, and no record is lost.
 
-sarama, librdkafka, kafka-go and Java lose the records written before the client notices the new partitions.
-kproto starts new partitions at their first record.
+With `latest`, sarama, librdkafka, kafka-go and Java skip the records that reach a new partition before the
+client notices it. kproto starts new partitions at their first record.
 """
 
 from __future__ import annotations

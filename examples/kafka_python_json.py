@@ -32,7 +32,7 @@ def main() -> None:
         ) as consumer:
             consumer.subscribe(["json-flights"])
             flights: list[Any] = []
-            while len(flights) < len(FLIGHTS):  # a service polls without end
+            while len(flights) < len(FLIGHTS):  # a service would poll forever
                 flights += [record.value for record in consumer.poll(1.0)]
             consumer.commit()
         assert flights == FLIGHTS

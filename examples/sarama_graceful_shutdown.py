@@ -23,7 +23,7 @@ class Handler:
         print(f"claims {session.claims}")
 
     def consume_claim(self, session: Any, claim: Any) -> None:
-        for message in claim:  # ends when the group is closed, or rebalances
+        for message in claim:  # ends when the group is closed or rebalances
             self.values.append(message.value)
             session.mark_message(message)
             if len(self.values) == MESSAGES:

@@ -171,7 +171,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         return self._runner.metrics()
 
     def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
-        """Push a metric of the application with the metrics of this client (KIP-1076).
+        """Register a metric of the application, to be pushed with this client's metrics (KIP-1076).
 
         The metric replaces a registered one with the same name, group and tags. It is pushed if a broker's
         subscription selects it; with enable_metrics_push=False nothing is pushed. Any thread may call the
@@ -215,13 +215,13 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         return {name: len(topic.partitions) for name, topic in view.topics.items() if not topic.internal}
 
     async def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """Request the metadata of a topic, and return its partitions. Raises UnknownTopic."""
+        """Request a topic's metadata, and return its partitions. Raises UnknownTopic if it is missing."""
         topic = check.topic("topic", topic)
         plan = cluster_plans.partitions_of(self.view, topic, self._runner.clock)
         return await self._runner.run("partitions", plan, self._runner.timeout_ms(timeout))
 
     async def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """Return the node id of the partition's leader. Raises UnknownTopic."""
+        """Return the node id of the partition's leader. Raises UnknownTopic if it is missing."""
         partition = check.partition("partition", partition)
         plan = cluster_plans.leader_of(self.view, partition, self._runner.clock)
         return await self._runner.run("leader", plan, self._runner.timeout_ms(timeout))
@@ -337,8 +337,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> int:
         """Append one encoded record batch to a partition, and return the offset of its first record.
 
-        The request is not retried if the connection breaks. A broker accepts only one batch for each
-        partition in a request.
+        The request is not retried if the connection breaks. `records` must be a single batch, since a broker
+        accepts only one for each partition in a request.
         """
         partition = check.partition("partition", partition)
         batch = check.record_batch("records", records)
@@ -436,8 +436,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configs of each resource by name: all configs, or only those that `names` lists.
 
-        The configs of a broker are requested from that broker; those of topics, groups and client metrics,
-        from any broker. Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
+        The configs of a broker are requested from that broker; all other configs, from any broker. Raises
+        PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
         """
         plan = config_plans.describe_configs(
             self.view,
@@ -543,7 +543,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_acls(
         self, acl_filter: AclBindingFilter | None = None, *, timeout: float | None = None
     ) -> list[AclBinding]:
-        """Return the ACLs that match the filter, or all ACLs, sorted. Java: Admin.describeAcls."""
+        """Return the ACLs that match the filter (by default all ACLs), sorted. Java: Admin.describeAcls."""
         wanted = check.optional(admin_check.acl_filter, "acl_filter", acl_filter) or AclBindingFilter()
         plan = acl_plans.describe_acls(self.view, wanted, self._runner.clock)
         return await self._runner.run("describe_acls", plan, self._runner.timeout_ms(timeout))
@@ -599,7 +599,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         strict: bool = False,
         timeout: float | None = None,
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """Map each user, client id or IP address to its quotas, a dict from quota name to value (KIP-546).
+        """Return the quotas of each user, client id or IP address: a dict from quota name to value (KIP-546).
 
         `match` maps "user", "client-id" or "ip" to a name, to "" for the default, or to None for any name.
         Without `match` all quotas are returned. With `strict`, an entity is omitted if one of its types is
@@ -767,8 +767,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Abort a hanging transaction in one partition: write its abort marker at the leader (KIP-664).
 
-        The producer id and the epochs are those that `describe_producers` returned. Use this method only for
-        a transaction that its coordinator does not know, because the marker does not pass through the
+        Pass the producer id and the epochs that `describe_producers` returned. Use this method only for a
+        transaction that its coordinator does not know, because the marker does not pass through the
         coordinator. Java: Admin.abortTransaction.
         """
         plan = transaction_plans.abort_transaction(
@@ -1021,7 +1021,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout: float | None = None
     ) -> dict[TopicPartitionReplica, ReplicaLogDirInfo]:
-        """Return the log directory of each replica, and the one to which it is being moved (KIP-113).
+        """Return the log directory of each replica, and the directory to which the replica is being moved, if
+        any (KIP-113).
 
         Raises PartialFailure. Java: Admin.describeReplicaLogDirs.
         """
@@ -1243,8 +1244,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     # ---- plans
 
     async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Run a plan of requests to completion. RequestTimedOut names the request for which the plan was
-        waiting.
+        """Run a plan of requests to completion. After `timeout` seconds, raise RequestTimedOut, which names
+        the request that is still unanswered.
         """
         plan = check.plan("plan", plan)
         return await self._runner.run("run", plan, self._runner.timeout_ms(timeout))

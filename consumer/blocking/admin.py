@@ -149,7 +149,7 @@ class Admin(BoundToProcess, Block):
         return self._operations.metrics()
 
     def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
-        """Push a metric of the application with the metrics of this client (KIP-1076).
+        """Register a metric of the application, to be pushed with this client's metrics (KIP-1076).
 
         The metric replaces a registered one with the same name, group and tags. It is pushed if a broker's
         subscription selects it; with enable_metrics_push=False nothing is pushed. Any thread may call the
@@ -185,11 +185,11 @@ class Admin(BoundToProcess, Block):
         return run_to_end(self._operations.topics(timeout))
 
     def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """Request the metadata of a topic, and return its partitions. Raises UnknownTopic."""
+        """Request a topic's metadata, and return its partitions. Raises UnknownTopic if it is missing."""
         return run_to_end(self._operations.partitions(topic, timeout))
 
     def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """Return the node id of the partition's leader. Raises UnknownTopic."""
+        """Return the node id of the partition's leader. Raises UnknownTopic if it is missing."""
         return run_to_end(self._operations.leader(partition, timeout))
 
     def coordinator(self, group: str, timeout: float | None = None) -> int:
@@ -285,8 +285,8 @@ class Admin(BoundToProcess, Block):
     ) -> int:
         """Append one encoded record batch to a partition, and return the offset of its first record.
 
-        The request is not retried if the connection breaks. A broker accepts only one batch for each
-        partition in a request.
+        The request is not retried if the connection breaks. `records` must be a single batch, since a broker
+        accepts only one for each partition in a request.
         """
         return run_to_end(self._operations.produce(partition, records, acks=acks, timeout=timeout))
 
@@ -364,8 +364,8 @@ class Admin(BoundToProcess, Block):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configs of each resource by name: all configs, or only those that `names` lists.
 
-        The configs of a broker are requested from that broker; those of topics, groups and client metrics,
-        from any broker. Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
+        The configs of a broker are requested from that broker; all other configs, from any broker. Raises
+        PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
         """
         return run_to_end(
             self._operations.describe_configs(
@@ -455,7 +455,7 @@ class Admin(BoundToProcess, Block):
     def describe_acls(
         self, acl_filter: AclBindingFilter | None = None, *, timeout: float | None = None
     ) -> list[AclBinding]:
-        """Return the ACLs that match the filter, or all ACLs, sorted. Java: Admin.describeAcls."""
+        """Return the ACLs that match the filter (by default all ACLs), sorted. Java: Admin.describeAcls."""
         return run_to_end(self._operations.describe_acls(acl_filter, timeout=timeout))
 
     def delete_acls(
@@ -498,7 +498,7 @@ class Admin(BoundToProcess, Block):
         strict: bool = False,
         timeout: float | None = None,
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """Map each user, client id or IP address to its quotas, a dict from quota name to value (KIP-546).
+        """Return the quotas of each user, client id or IP address: a dict from quota name to value (KIP-546).
 
         `match` maps "user", "client-id" or "ip" to a name, to "" for the default, or to None for any name.
         Without `match` all quotas are returned. With `strict`, an entity is omitted if one of its types is
@@ -631,8 +631,8 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Abort a hanging transaction in one partition: write its abort marker at the leader (KIP-664).
 
-        The producer id and the epochs are those that `describe_producers` returned. Use this method only for
-        a transaction that its coordinator does not know, because the marker does not pass through the
+        Pass the producer id and the epochs that `describe_producers` returned. Use this method only for a
+        transaction that its coordinator does not know, because the marker does not pass through the
         coordinator. Java: Admin.abortTransaction.
         """
         run_to_end(
@@ -822,7 +822,8 @@ class Admin(BoundToProcess, Block):
     def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout: float | None = None
     ) -> dict[TopicPartitionReplica, ReplicaLogDirInfo]:
-        """Return the log directory of each replica, and the one to which it is being moved (KIP-113).
+        """Return the log directory of each replica, and the directory to which the replica is being moved, if
+        any (KIP-113).
 
         Raises PartialFailure. Java: Admin.describeReplicaLogDirs.
         """
@@ -993,8 +994,8 @@ class Admin(BoundToProcess, Block):
     # ---- plans
 
     def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Run a plan of requests to completion. RequestTimedOut names the request for which the plan was
-        waiting.
+        """Run a plan of requests to completion. After `timeout` seconds, raise RequestTimedOut, which names
+        the request that is still unanswered.
         """
         return run_to_end(self._operations.run(plan, timeout))
 

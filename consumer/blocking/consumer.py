@@ -112,7 +112,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return self._operations.metrics()
 
     def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
-        """Push a metric of the application with the metrics of this consumer (KIP-1076).
+        """Register a metric of the application, to be pushed with this consumer's metrics (KIP-1076).
 
         The metric replaces a registered one with the same name, group and tags. It is pushed if a broker's
         subscription selects it; with enable_metrics_push=False nothing is pushed. Any thread may call the
@@ -347,7 +347,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return run_to_end(self._operations.list_offsets(wants, timeout))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """Request the metadata of a topic, and return its partitions. Raises UnknownTopic."""
+        """Request a topic's metadata, and return its partitions. Raises UnknownTopic if it is missing."""
         return run_to_end(self._operations.partitions_for(topic, timeout))
 
     def rejoin(self, reason: str = "the application asked for it") -> None:

@@ -181,7 +181,7 @@ class AsyncPartitionConsumers(AsyncBlock):
         return start, newest
 
     async def partitions(self, topic: str) -> list[int]:
-        """Return the numbers of the topic's partitions. Raises UnknownTopic."""
+        """Return the numbers of the topic's partitions. Raises UnknownTopic if the topic is missing."""
         return sorted(partition.partition for partition in await self.consumer.partitions_for(topic))
 
     def high_water_marks(self) -> dict[TopicPartition, int]:

@@ -107,7 +107,7 @@ class PartitionConsumers(Block):
         return PartitionConsumer(consumer, self._loop)
 
     def partitions(self, topic: str) -> list[int]:
-        """Return the numbers of the topic's partitions. Raises UnknownTopic."""
+        """Return the numbers of the topic's partitions. Raises UnknownTopic if the topic is missing."""
         return self._loop.run(self._loop.client.partitions(topic))
 
     def high_water_marks(self) -> dict[TopicPartition, int]:

@@ -31,7 +31,7 @@ def main() -> None:
         starting = backfill(env)
         for rows in (env.table[half : half + 1000], env.table[half + 1000 :]):
             env.write(rows)
-            live(env, starting)  # Later runs start where the checkpoint says.
+            live(env, starting)  # later runs resume from the checkpoint
         parts = [env.spark.read.parquet(str(env.folder / name)) for name in ("flights", "live")]
         departures = parts[0].unionByName(parts[1])
         assert departures.select("partition", "offset").distinct().count() == departures.count()

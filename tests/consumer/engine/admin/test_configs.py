@@ -107,7 +107,7 @@ def test_brokers_get_the_requests_about_themselves() -> None:
 @pytest.mark.parametrize(
     ("resource", "words"),
     [
-        (ConfigResource("broker", "x"), "the name of a broker is its node id"),
+        (ConfigResource("broker", "x"), "the name of a broker must be its node id"),
         (ConfigResource("topics", "t"), "allowed: .*'topic'"),
     ],
 )
