@@ -46,7 +46,7 @@ from .serializers import close_coroutine, describe
 
 # A function of (host, port) that returns a connected socket.
 Dialer: TypeAlias = Callable[[str, int], socket.socket | Awaitable[socket.socket]]
-# Maximum length, in characters, of the text of a dialer's exception in an error.
+# Maximum length, in characters, of a dialer's exception text that an error quotes.
 _MAX_TEXT = 300
 
 
@@ -106,7 +106,7 @@ def dialer_error(dialer: Any, error: BaseException) -> str:
 
 
 class DialThreads:
-    """Calls a dialer in threads. `on_dialed` is called in another thread when `take` has a result."""
+    """Calls a dialer in threads. One of these threads calls `on_dialed` when `take` has a result."""
 
     def __init__(self, on_dialed: Callable[[], object]) -> None:
         self._on_dialed = on_dialed
@@ -139,7 +139,11 @@ class DialThreads:
         return None
 
     def forget(self, key: int) -> None:
-        """Forget a closed connection. If its dialer returns a socket later, this socket is closed."""
+        """Forget a closed connection.
+
+        If its dialer returns a socket later, the next waiting connection to the broker uses the socket. If no
+        connection waits, the socket is closed.
+        """
         with self._lock:
             for waiting in self._waiting.values():
                 if key in waiting:

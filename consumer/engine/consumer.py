@@ -131,7 +131,7 @@ class ConsumerEngine:
         self.shutdown = ConsumerShutdown(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
-        # Whether the last poll with a result raised an error instead of returning records.
+        # Whether the latest outcome of a poll was an error instead of records.
         self._raised = False
         # The earliest deadline (ms) of all parts, and of all parts except the group. 0: compute it again.
         # Infinity: there is no deadline.
@@ -366,7 +366,7 @@ class ConsumerEngine:
     def _refill_buffers(self) -> None:
         """Update the fetcher after records were taken from buffers.
 
-        Call `settle` if other parts of the engine must also visit a partition.
+        If other parts of the engine must also visit a partition, `settle` runs them.
         """
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
@@ -554,7 +554,7 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Handle a plan's Metadata response, as far as this consumer reads its topics."""
+        """Handle the topics of a plan's Metadata response that this consumer reads."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 

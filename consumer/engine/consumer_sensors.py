@@ -159,7 +159,7 @@ class GroupSensors:
         self._ended_at: int | None = None
 
     def record_call(self, purpose: Purpose, call: Call, now: int) -> None:
-        """Record the end of a request of the member."""
+        """Record the latency or the failure of a finished request of the member."""
         latency = now - call.created_at
         if purpose is Purpose.HEARTBEAT:
             if call.response is not None:

@@ -45,7 +45,7 @@ _CHECKS_PER_STALL = 4
 
 
 class _Obstacle(msgspec.Struct, frozen=True):
-    """A step that the records wait for.
+    """The reason why poll returns no records of a partition.
 
     `since` is when the wait began, and `until` is when it ends by itself. Both are in ms of the engine's
     clock.
@@ -77,7 +77,7 @@ class DeliveryWatch:
     # ---- stalled partitions
 
     def due(self) -> int | None:
-        """Return the time (ms) of the next comparison; None without assigned partitions."""
+        """Return the time (ms) of the next comparison; None if the watch is off or has no partitions."""
         core, limit = self._core, self._core.options.stall_report_ms
         if limit is None or not core.partitions:
             self._next_at = None
@@ -162,7 +162,7 @@ class DeliveryWatch:
         return _Obstacle("not assigned", "the group has not assigned the partition to this member")
 
     def _of_group(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return the callback or the commit that the rebalance waits for."""
+        """Return the callback or the commit, if any, that the rebalance waits for."""
         callbacks = self._core.group_status.callbacks
         if callbacks.running is not None:
             seconds = (now - callbacks.started_at) / 1000
@@ -180,7 +180,7 @@ class DeliveryWatch:
         return None
 
     def _of_function(self, now: int) -> _Obstacle | None:
-        """Return the deserializer, interceptor or event callback that poll waits for."""
+        """Return the deserializer, interceptor or event callback, if any, that poll waits for."""
         running = self.running
         if running is None:
             return None
@@ -188,7 +188,7 @@ class DeliveryWatch:
         return _Obstacle("callback", f"{name} has been running for {(now - since) / 1000:.1f} s", since)
 
     def _of_position(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return the lookup or validation in progress that the partition's position waits for."""
+        """Return the lookup or validation in progress, if any, that the partition's position waits for."""
         reason = "position"
         if state.state is FetchState.FETCHING:
             return None
@@ -209,13 +209,13 @@ class DeliveryWatch:
         return "the group's coordinator is unknown" + (f": {why}" if why else "")
 
     def _of_poll(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return the reason "buffered" or "poll" if records of the partition are buffered, else None."""
+        """Return the obstacle "buffered" or "poll" if records of the partition are buffered, else None."""
         if not state.fetches:
             return None
         return self._without_poll(now, "the records are fetched, and the next polls return them", "buffered")
 
     def _without_poll(self, now: int, detail: str, reason: str) -> _Obstacle:
-        """Return `reason`, or the reason "poll" if poll has not been called for `_SLOW_POLL_MS`."""
+        """Return the obstacle `reason`, or "poll" if poll has not been called for `_SLOW_POLL_MS`."""
         status = self._core.group_status
         waited = now - status.polled_at
         if status.in_poll or waited < _SLOW_POLL_MS:
@@ -224,7 +224,7 @@ class DeliveryWatch:
         return _Obstacle("poll", detail, status.polled_at)
 
     def _of_connection(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return why no fetch for the partition can be sent now."""
+        """Return why no fetch for the partition can be sent now, or None if one can."""
         core = self._core
         failure = self._failure(state, "Fetch")
         if state.retry_at > now:
@@ -268,7 +268,7 @@ class DeliveryWatch:
 
 
 def _of_application(state: PartitionState) -> _Obstacle | None:
-    """Return the reason "paused", or the error that lasts until the application seeks, or None."""
+    """Return the obstacle "paused", or that of an error which lasts until a seek, or None."""
     if state.paused:
         return _Obstacle("paused", "pause() was called for the partition; resume() ends the pause")
     if state.error is not None and not state.fetches:
@@ -277,7 +277,7 @@ def _of_application(state: PartitionState) -> _Obstacle | None:
 
 
 def _of_transaction(state: PartitionState) -> _Obstacle | None:
-    """Return the open transaction that keeps read_committed fetches from returning more records."""
+    """Return the open transaction, if any, that keeps read_committed fetches from returning more records."""
     stable, end = state.last_stable_offset, state.high_watermark
     if stable is None or end is None or not stable <= state.fetch_offset < end:
         return None
@@ -287,7 +287,7 @@ def _of_transaction(state: PartitionState) -> _Obstacle | None:
 
 
 def _lag(state: PartitionState) -> int | None:
-    """Return the number of offsets from the position to the high watermark, or None if it is unknown.
+    """Return the number of offsets from the position to the high watermark, or None if either is unknown.
 
     Unlike `PartitionState.lag`, the number includes records of open transactions.
     """

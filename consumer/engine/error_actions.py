@@ -28,7 +28,7 @@ class ErrorAction(Enum):
     REFRESH_METADATA = (
         "refresh metadata"  # Refresh metadata, then send the request to the current leader, after a backoff.
     )
-    # Look the coordinator up, then send the request to it, after a backoff.
+    # Look up the coordinator and, after a backoff, send it the request.
     FIND_COORDINATOR = "find coordinator"
     RESET_OFFSET = "reset offset"  # The position is not in the log: apply the reset policy.
 

@@ -37,7 +37,7 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     A KRaft cluster reports an arbitrary broker as the controller. This broker forwards requests to the active
     controller.
 
-    `authorized_operations` has the cluster operations that the client may perform. It is None if they were
+    `authorized_operations` lists the cluster operations that the client may perform. It is None if they were
     not requested (KIP-430).
     """
 

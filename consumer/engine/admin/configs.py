@@ -109,7 +109,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """Whether the value is the default of Kafka."""
+        """Whether the value is Kafka's default."""
         return self.source == "default_config"
 
 

@@ -58,7 +58,7 @@ class UserScramCredentialUpsertion(msgspec.Struct, frozen=True):
     salt: bytes | None = None
 
     def __repr__(self) -> str:
-        """Return a text without the password."""
+        """Return a representation without the password."""
         return f"UserScramCredentialUpsertion({self.user!r}, {self.mechanism!r}, ...)"
 
 
@@ -78,8 +78,9 @@ def alter_user_scram_credentials(
     clock: Callable[[], int],
     new_salt: Callable[[], bytes],
 ) -> Plan[dict[str, None]]:
-    """Set and delete credentials. Kafka rejects two changes of one user in a request, even for different
-    mechanisms.
+    """Set and delete credentials.
+
+    Kafka rejects a request with two changes for the same user, even for different mechanisms.
 
     `new_salt` creates the salt of an upsertion whose `salt` is None.
     """

@@ -59,7 +59,7 @@ class DelegationToken(msgspec.Struct, frozen=True):
         return b64encode(self.hmac).decode()
 
     def __repr__(self) -> str:
-        """Return a text without the password."""
+        """Return a representation without the password."""
         return f"DelegationToken({self.token_id!r}, {self.owner!r}, ...)"
 
 

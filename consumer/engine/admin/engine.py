@@ -127,7 +127,7 @@ class AdminEngine:
             self._close_ends_at = self.now + CLOSE_MS
 
     def complete_closes(self) -> list[Action]:
-        """Complete the `close` calls if the last push has ended, or has taken too long."""
+        """Complete the `close` calls once the last telemetry push has ended or timed out."""
         if not self._closes:
             return []
         if self.telemetry is not None and not self.telemetry.has_ended and self.now < self._close_ends_at:
@@ -138,7 +138,7 @@ class AdminEngine:
         return [ev.Done(token, None, None) for token in tokens]
 
     def due(self) -> int | None:
-        """Return the time (ms) at which to send the next Tick, or None."""
+        """Return the time (ms) at which to send the next Tick, or None if no Tick is needed."""
         return earliest(
             self.network.next_deadline(),
             self.runner.due(),

@@ -1,7 +1,7 @@
 """The general plan of admin calls: each item is sent to its broker, and gets its own value or error.
 
-`fan_out` locates the broker of each item. It sends each broker one request with its items, or one request per
-item.
+`fan_out` locates the broker of each item. It sends each broker one request for all of the broker's items, or
+one request per item.
 
 The responses contain an error code and a value for each item.
 
@@ -215,7 +215,10 @@ class _Work(Generic[K, V]):
         return {item: self.succeeded[item] for item in self.items if item in self.succeeded}
 
     def locate(self) -> Plan[str]:
-        """Locate the brokers of the open items. Return the reason why an item has no broker yet, or ""."""
+        """Locate the brokers of the open items.
+
+        Returns the reason why an item must wait for its broker, or "" if no item must.
+        """
         why = ""
         unknown = [item for item in self.open if item not in self.nodes]
         if unknown:
@@ -247,8 +250,9 @@ class _Work(Generic[K, V]):
         return list(by_node.values())
 
     def settle(self, batch: Sequence[K], call: Call) -> str:
-        """Record the value or error of each item of a request. Return the reason why an item stays open, or
-        "".
+        """Record the value or error of each item of a request.
+
+        Returns the reason why an item is still open, or "" if no item is.
         """
         if may_repeat(call):
             self._unanswered.update(batch)

@@ -38,7 +38,9 @@ class FeatureVersionRange(msgspec.Struct, frozen=True):
 
 
 class FeatureMetadata(msgspec.Struct, frozen=True):
-    """The finalized feature levels of a cluster and the levels that the broker supports, by feature name.
+    """The finalized feature levels of a cluster, and the levels that the responding broker supports.
+
+    The keys of both mappings are feature names.
 
     `finalized_features_epoch` is the metadata log offset to which the levels belong, or None if the cluster
     has no finalized features. Java: FeatureMetadata.

@@ -93,7 +93,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     `type` is "classic", "consumer", "share" or "streams".
 
-    `state` is Kafka's name of the state, such as Stable or Empty. `coordinator` is a node id.
+    `state` is Kafka's name for the state, such as Stable or Empty. `coordinator` is a node id.
 
     `protocol_type` is "consumer" for consumers, and "" for a classic group that has only committed offsets.
 

@@ -51,7 +51,7 @@ class ListedGroup(msgspec.Struct, frozen=True):
 class Group(msgspec.Struct, frozen=True):
     """A group with its members, committed offsets and lag, as its coordinator described it.
 
-    `state` is Kafka's name of the group state: Empty, PreparingRebalance, CompletingRebalance, Stable, or
+    `state` is Kafka's name for the group state: Empty, PreparingRebalance, CompletingRebalance, Stable, or
     Dead for a group that does not exist.
 
     A committed offset is that of the *next* record to read.

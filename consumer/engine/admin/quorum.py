@@ -64,7 +64,9 @@ class RaftVoterEndpoint(msgspec.Struct, frozen=True):
 
 
 class QuorumInfo(msgspec.Struct, frozen=True):
-    """The metadata quorum: its leader, voters and observers (the brokers). Java: QuorumInfo.
+    """The metadata quorum: its leader, voters and observers. Java: QuorumInfo.
+
+    The observers are brokers, and controllers that do not vote.
 
     `nodes` maps the id of each voter to its endpoints; it is empty from brokers before 3.9.
     """
@@ -110,7 +112,7 @@ def describe_metadata_quorum(view: ClusterView, clock: Callable[[], int]) -> Pla
     request = DescribeQuorumRequest(topics=[topic])
     router = to_any_broker(view, clock)
     quorum = yield from ask_broker(router, "DescribeQuorum", CONTROLLER, request, read)
-    assert quorum is not None  # A response without a quorum has an error code, which is raised.
+    assert quorum is not None  # A response that contains no quorum has an error code, which is raised.
     return quorum
 
 
@@ -181,7 +183,8 @@ def _change(
 ) -> Plan[None]:
     """Send a change to any broker, which forwards it to the active controller.
 
-    `repeated` is the error code for a change that was already made, for example by an earlier attempt.
+    `repeated` is the error code for a change that an earlier attempt has already made. `fan_out` says when it
+    counts as success.
     """
 
     def read(call: Call) -> tuple[int, str | None, None]:

@@ -62,7 +62,7 @@ def describe_client_quotas(
 ) -> Plan[dict[ClientQuotaEntity, dict[str, float]]]:
     """Return the quotas of the entities whose types and names match `match`.
 
-    The name None matches any name.
+    The name None matches any name, and "" matches the default entity.
     """
 
     def read(call: Call) -> tuple[int, str | None, dict[ClientQuotaEntity, dict[str, float]]]:
@@ -126,6 +126,6 @@ def alter_client_quotas(
 
 
 def _entity(parts: Sequence[EntityData | AlterClientQuotasResponseEntityData]) -> ClientQuotaEntity:
-    """Return the entity that a response describes. A null name in the response means the default, here ""."""
+    """Return the entity in a response. A null name there stands for the default, whose name here is ""."""
     names = {part.entity_type: part.entity_name or "" for part in parts}
     return ClientQuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"))

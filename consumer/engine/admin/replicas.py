@@ -169,7 +169,7 @@ def alter_partition_reassignments(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, None]]:
-    """Begin to move each partition to these replicas; None cancels the reassignment of a partition."""
+    """Begin to move each partition to the replicas in `replicas`; None cancels its reassignment."""
 
     def request(items: Sequence[TopicPartition]) -> AlterPartitionReassignmentsRequest:
         return AlterPartitionReassignmentsRequest(

@@ -198,8 +198,8 @@ class PlanRunner:
     def _end(self, job: _Job, value: Any, error: BaseException | None) -> None:
         """End a plan."""
         job.over = True
-        # A call and its job refer to each other. This reference cycle would keep large responses in memory
-        # until Python's garbage collector runs.
+        # A call and its job refer to each other. Without this line, the reference cycle would keep large
+        # responses in memory until Python's garbage collector runs.
         job.calls = []
         self._jobs.pop(job.token, None)
         self.ended.append(Done(job.token, value, error))

@@ -182,7 +182,7 @@ def _eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
 def _next_page(
     request: DescribeTopicPartitionsRequest, cursor: DescribeTopicPartitionsResponseCursor | None
 ) -> DescribeTopicPartitionsRequest | None:
-    """Return the request for the partitions from the cursor on, or None after the last page.
+    """Return the request for the page that starts at the cursor, or None after the last page.
 
     The result is also None if the cursor does not advance, so that a faulty broker cannot cause endless
     requests.
@@ -252,7 +252,7 @@ def _description(topic: MetadataResponseTopic) -> TopicDescription:
 
 
 def operations_of(bits: int) -> frozenset[str] | None:
-    """Return the authorized operations in a bit field, or None if they were not requested."""
+    """Return the operations that are set in a bit field, or None if they were not requested."""
     if bits == _NOT_REQUESTED:
         return None
     return frozenset(name for name, bit in OPERATIONS.items() if bits >> bit & 1)

@@ -57,7 +57,7 @@ def on_controller(
     done: ErrorCode,
     ignore_done: bool = False,
 ) -> Plan[None]:
-    """Send a request about `names` to the controller until every topic has succeeded.
+    """Send a request about the topics `names` to the controller until it has succeeded for each of them.
 
     The plan refreshes the metadata after NOT_CONTROLLER and after a lost connection.
 
@@ -67,7 +67,7 @@ def on_controller(
     Without `ignore_done`, the code counts as success only if an earlier attempt may have succeeded: after a
     lost connection, or after a response that lacks one of `names`.
 
-    Errors that are not retriable raise BrokerError.
+    Raises BrokerError for an error code that is not retriable.
     """
     while True:
         if view.controller is None or view.controller not in view.brokers:
@@ -136,7 +136,7 @@ def create_topics(
 def create_partitions(
     view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[None]:
-    """Increase topics to these numbers of partitions, and wait until each partition has a leader."""
+    """Increase the number of partitions of each topic, and wait until each partition has a leader."""
 
     request = CreatePartitionsRequest(
         topics=[

@@ -42,7 +42,7 @@ _FENCE: Row = {**GROUPS, ErrorCode.CONCURRENT_TRANSACTIONS: ErrorAction.RETRY}
 class TransactionListing(msgspec.Struct, frozen=True, order=True):
     """A transaction, as its coordinator listed it. Java: TransactionListing.
 
-    `state` is Kafka's name of the state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
+    `state` is Kafka's name for the state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
     CompleteAbort, Dead or PrepareEpochFence.
     """
 
