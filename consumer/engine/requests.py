@@ -75,7 +75,7 @@ Offset = int | tuple[int, str] | CommittedOffset
 
 
 def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
-    """Map each partition to (offset, leader epoch, metadata). `offsets` may have any type in `Offset`."""
+    """Map each partition to (offset, leader epoch, metadata). An offset has any type in `Offset`."""
     committed: dict[TopicPartition, tuple[int, int | None, str]] = {}
     for partition, value in offsets.items():
         if isinstance(value, CommittedOffset):
@@ -376,7 +376,7 @@ def offset_fetch_result(
 
 
 def _group_error(response: OffsetFetchResponse) -> int:
-    """Return the group's error code, which in these versions is the error code of every partition.
+    """Return the group's error code: before version 2, the partitions contain it.
 
     Follows Java's OffsetFetchResponse.topLevelError.
     """

@@ -3,7 +3,7 @@
 * `close()` leaves the group after the required callbacks and commits. Then it closes the fetch sessions at
   the brokers, and finally the connections (M98). Meanwhile the client pushes its last metrics (KIP-714).
 
-* The call of close ends within its timeout.
+* `close()` returns within its timeout.
 
 * Each call of `unsubscribe()` or `close()` completes exactly once. If a commit of the call fails, the call
   fails with the same error.
@@ -122,7 +122,8 @@ class ConsumerShutdown:
         """Complete the `unsubscribe()` calls if all partitions have been released."""
         if not self._unsubscribe_tokens or self._is_committing_manual or not self._group.is_settled:
             return
-        # If the application has subscribed or assigned again in the meantime, its new partitions are kept.
+        # If the application has subscribed or assigned since it called `unsubscribe()`, its new partitions
+        # are kept.
         if not self._group.subscription.is_active and not self._status.is_manual:
             self._core.partitions.clear()
             self._status.source = AssignmentSource.NONE

@@ -65,7 +65,7 @@ ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = 20
 # Time (ms) after which a partition's oldest record counts as delayed. While more than half of buffer.memory
 # is in use, a partition with a delayed record accepts no records.
 STALLED_PARTITION_MS: Final = 1000
-# Time (ms) for which a metadata error of a topic is raised to the sends that waited for the metadata. A later
+# Time (ms) for which a metadata error of a topic is stored for the sends that wait for the metadata. A later
 # send requests the metadata again.
 SENDER_WAKEUP_MS: Final = 1000
 

@@ -40,7 +40,7 @@ from ..engine.metrics import Measure, Metric, MetricDefinition, Metrics
 from ..engine.network.sensors import NETWORK_METRICS
 from ..engine.producer.sensors import PRODUCER_METRICS
 
-# The metrics of each kind of client. The key is the first part of the metrics' groups, such as
+# The metrics of each kind of client. The key is the first part of the metrics' groups, such as "consumer" in
 # "consumer-metrics".
 TABLES: Final = {
     "consumer": CONSUMER_METRICS,
@@ -115,12 +115,12 @@ class _Snapshots:
         self._metrics: dict[tuple[str, int], list[Metric]] = {}
 
     def add(self, client: Measured) -> None:
-        """Read the metrics of this client, too."""
+        """Export the metrics of this client."""
         self._clients.add(client)
         self._read_at = None
 
     def remove(self, client: Measured) -> None:
-        """Stop reading the metrics of this client."""
+        """Stop exporting the metrics of this client."""
         self._clients.discard(client)
         self._read_at = None
 

@@ -238,7 +238,10 @@ def current_place(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]
 def split_batch(
     batch: ProducerBatch, groups: Sequence[Sequence[int]]
 ) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
-    """Split a batch into one per group of record indexes. Return these, and each record's batch and index."""
+    """Split a batch into new batches, one for each group of record indexes.
+
+    Return the new batches, and the new batch and index of each record.
+    """
     assert batch.data is not None
     records = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
     places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(records)

@@ -200,7 +200,7 @@ class ProducerEngine:
         return not self.begins_close and (self.telemetry is None or self.telemetry.has_ended)
 
     def _pump_telemetry(self, telemetry: ClientTelemetry) -> None:
-        """Send the request of the telemetry that is due."""
+        """Send the telemetry request that is due, if any."""
         if self.wants_connection:
             self.wants_connection = False
             if telemetry.client_instance_id is None:
@@ -595,7 +595,7 @@ class ProducerEngine:
             self._pump_telemetry(self.telemetry)
 
     def _handle_calls(self) -> None:
-        """Handle the calls that have ended."""
+        """Pass each completed request to its handler, `purpose`."""
         finished, self.core.network.finished = self.core.network.finished, []
         for call in finished:
             if call.purpose is not None:

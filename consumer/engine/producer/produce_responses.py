@@ -226,8 +226,8 @@ class ProduceResponses:
     def _renumber(self, batch: ProducerBatch) -> None:
         """Handle a sequence number that the broker did not expect.
 
-        If an earlier batch is still open, this batch is sent again after it. If not, the log lacks an earlier
-        batch that cannot be sent again, and this batch is renumbered.
+        If an earlier batch has neither succeeded nor failed, this batch is sent again after it. If not, the
+        log lacks an earlier batch that cannot be sent again, and this batch is renumbered.
         """
         queue = batch.queue
         if self._has_earlier(batch):

@@ -18,8 +18,8 @@ Rules:
   client sends at most four batches after it. With more, the broker could forget the batch and append it
   twice.
 
-* Some brokers limit the number of connections. If an additional connection fails, the client uses a single
-  connection to this broker for a minute.
+* Some brokers limit the number of connections. If an additional connection to a broker fails, the client uses
+  a single connection to that broker for a minute.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ Rules:
 
 * The durations of flush, begin, commit, abort and send_offsets, and the waits of sends, are measured in ms.
 
-* The first begin() also requests the producer id. Its duration is recorded in the metric of Java's
-  initTransactions.
+* The first begin() also requests the producer id. The duration of this begin() is recorded in the metric of
+  Java's initTransactions.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Rules:
   until its outcome is known.
 
 * After a failure, the transaction can only be aborted, and its remaining records are not sent. Records and
-  offsets fail after delivery.timeout.ms.
+  offsets that are not acknowledged within delivery.timeout.ms fail.
 
 * After an abort, unanswered requests may still reach a broker, so the next transaction gets a new epoch.
 
@@ -169,8 +169,8 @@ class TransactionManager:
                 )
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                # The operation has already begun. If Ctrl-C interrupted the earlier call before that, the
-                # operation begins below.
+                # The operation has already begun. If Ctrl-C interrupted the earlier call before the operation
+                # began, it begins below.
                 return current_call
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
@@ -183,8 +183,8 @@ class TransactionManager:
     def close(self) -> PendingCall | None:
         """Abort an open transaction, because the producer is being closed.
 
-        Return the call to wait for: the abort, or a commit or abort in progress. Return None if there is no
-        such call.
+        Return the call to wait for: this abort, or the commit or abort that is already in progress. Return
+        None if there is nothing to wait for.
         """
         if self.state is S.IN_TRANSACTION or self.state is S.ABORTABLE_ERROR:
             return self.call("abort")
@@ -221,8 +221,8 @@ class TransactionManager:
     def ensure_ready(self) -> bool:
         """Add new partitions to the transaction. Return whether batches may be sent now."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
-            # The remaining batches were sent before the failure or the abort. They are sent again if the
-            # abort has to wait for their responses.
+            # The batches that remain were first sent before the failure or the abort. They are sent again if
+            # the abort has to wait for their responses.
             return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
@@ -407,7 +407,7 @@ class TransactionManager:
     def _request_producer_id(self) -> None:
         """Request a producer id, which also fences the previous producer of this transactional id.
 
-        During an abort, the next epoch is requested.
+        While it aborts a transaction, the producer requests the next epoch of its own id instead.
         """
         own = self._identity if self.state is S.ABORTING_TRANSACTION else None
         request = init_producer_id_request(self.id, self._core.options.transaction_timeout_ms, own)

@@ -20,7 +20,7 @@ from kproto.validation import encodable_text
 
 from ..metrics import Metric
 
-# The first words of the groups of clients.
+# The first words of the groups of the clients' own metrics.
 _CLIENTS: Final = ("consumer", "producer", "admin-client")
 
 
@@ -92,7 +92,7 @@ def _text(option: str, text: Any) -> str:
 def _is_finite(value: Any) -> bool:
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    except OverflowError:  # A push contains floats, and the integer is too large for a float.
+    except OverflowError:  # Values are pushed as floats, and this integer is too large for a float.
         return False
 
 

@@ -11,7 +11,8 @@ Rules, as in Java's TelemetryMetricNamingConvention and KafkaMetricsCollector:
 
 * When a sensor is removed, for example because its topic was deleted, its sum is forgotten.
 
-* If a broker rejects a push, the next one contains its changes as well (`restore`). In Java they are lost.
+* If a broker rejects a push, the next push also contains the changes of the rejected one (`restore`). In Java
+  they are lost.
 
 * A metric without a value is omitted. Java sends NaN.
 """
@@ -60,8 +61,8 @@ class MetricsCollector:
     def __init__(self, start_ns: int) -> None:
         """Create a collector; sums count from the time `start_ns`, in nanoseconds since 1970."""
         self._start_ns = start_ns
-        # Metric -> (value, time in ns) of each sum: in the last push, to compute the next change, and in the
-        # push before it, for `restore`.
+        # The sums of the last push, from which the next changes are computed, and the sums of the push before
+        # it, for `restore`: metric -> (value, time in ns).
         self._sums: dict[_Key, tuple[float, int]] = {}
         self._previous_sums: dict[_Key, tuple[float, int]] = {}
 

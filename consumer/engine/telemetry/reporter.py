@@ -123,7 +123,7 @@ class ClientTelemetry:
         return self.machine.state is TelemetryState.TERMINATED
 
     def register(self, metric: ApplicationMetric) -> None:
-        """Push the metric with the client's metrics, instead of one with the same name and tags."""
+        """Push this metric with the client's metrics. It replaces a metric with the same name and tags."""
         self._application[_key(metric)] = metric
 
     def unregister(self, metric: ApplicationMetric) -> None:
@@ -295,7 +295,9 @@ def unregister_metric(telemetry: ClientTelemetry | None, metric: ApplicationMetr
 
 def _check_metric(metric: Any) -> None:
     if not isinstance(metric, ApplicationMetric):
-        raise ConfigError("metric", metric, 'an ApplicationMetric, as ApplicationMetric("orders", "shop")')
+        raise ConfigError(
+            "metric", metric, 'an ApplicationMetric, such as ApplicationMetric("orders", "shop")'
+        )
 
 
 def read_client_instance_id(

@@ -90,7 +90,8 @@ class Subscription(msgspec.Struct, frozen=True):
     def selects(self, name: str) -> bool:
         """Return whether the broker wants the metric with this KIP-714 name.
 
-        The cost does not depend on the number of prefixes, so that a broker cannot slow down the client.
+        The cost of a call does not depend on the number of prefixes, so that a broker cannot slow down the
+        client.
         """
         return self.metrics == frozenset({ALL_METRICS}) or any(
             name[:size] in self.metrics for size in range(len(name) + 1)
