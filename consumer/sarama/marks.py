@@ -67,7 +67,7 @@ class Marks:
         return None if mark is None else mark.committed
 
     def unverified(self) -> set[TopicPartition]:
-        """Return the partitions with unverified marks, whose committed offsets have to be fetched first."""
+        """Return the partitions with unverified marks. `verify` needs their committed offsets."""
         with self._lock:
             return {partition for partition, mark in self._marks.items() if mark.unverified}
 

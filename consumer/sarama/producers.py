@@ -216,7 +216,7 @@ class AsyncQueueProducer(AsyncBlock):
         except KprotoError:
             pass  # Each failed message has already been reported with its error.
         finally:
-            # The delivery callbacks, which add the results, run first.
+            # First, the pending delivery callbacks add the last results.
             await asyncio.sleep(0)
             for channel in (self._successes, self._errors):
                 if channel is not None:

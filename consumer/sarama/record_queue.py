@@ -137,8 +137,8 @@ class RecordQueue:
             with contextlib.suppress(IllegalState):
                 consumer.seek(self.topic_partition, offset)
 
-    # The partition may have been revoked or lost, which the next poll reports. The consumer then raises
-    # IllegalState.
+    # Both methods suppress IllegalState, which the consumer raises if the partition was revoked or lost. The
+    # next poll reports this.
 
     def _pause_partition(self) -> None:
         with contextlib.suppress(IllegalState):

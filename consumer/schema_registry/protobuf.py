@@ -173,7 +173,7 @@ class _Encoder:
         return encoded_id(schema_id) + encoded_indexes(message_indexes(self._descriptor))
 
     def _references(self, topic: str, file: Any) -> list[Reference]:
-        """Return references to the files that `file` imports, which are registered first."""
+        """Look up or register the files that `file` imports, and return references to them."""
         references: list[Reference] = []
         for imported in file.dependencies:
             if is_builtin(imported.name):

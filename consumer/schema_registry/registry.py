@@ -65,7 +65,8 @@ class NoSuchSchema(RegistryFailed):
 class NoSuchReference(NoSuchSchema):
     """Raised if the registry does not have a schema to which another schema refers.
 
-    `schema` is the path to the missing schema: the schema, and each reference after it.
+    `schema` is the path to the missing schema: the schema that was requested, and then each reference down to
+    the missing one.
     """
 
     def text(self) -> str:

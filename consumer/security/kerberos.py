@@ -82,7 +82,7 @@ class Kerberos:
         _gssapi()
 
     def login(self, host: str) -> KerberosLogin:
-        """Return a login that has begun at the broker `host`. May wait for the KDC. Raises NoToken."""
+        """Begin a login at the broker `host`, and return it. May wait for the KDC. Raises NoToken."""
         service = f"{self.service}@{self.host or host}"
         try:
             gssapi = _gssapi()
@@ -121,7 +121,7 @@ class KerberosSource:
         return self.kerberos.login(self.host)
 
     async def awaited(self) -> KerberosLogin:
-        """Return a new login, begun in a thread. Raises NoToken."""
+        """Begin a new login in a separate thread, and return it. Raises NoToken."""
         try:
             return await call_in_thread(self.blocking, "kproto-token")
         except RuntimeError as error:  # The system cannot start another thread.

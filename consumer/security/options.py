@@ -8,7 +8,7 @@ Rules:
   not cause a failed handshake later.
 
 * Option names of Java, librdkafka and other Python clients are rejected. The error contains this library's
-  name of the option.
+  name for the option.
 
 * Host names and certificates are verified. `ssl_check_hostname=False` disables the verification of host
   names. The application's own `ssl_context` determines what it verifies.

@@ -149,7 +149,9 @@ def _read(path: Any) -> dict[str, str]:
     properties = read_properties(text)
     if providers := properties.get("config.providers"):
         raise ConfigError(
-            "config.providers", providers, "empty: ${...} is not resolved; write the value itself"
+            "config.providers",
+            providers,
+            "leave it empty, because ${...} is not resolved; write the value itself",
         )
     return properties
 
@@ -215,7 +217,7 @@ def _retriever(settings: dict[str, str], options: dict[str, Any]) -> None:
             return  # This library's option, which Java does not have.
         if with_credentials and any(key in settings for key in _SENT_BY_DEFAULT):
             options["sasl_oauthbearer_grant_type"] = CLIENT_CREDENTIALS
-            options.pop("sasl_oauthbearer_client_secret", None)  # The assertion takes precedence, as in Java.
+            options.pop("sasl_oauthbearer_client_secret", None)  # As in Java, the assertion replaces it.
             settings.pop("sasl.oauthbearer.header.urlencode", None)
         elif short != "JwtBearerJwtRetriever":
             allowed = (
@@ -464,7 +466,7 @@ def _unescaped(text: str) -> str | None:
             return chr(int(escape[1], 16))
         return _LETTERS.get(escape[2], escape[2])
 
-    # Java writes characters beyond \\uffff as two surrogates, which are joined.
+    # Java writes a character beyond U+FFFF as two surrogates. They are joined to one character.
     return (
         _ESCAPE.sub(character, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     )
