@@ -269,7 +269,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         self._operations.pause(partitions)
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Return records of these partitions again."""
+        """End the pause of these partitions, so that polls return their records again."""
         self._operations.resume(partitions)
 
     # ---- commits
