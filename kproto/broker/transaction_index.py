@@ -7,7 +7,7 @@ Rules, as in Kafka's ProducerStateManager and TransactionIndex:
 
 * A marker may also be written to a partition without records of the producer. Such a marker has no effect.
 
-* A Fetch response lists the aborted transactions that overlap its offsets.
+* A Fetch response lists the aborted transactions that overlap the fetched offsets.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _add_controller(parser: argparse.ArgumentParser) -> None:
 
 
 def _directory_id(text: str) -> UUID:
-    # b64decode skips characters that are not base64, so the form is checked first.
+    # b64decode skips characters that are not base64, so the characters are checked first.
     if not re.fullmatch(r"[\w-]{22}", text, re.ASCII):
         message = f"{text!r} is not a directory id of 22 characters, such as 5L0xoL9gTKa0Qt3k9UYy4A"
         raise argparse.ArgumentTypeError(message)

@@ -317,7 +317,7 @@ def _verify(options: argparse.Namespace) -> int:
     states: dict[TopicPartition, str] = {}
     for partition, nodes in sorted(moves.items()):
         if nodes is None:
-            raise ConfigError("TOPIC:P=NODES", f"{partition}=cancel", "allowed: the nodes of the partition")
+            raise ConfigError("TOPIC:P=NODES", f"{partition}=cancel", "allowed: the partition's target nodes")
         states[partition] = _state(list(current.get(partition, ())), nodes, is_moving=partition in moving)
     completed = [partition for partition, state in states.items() if state == "is completed."]
     if options.json:

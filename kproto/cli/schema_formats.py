@@ -1,6 +1,6 @@
 """The formats of keys and values whose schemas are in a registry: Avro, Protobuf and JSON Schema.
 
-Keys and values have the bytes that Confluent's serializers write (`consumer.schema_registry`).
+Keys and values are encoded as by Confluent's serializers (`consumer.schema_registry`).
 
 Avro values are shown as the JSON of `avro_json`, Protobuf messages in Google's JSON mapping, including fields
 with default values, and JSON Schema values as their JSON.
@@ -122,7 +122,8 @@ def _registry(options: argparse.Namespace, parts: dict[str, str]) -> Registry:
         raise ConfigError(name, mask_secret(name, value), allowed)
     if (address := options.registry or url) is None:
         form = next(iter(parts.values()))
-        raise ConfigError("--registry", None, f"needed for the format {form}, such as http://localhost:8081")
+        allowed = f"needed for the format {form}; give a URL such as http://localhost:8081"
+        raise ConfigError("--registry", None, allowed)
     return Registry.at(address, user, names)
 
 
