@@ -289,7 +289,7 @@ class Broker:
     ) -> Topic:
         """Create a topic without leaders: the caller must then call `assign_leaders` of the cluster.
 
-        The caller has checked the name and the partition count with `Topics.refusal`.
+        The caller must have checked the name and the partition count with `Topics.refusal`.
         """
         return self.topics.create(name, uuid5(random_id, name), count, configs)
 

@@ -10,7 +10,8 @@ Rules, as in Kafka's ClientMetricsManager:
 * The subscription id is the CRC-32C of the merged subscription, XORed with the hash of the instance id. So
   each change of the client's merged subscription changes the id.
 
-* A request before the end of the push interval fails with THROTTLING_QUOTA_EXCEEDED.
+* A telemetry request that a client sends before the end of its push interval fails with
+  THROTTLING_QUOTA_EXCEEDED.
 
 * The push interval does not apply to the first push after a subscription request, to the last push
   (`terminating`), or to a subscription request after UNKNOWN_SUBSCRIPTION_ID or
@@ -108,8 +109,8 @@ class ClientMetricsResources:
     def __init__(self) -> None:
         self._configs: Final[dict[str, Mapping[str, str]]] = {}
         self._subscriptions: Final[dict[str, Subscription]] = {}
-        # The number of changes so far. An instance whose subscription was merged before the last change gets
-        # a newly merged one.
+        # Number of calls of `set`. If a resource changed after an instance's subscription was merged, the
+        # subscription is merged again.
         self.version = 0
 
     def names(self) -> list[str]:
@@ -193,7 +194,7 @@ class ClientMetricsManager:
         self._resources: Final = resources
         # Instance id -> instance; the least recently used one comes first.
         self._instances: Final[OrderedDict[UUID, ClientMetricsInstance]] = OrderedDict()
-        # The characters of the instances' attributes.
+        # Total number of characters in the attributes of all instances.
         self._attribute_size = 0
         self._ids_by_connection: Final[dict[int, UUID]] = {}
         self._pushes: Final[deque[PushedMetrics]] = deque()

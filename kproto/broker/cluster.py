@@ -140,7 +140,7 @@ class BrokerCluster:
         if now < self._producer_expiration_at:
             return
         self._producer_expiration_at = now + self._settings.producer_id_expiration_check_interval_ms
-        # The settings of the first broker apply, because all brokers share the logs.
+        # The settings of the first broker determine the expiration, because all brokers share the logs.
         settings = self.dynamic.settings(self._node_ids[0])
         before = now + self.wall_clock_offset - settings.producer_id_expiration_ms
         for topic in self.topics:

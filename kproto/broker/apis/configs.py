@@ -1,4 +1,4 @@
-"""Helpers of the config APIs: resource types, and configs with their synonyms."""
+"""Helpers for the config APIs: resource types, and configs with their synonyms."""
 
 from __future__ import annotations
 

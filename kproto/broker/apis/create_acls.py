@@ -69,7 +69,7 @@ def _is_unparsable(creation: AclCreation) -> bool:
 def _has_filter_value(creation: AclCreation) -> bool:
     """Return whether an ACL to create has the value ANY or MATCH, which only filters may have.
 
-    If one ACL of a request has the value ANY or MATCH, Kafka creates none of the requested ACLs.
+    If one ACL of a request has such a value, Kafka creates none of the requested ACLs.
     """
     if creation.resource_pattern_type in (PatternType.ANY, PatternType.MATCH):
         return True

@@ -166,7 +166,7 @@ class DelayedFetch:
         return self.request.isolation_level, call.principal, call.host, acls_version, call.injected_error
 
     def _room(self) -> int:
-        """Return the limit of the response's records in bytes."""
+        """Return the maximum total size (bytes) of the records in the response."""
         unsent_room = max(MOST_UNSENT - self.broker.cluster.unsent, 0)
         return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes, unsent_room)
 

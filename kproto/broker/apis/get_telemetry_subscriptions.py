@@ -23,7 +23,8 @@ _CODECS: Final = (4, 3, 1, 2)
 def client_attributes(broker: Broker, call: Call) -> dict[str, str]:
     """Return the attributes of a client, by which subscriptions select clients.
 
-    If the client's port is unknown, client_source_port is missing (ClientMetricsInstanceMetadata).
+    If the client's port is unknown, the attribute client_source_port is omitted, as in Kafka's
+    ClientMetricsInstanceMetadata.
     """
     connection = broker.connections[call.conn]
     attributes = {

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): the offset at the start, at the end, or at a timestamp.
+"""ListOffsets (key 2): each partition's start offset, end offset, or offset at a timestamp.
 
 With `read_committed`, the end of a partition is its last stable offset (X5). A search by timestamp then finds
 only records before that offset.

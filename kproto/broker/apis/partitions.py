@@ -1,4 +1,4 @@
-"""Lookups of partitions that several handlers share, with Kafka's error codes."""
+"""Partition lookups that several handlers share, and Kafka's error codes for them."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 * From v12 on, the Produce request itself adds the partition to the transaction (KIP-890). Up to v11, the
   client sends AddPartitionsToTxn first.
 
-* An error of the transaction coordinator that is newer than the version of the request is replaced by an
-  older error, which the client knows.
+* If an error of the transaction coordinator is too new for the version of the request, the response contains
+  an older error, which the client knows.
 
 * The bytes that the CRC covers are stored unchanged. Records are decoded only for validation
   (`record_validation`).

@@ -29,7 +29,7 @@ def repeat_as_named(answers: Mapping[str, T], names: Sequence[str], size: Callab
 def name_in_messages(name: str, count: int) -> str:
     """Return `name`, truncated so that `count` copies of it have at most `MAX_REPEATED` bytes.
 
-    This limits the size of the response: a request of 100 kilobytes can name 19,000 partitions of a topic
-    whose name has 3,000 characters.
+    The truncation limits the size of error messages that repeat the name: a request of 100 kilobytes can list
+    19,000 partitions of a topic whose name has 3,000 characters.
     """
     return name.encode()[: MAX_REPEATED // max(count, 1)].decode(errors="ignore")

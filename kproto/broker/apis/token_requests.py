@@ -29,7 +29,7 @@ def principal_of(principal_type: str, name: str) -> str:
 
 
 def type_and_name(principal: str) -> tuple[str, str]:
-    """Return the type and the name of a principal in the form TYPE:NAME."""
+    """Split a principal of the form TYPE:NAME into its type and its name."""
     principal_type, _, name = principal.partition(":")
     return principal_type, name
 

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27): write the markers that commit or abort transactions in their partitions.
+"""WriteTxnMarkers (key 27): write commit or abort markers into the partitions of transactions.
 
 Only admin clients send this request to this broker, to abort a hanging transaction that no coordinator knows
 (Java's Admin.abortTransaction).
