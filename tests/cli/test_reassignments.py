@@ -150,7 +150,7 @@ def test_a_partition_that_does_not_exist_is_not_moved(shell: Shell) -> None:
         ("reassignments t:2147483648", "allowed: TOPIC or TOPIC:P,P"),
         ("reassign t:0=1 t:0=2", "allowed: each partition once"),
         ("reassign --file /no/such/file", "allowed: a readable file"),
-        ("verify t:0=cancel", "TOPIC:P=NODES='t-0=cancel' is not allowed; allowed: the nodes of the part"),
+        ("verify t:0=cancel", "TOPIC:P=NODES='t-0=cancel' is not allowed; allowed: the partition's target"),
         ("propose t --brokers 1,1", "'1,1' is not a list of different node ids"),
         ("propose t --brokers 2147483648", "'2147483648' is not a list of different node ids"),
         ("propose t --brokers 7", "--brokers='7' is not allowed; allowed: 1"),
