@@ -194,7 +194,7 @@ class FetchContext:
             session.set_idle(key, partition)
 
     def changed_partitions(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        """Return the results that the response contains, and record them in the session."""
+        """Return the results that the response must contain, and record them in the session."""
         if self.session is None:
             return results
         changed: dict[Key, PartitionData] = {}

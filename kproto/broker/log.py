@@ -299,7 +299,7 @@ class Log:
     def _start_epoch(self, leader_epoch: int) -> None:
         """Start a leader epoch at the end of the log.
 
-        Earlier leader epochs that start at or after the end of the log have no records, and are removed.
+        Leader epochs that already start at the end of the log, or after it, have no records, and are removed.
         """
         del self._epochs[bisect_left(self._epochs, self.end_offset, key=_first_offset) :]
         self._epochs.append((leader_epoch, self.end_offset))

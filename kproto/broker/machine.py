@@ -61,7 +61,7 @@ from .topics import MAX_PARTITIONS, Partition, grow
 
 
 class ClientConnected(NamedTuple):
-    """The event that a client connected; `conn` is a number that is never used again."""
+    """Event: a client has connected; `conn` is a number that is never used again."""
 
     conn: int
     host: str
@@ -74,7 +74,7 @@ class ClientConnected(NamedTuple):
 
 
 class FrameReceived(NamedTuple):
-    """The event that a request arrived; `frame` does not contain the size prefix."""
+    """Event: a request has arrived; `frame` does not contain the size prefix."""
 
     conn: int
     frame: bytes
@@ -82,19 +82,19 @@ class FrameReceived(NamedTuple):
 
 
 class ResponseSent(NamedTuple):
-    """The event that a connection's last `SendFrame` was written, and the socket accepts more data."""
+    """Event: a connection's last `SendFrame` was written, and the socket accepts more data."""
 
     conn: int
 
 
 class ClientDisconnected(NamedTuple):
-    """The event that a connection was closed by the client, or was lost."""
+    """Event: the client has closed a connection, or the connection was lost."""
 
     conn: int
 
 
 class CreateTopic(NamedTuple):
-    """The event that the operator creates a topic.
+    """Event: the operator creates a topic.
 
     `step` raises ConfigError if the topic exists, or its name or partition count is not allowed.
     """
@@ -106,7 +106,7 @@ class CreateTopic(NamedTuple):
 
 
 class GrowTopic(NamedTuple):
-    """The event that the operator increases the partition count of a topic.
+    """Event: the operator increases the partition count of a topic.
 
     `step` raises ConfigError if the topic does not exist or the partition count is not allowed.
     """
@@ -116,7 +116,7 @@ class GrowTopic(NamedTuple):
 
 
 class ElectLeader(NamedTuple):
-    """The event that a partition starts a new leader epoch, for example after an election.
+    """Event: a partition starts a new leader epoch, for example after an election.
 
     `node` becomes the leader; None keeps the leader.
 
@@ -129,7 +129,7 @@ class ElectLeader(NamedTuple):
 
 
 class MoveCoordinator(NamedTuple):
-    """The event that another node becomes a group's coordinator, and loads it for `loading_ms`.
+    """Event: another node becomes a group's coordinator, and loads the group for `loading_ms`.
 
     Apply the event to the old coordinator, because requests of members may be delayed on that broker.
     """
@@ -140,7 +140,7 @@ class MoveCoordinator(NamedTuple):
 
 
 class TruncateLog(NamedTuple):
-    """The event of an unclean election: the new leader's log ends at `offset`.
+    """Event: an unclean election, in which the new leader's log ends at `offset`.
 
     A new leader epoch starts at the end of the truncated log. The batch that contains `offset` is removed as
     a whole, so the log may end before `offset`.
@@ -154,18 +154,18 @@ class TruncateLog(NamedTuple):
 
 
 class LogChanged(NamedTuple):
-    """The event after the operator has written to a log directly: retry the log's delayed fetches."""
+    """Event: the operator has written to a log directly, so the log's delayed fetches are retried."""
 
     topic: str
     partition: int
 
 
 class CleanLogs(NamedTuple):
-    """The event that the operator runs retention and compaction on all logs, including active segments."""
+    """Event: the operator runs retention and compaction on all logs, including active segments."""
 
 
 class FailRequests(NamedTuple):
-    """The event that the operator makes the next `times` requests of an API fail with `code`."""
+    """Event: the operator makes the next `times` requests of an API fail with `code`."""
 
     api_key: int
     code: ErrorCode
@@ -173,7 +173,7 @@ class FailRequests(NamedTuple):
 
 
 class ThrottleClients(NamedTuple):
-    """The event that the operator throttles an API.
+    """Event: the operator throttles an API.
 
     Each response of this API mutes its connection for `ms`: the broker reads no further request from it.
     """

@@ -235,7 +235,7 @@ class Settings:
 
 
 def kafka_name(field_name: str) -> str:
-    """Return Kafka's name of the config in the field `field_name`: dots replace underscores."""
+    """Return Kafka's name for the config in the field `field_name`: dots replace underscores."""
     return field_name.replace("_", ".")
 
 
