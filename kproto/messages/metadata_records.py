@@ -227,7 +227,7 @@ class EndTransactionRecord(Message, versions="0", flexible="0+"):
 
 
 class AbortTransactionRecord(Message, versions="0", flexible="0+"):
-    # The reason of the abort, for logs (KIP-868).
+    # The reason for the abort, for logs (KIP-868).
     reason: String | None = field(default=None, tag=0)
 
 

@@ -494,7 +494,7 @@ def _complete_batches(records: bytes) -> Iterator[Batch]:
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code."""
+    """Return Kafka's name for an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -232,8 +232,8 @@ class RebalanceCalled(msgspec.Struct, frozen=True):
 class CloseCalled(msgspec.Struct, frozen=True):
     """Close the consumer.
 
-    If `stay` is true, and the original client has such an option, the consumer remains a member of the group.
-    The model answers with `FinishClose`.
+    If `stay` is true, the consumer remains a member of the group, provided that the original client can close
+    in this way. The model answers with `FinishClose`.
     """
 
     stay: bool = False
