@@ -100,7 +100,7 @@ EDGES: Final[machine.Edges[CgrpJoinState]] = {
 class CgrpState(Enum):
     """rkcg_state: the lookup of the coordinator."""
 
-    # FindCoordinator is sent as soon as the minimum interval has passed.
+    # FindCoordinator is sent as soon as the minimum interval since the previous one has passed.
     QUERY_COORD = "query"
     # FindCoordinator is in flight.
     WAIT_COORD = "wait"

@@ -4,9 +4,9 @@ The model has ConsumerGroup, Consumer, OffsetManager and Client. Each of sarama'
 machine (`routines`). Channels are queues with sarama's sizes. Each mutex protects the same data as in sarama.
 These modules mirror sarama's files:
 
-* consumer_group.go, consumer_group_cooperative.go: `consumer_group` has Consume and the application's loop
-  around it. `consumer_group_join` is joinSync with its retries. `consumer_group_cooperative` has the
-  rebalance of cooperative strategies. `consumer_group_close` ends a session, and implements Close.
+* consumer_group.go, consumer_group_cooperative.go: `consumer_group` implements Consume and the application's
+  loop around it. `consumer_group_join` is joinSync with its retries. `consumer_group_cooperative` implements
+  the rebalance of cooperative strategies. `consumer_group_close` ends a session, and implements Close.
 
 * consumer_group_session.go: `consumer_group_session` is the session with its heartbeats and the leader's
   partition checker. `consumer_group_claim` is the goroutine around ConsumeClaim.
@@ -20,7 +20,7 @@ These modules mirror sarama's files:
 
 * client.go, metadata.go, broker.go: `client`, `metadata`, `coordinator_lookup`, `broker`.
 
-* config.go: `config`. `versions` has the request versions of each Config.Version ("Version" in `extra`).
+* config.go: `config`. `versions` lists the request versions for each Config.Version ("Version" in `extra`).
 
 * balance_strategy.go: `balance_strategy` and `sticky_balance_strategy`.
 

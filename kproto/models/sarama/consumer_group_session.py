@@ -178,7 +178,7 @@ class GroupSession:
             self.client.wake(self.lock_waiting.pop(0), "generation_locked")
 
     def watch_partitions(self, counts: Mapping[str, int] | None) -> None:
-        """Replace the partition checker by one for `counts`; None means that this member has no checker."""
+        """Replace the partition checker with one for `counts`; None means that this member has no checker."""
         if self.partition_checker is not None:
             self.partition_checker.is_replaced = True
             self.client.wake(self.partition_checker, "check")
