@@ -1,4 +1,4 @@
-"""The types of groups that the embedded broker coordinates, registered by Kafka's names of the types.
+"""The types of groups that the embedded broker coordinates, registered under Kafka's names for them.
 
     coordinator = GroupCoordinators(GroupSettings(), topics)
     actions = coordinator.step(RequestReceived(token, JoinGroupRequest(...), version, ...), now)

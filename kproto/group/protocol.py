@@ -110,7 +110,7 @@ class PollLeft(msgspec.Struct, frozen=True):
 
 
 class CoordinatorFound(msgspec.Struct, frozen=True):
-    """The lookup that `FindCoordinator` started found the coordinator. `node` is opaque to the member."""
+    """The lookup has found the coordinator. `node` is opaque to the member."""
 
     node: object
 
@@ -482,7 +482,7 @@ class ClientMember(Protocol):
     def retried_error(self, response: Message) -> int | None:
         """Return the error code of `response` if the member only retries the request, otherwise 0.
 
-        Return None for a response of an API whose retries are not reported.
+        Return None if the retries of this API are not reported.
         """
         ...
 
@@ -522,7 +522,7 @@ class GroupNotice(msgspec.Struct, frozen=True):
 
 
 class RebalanceCompleted(GroupNotice, frozen=True):
-    """The group is stable in `generation`.
+    """The group has become stable in `generation`.
 
     `generation` is the generation of a classic group, or the group epoch of another type of group. `members`
     are the ids of the group's members.
@@ -575,7 +575,7 @@ class GroupDescription(NamedTuple):
     group_type: str
     # The protocol type, such as "consumer" or "connect". Empty if the group never had a member.
     protocol_type: str
-    # Kafka's name of the state, such as "Stable".
+    # Kafka's name for the state, such as "Stable".
     state: str
     # The generation of a classic group, or the group epoch of a group of another type.
     epoch: int

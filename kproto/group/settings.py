@@ -75,5 +75,5 @@ class GroupSettings:
 
 
 def property_names() -> dict[str, str]:
-    """Return a mapping from Kafka's name of each setting to the name of its field."""
+    """Return a mapping from Kafka's name for each setting to the name of its field."""
     return {row.name.replace("_", "."): row.name for row in fields(GroupSettings)}

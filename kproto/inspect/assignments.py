@@ -275,7 +275,7 @@ def _outcome(
     settled_owners: Mapping[TopicPartition, str],
     loads: Mapping[str, int],
 ) -> PartitionOutcome:
-    """Return the outcome of one partition.
+    """Return a partition's previous and new owner, and the reason for the assignment.
 
     `claims` contains a pair (generation, member id) for each member that reports the partition as owned.
     Pairs are sorted by generation, the newest last.
@@ -324,7 +324,8 @@ def _rack_reason(
 def parse_topic(text: str) -> tuple[str, dict[str, Any]]:
     """Parse NAME:PARTITIONS or NAME:PARTITIONS@RACK,RACK into a topic of the JSON form.
 
-    Partition i has one replica, in rack i modulo the number of racks. Raises ConfigError for other text.
+    Partition i has one replica, in rack i modulo the number of racks. Raises ConfigError if `text` has
+    neither form.
     """
     name, colon, size_and_racks = text.rpartition(":")
     count, at, racks = size_and_racks.partition("@")

@@ -172,7 +172,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def dissect_message(data: bytes, name: str, version: int) -> Dissection:
-    """Decode a message without a header. `name` is Kafka's name of the message.
+    """Decode a message without a header. `name` is Kafka's name for the message.
 
     Raises KeyError if the name is unknown, and UnsupportedVersion if the message does not have the version.
     """

@@ -123,7 +123,7 @@ class Call:
 
 
 def api_name(message: type[Message]) -> str:
-    """Return Kafka's name of the request: `JoinGroup` for JoinGroupRequest."""
+    """Return Kafka's name for the request: `JoinGroup` for JoinGroupRequest."""
     key = message.__api_key__
     return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
 

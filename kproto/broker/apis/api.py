@@ -53,7 +53,7 @@ class Api:
 
     @property
     def name(self) -> str:
-        """Kafka's name of the API, such as OffsetCommit."""
+        """Kafka's name for the API, such as OffsetCommit."""
         return API_NAMES[self.key]
 
     def versions(self, highest: int | None = None) -> ApiVersion:

@@ -258,7 +258,7 @@ def _sent_metadata(request: JoinGroupRequest, protocol: str | None) -> bytes:
 def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
     """Return whether this restarted static member is the leader although the response does not say so.
 
-    In a JoinGroup response below v9 the leader is the member id of the process that this member replaces.
+    A JoinGroup response below v9 then names as leader the member id of the process that this member replaces.
     """
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:

@@ -112,7 +112,7 @@ def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Acti
 
 
 def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Drop a subscription made since the first `Unsubscribed`: the member stays idle after leaving."""
+    """Drop a subscription that was made while the member leaves, so that the member then stays idle."""
     member.topics, member.pattern = frozenset(), None
 
 

@@ -178,7 +178,7 @@ def kind_of(event: MemberEvent) -> MemberEventKind:
         raise TypeError(f"event={event!r} is not an event of a member; the events are {kinds}")
     if isinstance(event, SubscriptionChanged):
         topics: object = event.topics
-        if isinstance(topics, str):  # Its characters would be taken as topics.
+        if isinstance(topics, str):  # Each character of a string would count as a topic.
             raise TypeError(f"topics={topics!r} is not a set of topics; use frozenset({{{topics!r}}})")
         if not event.topics and event.pattern is None:
             return K.UNSUBSCRIBE
