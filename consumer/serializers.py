@@ -21,8 +21,8 @@ Rules:
 
 * None is Kafka's null in both directions. No function is called for None, so a tombstone stays a tombstone.
 
-* The functions run without a lock in the thread or task that calls `poll` or `send`. Neither the timeout of
-  `poll` nor `max_block_ms` limits how long they run.
+* The thread or task that calls `poll` or `send` runs the functions, and holds no lock meanwhile. Neither the
+  timeout of `poll` nor `max_block_ms` limits how long they run.
 
 * A deserializer cannot call methods that change the state of its consumer. Such a call raises IllegalState.
 """

@@ -8,7 +8,8 @@ Rules:
 * All other failures are retried (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then
   raised.
 
-* Every wait has a timeout. A driver that hangs during planning would show no error at all (SPARK-32032).
+* Every wait has a timeout, because a driver that hangs during planning would show no error at all
+  (SPARK-32032).
 
 * While the cluster is unreachable, requests are retried, as in Java's clients. The limit is
   ``kafka.default.api.timeout.ms`` if the cluster has answered before, and ``kafka.request.timeout.ms`` if

@@ -465,7 +465,7 @@ def batch_ranges(
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
-    """Split a range into equal parts. Only the first has its open start, and only the last its open end."""
+    """Split a range into equal parts. Only the first may have an open start, and only the last an open end."""
     if parts == 1:
         return [whole]
     at = [whole.start + whole.size * i // parts for i in range(parts + 1)]
@@ -483,7 +483,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 def _texts(numbers: Positions) -> dict[str, str]:
     """Map each topic to a text that pairs its partitions with their numbers, such as ``0:17,1:9``.
 
-    The numbers are offsets or leader epochs. The keys that begin with ``@`` contain these texts.
+    The numbers are offsets or leader epochs. The texts are parts of the JSON keys that begin with ``@``.
     """
     pairs: dict[str, list[str]] = {}
     for (topic, partition), number in sorted(numbers.items()):

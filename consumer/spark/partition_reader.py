@@ -231,7 +231,7 @@ class _Chunk:
 
 
 def _current_range(slice_: Slice, options: Options) -> Range:
-    """Return the range to read.
+    """Return the range that a task must read for this slice.
 
     An open end that was planned for another action is replaced by the log's current end.
     """
@@ -258,7 +258,7 @@ def _current_range(slice_: Slice, options: Options) -> Range:
 def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
     """Return `range_`, or an empty range at the start of the log if the topic was re-created.
 
-    `range_` must have covered the whole log when it was planned.
+    The caller must pass a range that covered the whole log when it was planned.
     """
     cluster = _worker(options).cluster
     view = _retry_while_unreachable(

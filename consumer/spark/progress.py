@@ -59,7 +59,7 @@ class Behind:
     def seconds(self) -> float | None:
         """Return the seconds until the query has caught up, or None if its rate is unknown.
 
-        The rate (rows per second) is that of this batch.
+        The result is based on the rate (rows per second) of this batch.
         """
         waiting = sum(self.offsets.values())
         if not waiting:

@@ -35,7 +35,7 @@ class SpecificOffsets:
 
     `topics` contains the bounds of whole topics.
 
-    The partitions and topics must together be exactly those that are read.
+    `offsets` and `topics` must together cover exactly the partitions that are read.
     """
 
     offsets: Mapping[TopicPartition, int | Edge]
@@ -57,7 +57,7 @@ class GlobalTimestamp:
 class SpecificTimestamps:
     """A bound like `GlobalTimestamp`, but with a timestamp for each partition.
 
-    The partitions must be exactly those that are read.
+    `timestamps_ms` must contain exactly the partitions that are read.
     """
 
     timestamps_ms: Mapping[TopicPartition, int]

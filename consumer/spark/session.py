@@ -92,7 +92,7 @@ SETTINGS: Mapping[str, str] = {
 def settings_of(version: str) -> dict[str, str]:
     """Return `SETTINGS` for a version of PySpark.
 
-    In PySpark 4.0 the class that writes checkpoints is in another package.
+    In PySpark 4.0 the class that writes checkpoints is in another package than in later versions.
     """
     package = ".streaming." if version.startswith("4.0.") else ".streaming.checkpointing."
     return {name: value.replace(".streaming.checkpointing.", package) for name, value in SETTINGS.items()}
