@@ -465,7 +465,7 @@ def batch_ranges(
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
-    """Split a range into equal parts. Only the first may have an open start, and only the last an open end."""
+    """Split a range into equal parts. Only the first may have an open start, only the last an open end."""
     if parts == 1:
         return [whole]
     at = [whole.start + whole.size * i // parts for i in range(parts + 1)]

@@ -4,8 +4,8 @@
 
 * time-between-poll is the time between the starts of two polls. The first poll has the value 0.
 
-* poll-idle-ratio is the share of time inside poll. Near 1, the application waits for records. Near 0, records
-  wait for the application.
+* poll-idle-ratio is the share of time inside poll. A value near 1 means that the application waits for
+  records. A value near 0 means that records wait for the application.
 
 * If the first poll takes no time, its poll-idle-ratio is 0/0, which is NaN. Then the average is NaN until
   this sample expires.

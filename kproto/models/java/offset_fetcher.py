@@ -74,7 +74,7 @@ def update_fetch_positions(state: JavaState, out: Out) -> None:
 
 
 def seek_partition(partition: TopicPartitionState, offset: int, epoch: int = -1) -> None:
-    """Set the position of a partition. A position with an epoch is validated before it is fetched."""
+    """Set the position of a partition. A position with an epoch is validated before the next Fetch."""
     partition.offset, partition.epoch, partition.request_open, partition.retry_at = offset, epoch, False, 0
     move_position(partition, FetchStates.AWAIT_VALIDATION if epoch >= 0 else FetchStates.FETCHING)
 

@@ -53,7 +53,7 @@ def _roundrobin(position: int, index: int, partitions: int, members: int) -> boo
 
     The original is RoundRobinGroupBalancer.AssignGroups.
 
-    The first partition of each topic goes to the first member.
+    The first partition of each topic is assigned to the first member.
     """
     return position % members == index
 

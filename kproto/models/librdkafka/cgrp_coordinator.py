@@ -2,7 +2,7 @@
 
 The module follows rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator and _serve.
 
-These are the requests that release 2.16 was observed to send. Metadata and FindCoordinator go to the
+These are the requests that release 2.16 was observed to send. Metadata and FindCoordinator are sent to the
 bootstrap address.
 
 Both requests are sent again when the first connection to a broker with a known node id opens. FindCoordinator

@@ -5,15 +5,15 @@
 * JoinGroups are at least one second apart, or two seconds after an error. After MEMBER_ID_REQUIRED, an
   unassign or a Metadata response, the next JoinGroup is sent immediately.
 
-* JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, and ILLEGAL_GENERATION resets the generation.
-  MEMBER_ID_REQUIRED comes with the member id for the next JoinGroup. After ILLEGAL_GENERATION and
+* JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, and ILLEGAL_GENERATION resets the generation. A
+  response with MEMBER_ID_REQUIRED contains the member id for the next JoinGroup. After ILLEGAL_GENERATION or
   MEMBER_ID_REQUIRED, a cooperative member loses its partitions.
 
 * Permanent JoinGroup errors are reported, but the member still rejoins. FENCED_INSTANCE_ID is fatal for a
   static member.
 
 * SyncGroup errors: after COORDINATOR_LOAD_IN_PROGRESS, the request is repeated. After any other error the
-  member rejoins. After UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION, a cooperative member also loses its
+  member rejoins. After UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION, a cooperative member also loses its
   partitions.
 
 * A response is dropped if the group has left the state that waits for the response.
