@@ -174,8 +174,8 @@ class Capture:
         if number >= len(section.interfaces):
             return None
         interface = section.interfaces[number]
-        # A Simple Packet Block contains only the packet's original length. The capture may have truncated the
-        # packet to the interface's snap length.
+        # A Simple Packet Block gives only the packet's original length, although the capture may have
+        # truncated the packet to the interface's snap length.
         if kind == _SIMPLE_PACKET:
             captured = min(captured, interface.most or captured, len(body) - start)
         elif captured > len(body) - start:

@@ -45,9 +45,10 @@ _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 # APIs whose exchanges are drawn if the response differs from the responses drawn before.
 _NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
-# APIs whose first exchange after a JoinGroup is not drawn.
+# Of these APIs, only a client's first exchange is drawn, not also its first exchange after each JoinGroup.
 _ONCE = ("Metadata", "FindCoordinator")
-# If two rows are at least this many ms apart, a pause between them shows how many exchanges are not drawn.
+# A pause of at least this many ms between two rows is drawn as a row with its length and its undrawn
+# exchanges.
 _PAUSE = 250
 # Error codes that are not drawn as failures. The first JoinGroup of a new member gets MEMBER_ID_REQUIRED
 # (KIP-394).

@@ -306,7 +306,7 @@ def record_lines(
 
     If `whole` is true, every record has a line. Otherwise about `most` records are decoded (default:
     `_MOST_CHECKED`), because a small batch may have millions of records. The remaining records are not
-    decoded: the headers of their batches contain their number.
+    decoded but counted, from the headers of their batches.
     """
     from ..records import batches  # The import is local, because most messages contain no records.
     from ..records.record_stream import record_lists

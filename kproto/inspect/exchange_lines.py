@@ -5,7 +5,7 @@
 A line has these parts: the time, the client, the API and version, the request, the response with its errors
 by name, and the response time. Subscriptions and assignments are decoded.
 
-Tables in this module have formatters for frequent APIs. For other APIs, the line has the fields that are
+Tables in this module list formatters for frequent APIs. For any other API, the line shows the fields that are
 numbers or strings.
 """
 

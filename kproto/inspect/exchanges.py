@@ -10,7 +10,7 @@ Rules:
 
 * `without_secrets` removes passwords, SASL proofs and tokens from the messages of an exchange.
 
-* Frames that cannot be decoded are forwarded unchanged. The exchange has the reason in `trouble`.
+* Frames that cannot be decoded are forwarded unchanged. `trouble` of the exchange states the reason.
 
 * `replace_addresses` replaces the addresses in a response, so that a client connects only to the proxy. Other
   fields do not change. A response without such an address is forwarded byte for byte.
@@ -85,7 +85,7 @@ class Exchange:
     """One request, with its response if one arrived.
 
     `asked_at` and `answered_at` are in milliseconds of the caller's clock. `request` and `response` are None
-    if they could not be decoded. A `response` that did not arrive is also None. `trouble` has the reason.
+    if they could not be decoded. `response` is also None if it did not arrive. `trouble` states the reason.
 
     `size` is the number of bytes of both frames. `names` maps topic ids to the topic names that this client
     has received.

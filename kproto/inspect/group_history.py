@@ -77,7 +77,7 @@ class GroupHistory:
                     self._disconnections[group, member.member_id] = event
 
     def add_notice(self, notice: GroupNotice, at: int) -> None:
-        """Record a notice of the embedded broker's coordinator. `at` is in ms of the exchanges' clock."""
+        """Record a notice of the embedded broker's coordinator. `at` is in ms, as in the exchanges."""
         self._has_notices = True
         if isinstance(notice, GenerationStarted):
             generation = self._group(notice.group_id).generation(notice.generation, at)

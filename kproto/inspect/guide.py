@@ -293,7 +293,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def summary(name: str) -> str:
-    """Return the purpose of a message and its versions."""
+    """Return the purpose and the versions of a message."""
     message = messages_of(name)[0]
     text = module_summary(message)
     _, colon, purpose = text.partition("): ")

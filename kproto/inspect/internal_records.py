@@ -6,7 +6,7 @@ int16.
 In a topic without keys, a value begins with three unsigned varints: the frame version (1), the record type
 and the version.
 
-`kproto.messages.index.RECORDS_OF` has the record types of each topic.
+`kproto.messages.index.RECORDS_OF` lists the record types of each topic.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ MOST_ROWS = 200_000
 
 
 def decode_records(question: Question) -> Answer:
-    """Decode a record set. If a complete batch is invalid, `valid` is false and `error` has the reason.
+    """Decode a record set. If a complete batch is invalid, `valid` is false and `error` is the reason.
 
     `topic` of the question is the name of an internal topic of Kafka. With it, rows also have `keyMessage`
     and `valueMessage`. If the bytes are not such messages, rows have `messageError` instead.

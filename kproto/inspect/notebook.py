@@ -258,7 +258,7 @@ def _hex(data: bytes) -> str:
 
 
 def _time_with_offset(milliseconds: int) -> str:
-    """Format a time in UTC with its offset, or as a number if it is negative or too large for a date."""
+    """Format a UTC time with the suffix +00:00, or as a number if it is negative or too large for a date."""
     if milliseconds < 0:
         return str(milliseconds)
     try:
