@@ -133,7 +133,7 @@ class ErrorCode(IntEnum):
     PRINCIPAL_DESERIALIZATION_FAILURE = 97
     SNAPSHOT_NOT_FOUND = 98
     POSITION_OUT_OF_RANGE = 99
-    UNKNOWN_TOPIC_ID = 100  # The broker does not host the topic id (KIP-516).
+    UNKNOWN_TOPIC_ID = 100  # The broker hosts no topic with this id (KIP-516).
     DUPLICATE_BROKER_REGISTRATION = 101
     BROKER_ID_NOT_REGISTERED = 102
     INCONSISTENT_TOPIC_ID = 103  # The request's topic id is not that of the log (KIP-516).

@@ -124,8 +124,7 @@ class FrameError(DecodeError):
 
     `limit` is the reader's limit in bytes, or None if the reader does not report it.
 
-    For the first frame of a connection, `limit` is None, because the peer possibly does not use Kafka's
-    protocol at all.
+    For the first frame of a connection, `limit` is None, because the peer may not use Kafka's protocol.
     """
 
     size: int | None = None

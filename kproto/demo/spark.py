@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_PATIENCE = 60.0  # How many seconds to wait, after all departures were produced, until Spark has read them.
+_PATIENCE = 60.0  # Maximum time (s) to wait for Spark to read the departures after all of them were produced.
 
 
 class HourlyQuery:
@@ -110,7 +110,7 @@ def _start(
 
 @contextlib.contextmanager
 def _stderr_into(path: Path) -> Generator[None]:
-    """Redirect stderr to a file during the block, also for processes that start in it.
+    """Redirect stderr to a file during the block, also that of processes which the block starts.
 
     Without the redirection, Spark's workers would print errors when they end.
     """

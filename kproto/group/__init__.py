@@ -9,6 +9,6 @@ its results are the actions to perform.
     subscription  the encoding of subscriptions and assignments
     assignors     how a leader assigns partitions: pure functions
 
-docs/rules has the numbered rules, such as R64 and M95. The docstring of a module lists the rules that it
+docs/rules lists the numbered rules, such as R64 and M95. The docstring of a module lists the rules that it
 implements.
 """

@@ -1,6 +1,6 @@
 """Assignors: functions with which the leader assigns partitions to members.
 
-`ASSIGNORS` has Kafka's four assignors. Its keys are the names that JoinGroup contains, such as "range".
+`ASSIGNORS` contains Kafka's four assignors. Its keys are the names that JoinGroup contains, such as "range".
 
 The `assign` of each assignor is a pure function of these arguments:
 
@@ -19,7 +19,8 @@ whatever the members report as owned.
 A partition that a cooperative assignor moves is the only exception: it has no owner until its previous owner
 has revoked it.
 
-The assignment is balanced (R220).
+If all members subscribe to the same topics, their numbers of partitions differ by at most one (R220). With
+the range assignor, this holds within each topic.
 """
 
 from __future__ import annotations

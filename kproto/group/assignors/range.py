@@ -30,7 +30,7 @@ class _Topic:
         # constant time.
         self.unassigned = dict.fromkeys(range(count))
         self.assigned_counts: dict[str, int] = {}
-        # Each subscriber gets `base` partitions, and `extra` of the subscribers get one partition more.
+        # Each subscriber gets `base` partitions, and `extra` subscribers get one partition more.
         self.base, self.extra = divmod(count, len(members))
         self.rack_of = racks.members
         self.racks = partition_racks(name, count, racks.partitions) if self.rack_of else []
@@ -81,7 +81,7 @@ def assign(
 
 
 def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned: Assigned) -> None:
-    """Assign to each subscriber the first partitions that it may own, at most `topic.remaining` of them."""
+    """Assign to each subscriber the first partitions that it may own, up to `topic.remaining(member_id)`."""
     for member_id in topic.members:
         if not topic.unassigned:
             return

@@ -78,8 +78,8 @@ def assign_sticky(
 ) -> StickyAssignment:
     """Return the assignment. `claim` returns the partitions that a member reports as owned.
 
-    With `one_by_one`, the algorithm for members with different topics is always used. Some clients, such as
-    librdkafka, have only this algorithm.
+    With `one_by_one`, the algorithm for members with different subscriptions is always used. Some clients,
+    such as librdkafka, have only this algorithm.
     """
     topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
@@ -197,7 +197,7 @@ class _RackDistance:
         return self.is_same(source, partition) - self.is_same(to, partition)
 
     def members_near(self) -> Callable[[TopicPartition], int]:
-        """Return a sort key that puts partitions with few members in the racks of their replicas first."""
+        """Return a sort key: the number of members in the racks of a partition's replicas."""
         count: dict[str, int] = {}
         for rack in self.rack_of.values():
             count[rack] = count.get(rack, 0) + 1
@@ -243,7 +243,7 @@ class _QuotaAssignment:
         return self.assigned
 
     def _keep_owned(self) -> None:
-        """Let members keep owned partitions up to the quota, and `extra` members one more."""
+        """Let each member keep owned partitions up to the quota; `extra` members may keep one more."""
         for member_id, held in self.held.items():
             if self.racks.matter:
                 held = [partition for partition in held if self.racks.is_near(member_id, partition)]

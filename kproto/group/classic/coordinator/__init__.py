@@ -1,7 +1,7 @@
 """The classic group coordinator.
 
-The module `table` has the protocol's rules, the function `step`, and a handler for each event and state. A
-broker uses the class `ClassicCoordinator` of the module `service`.
+The module `table` contains the protocol's rules, the function `step`, and a handler for each event and state.
+A broker uses the class `ClassicCoordinator` of the module `service`.
 """
 
 from __future__ import annotations

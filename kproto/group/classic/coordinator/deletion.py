@@ -73,7 +73,7 @@ class OffsetDeletion:
 
 
 def read_offset_deletion(context: GroupContext, call: RequestReceived[OffsetDeleteRequest]) -> OffsetDeletion:
-    """Return the requested deletion, with an error code for each partition that does not exist."""
+    """Return the OffsetDeletion of a request; partitions that do not exist have an error code."""
     keys = [
         (topic.name, partition.partition_index)
         for topic in call.request.topics
@@ -103,7 +103,7 @@ def delete_offsets_of_empty_group(
 def delete_unsubscribed_offsets(context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion) -> None:
     """Delete the requested offsets of topics to which no member subscribes.
 
-    If the protocol type of the group is not "consumer", the error code is NON_EMPTY_GROUP.
+    Answers NON_EMPTY_GROUP if the protocol type of the group is not "consumer".
     """
     if group.protocol_type != CONSUMER:
         send_error(context, deletion.call, ErrorCode.NON_EMPTY_GROUP)

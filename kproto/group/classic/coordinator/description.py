@@ -39,7 +39,7 @@ CLASSIC: Final = "classic"
 
 
 def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsRequest]) -> None:
-    """Answer with every requested group, in the order of the request (R113, R116)."""
+    """Answer with a description of every requested group, in the order of the request (R113, R116)."""
     operations = ALL_OPERATIONS if call.request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
     context.reply(
         call,

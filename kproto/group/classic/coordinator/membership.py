@@ -181,7 +181,7 @@ def heartbeat(context: GroupContext, group: ClassicGroup, call: RequestReceived[
 def _answer_heartbeat(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest], code: ErrorCode
 ) -> None:
-    """Answer with `code`, or with an error code if the member id or the generation is wrong (R71)."""
+    """Answer with `code`, unless the member id or the generation is wrong (R71)."""
     request = call.request
     error = member_error(group, request.member_id, request.group_instance_id)
     if not error and request.generation_id != group.generation:
@@ -252,7 +252,7 @@ def _remove_leaving_member(
 ) -> ErrorCode:
     """Remove a member named in LeaveGroup; return NONE or the error code (R78, R79, R80).
 
-    The reason of the removal is added to `reasons`.
+    The reason for the removal is added to `reasons`.
 
     An instance id with an empty member id is an administrator's request to remove a static member. A static
     member sends no LeaveGroup itself (R84).

@@ -119,7 +119,7 @@ class CommitAttempt:
 
 
 def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> CommitAttempt:
-    """Return the attempt of an OffsetCommit, with an error code for each unknown partition (R85, R96)."""
+    """Return the CommitAttempt for an OffsetCommit; unknown partitions have an error code (R85, R96)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -134,7 +134,7 @@ def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest
 
 
 def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
-    """Return the attempt of a TxnOffsetCommit, with an error code for each unknown partition (R106)."""
+    """Return the CommitAttempt for a TxnOffsetCommit; unknown partitions have an error code (R106)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -310,7 +310,7 @@ class _FetchedOffset:
 
 
 def fetch_offsets(context: GroupContext, call: RequestReceived[OffsetFetchRequest]) -> None:
-    """Answer with the committed offsets of one group, or from v8 on of several (R97, R98, R99, R102)."""
+    """Answer with the committed offsets of one group, or, from v8 on, of several (R97, R98, R99, R102)."""
     if call.version < _BATCH_FETCH_VERSION:
         _fetch_one_group(context, call)
         return

@@ -187,5 +187,5 @@ def cancel_sync(context: GroupContext, member: ClassicGroupMember, code: ErrorCo
 
 
 def with_reason(event: str, reason: str | None) -> str:
-    """Return the coordinator's reason, followed by the client's own reason if it sent one (R39, KIP-800)."""
+    """Return `event`, followed by the client's reason if the client sent one (R39, KIP-800)."""
     return f"{event}: {reason}" if reason else event

@@ -7,8 +7,8 @@
 * R3: from v3 on, each member of the LeaveGroup response has an error code. A response that rejects the whole
   request lists no members.
 
-* R90: the responses to OffsetCommit and TxnOffsetCommit have no error code for the whole request. Every
-  partition carries the request's error code.
+* R90: the responses to OffsetCommit and TxnOffsetCommit have no error code for the whole request. If the
+  request is rejected, every partition has the error code.
 
 * Results of partitions are ordered as in Kafka's OffsetCommitResponse.Builder. Partitions that do not exist
   come first, with one entry for each topic. If other partitions of the topic exist, their results follow in

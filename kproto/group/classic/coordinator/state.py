@@ -270,7 +270,7 @@ class ClassicGroup:
         """Give a static member the member id of its new incarnation (R42, R49).
 
         The new id replaces the old one in `unsynced`. In Kafka, the old id stays there and never sends
-        SyncGroup. So the sync deadline starts an unnecessary rebalance.
+        SyncGroup, so that the sync deadline starts an unnecessary rebalance.
         """
         old_id = member.member_id
         del self.members[old_id]
@@ -306,8 +306,8 @@ class ClassicGroup:
     def accepts_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Return whether a member with these protocols is compatible with the group (R24).
 
-        At least one of `names` must be supported by all members. For a member that rejoins, the protocols of
-        its earlier JoinGroup count.
+        At least one of `names` must be supported by all members. A member that rejoins is counted with the
+        protocols of its earlier JoinGroup.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             return bool(protocol_type) and any(True for _ in names)
@@ -391,7 +391,7 @@ class GroupContext:
     def wake_at(self, group: ClassicGroup, deadline: int) -> int:
         """Register a deadline of the group and return it.
 
-        The caller stores it: `group.join_deadline = context.wake_at(group, ...)`.
+        The caller stores the returned deadline: `group.join_deadline = context.wake_at(group, ...)`.
         """
         if deadline < group.wake:
             group.wake = deadline

@@ -180,7 +180,7 @@ def _fire_deadlines(context: GroupContext) -> None:
 
 
 def _fire_group_deadlines(context: GroupContext, group: ClassicGroup) -> None:
-    """Fire the deadlines of a group that are due, the oldest first.
+    """Fire the due deadlines of a group, the oldest first.
 
     If the handler of an earlier deadline has postponed a later deadline, the later deadline does not fire
     (R132).
@@ -267,8 +267,8 @@ def _kind_of_join(
 def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
     """Return whether `group.max.size` permits this member in the group (R21).
 
-    In PreparingRebalance, only the members that have joined count, and they may join again. In
-    CompletingRebalance and Stable, all members count, and each may rejoin.
+    In PreparingRebalance, only the members that have joined count towards the limit, and each of them may
+    join again. In CompletingRebalance and Stable, all members count, and each may rejoin.
     """
     max_size = context.coordinator.settings.group_max_size
     member = group.members.get(member_id)
@@ -305,8 +305,8 @@ def _create_group(
 def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest]) -> None:
     """Reject a SyncGroup of v5 or later without protocol type or name (R57), or with an empty group id (R14).
 
-    Assignments that are larger than MAX_GROUP_METADATA_BYTES are answered with UNKNOWN_SERVER_ERROR, as in
-    Kafka.
+    A SyncGroup whose assignments are larger than MAX_GROUP_METADATA_BYTES is answered with
+    UNKNOWN_SERVER_ERROR, as in Kafka.
     """
     request = call.request
     if call.version >= _PROTOCOL_IN_SYNC_VERSION and (

@@ -1,7 +1,7 @@
 """A member of a classic group as a state machine.
 
-The module `table` has the `step` function. `state` has the member's states and attributes. `member` has the
-class that a client uses.
+The module `table` contains the `step` function. `state` defines the member's states and attributes. `member`
+contains the class that a client uses.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
     elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and member.policy.retry_loading:
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
     else:
-        # The reason of the next JoinGroup names Java's exception class. Among the codes of this branch, only
+        # The reason in the next JoinGroup names Java's exception class. Among the codes of this branch, only
         # GROUP_AUTHORIZATION_FAILED has its own class.
         name = java_name(code) if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else JAVA_OTHER
         fail(member, broker_error(code, "SyncGroup", member), name, out)
@@ -215,8 +215,8 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
 def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignment:
     """Decode the assignment of a SyncGroup response.
 
-    Raises DecodeError for an unreadable assignment. An assignment of zero bytes raises IllegalState; if the
-    policy has `replaces_unreadable_assignment`, it means no partitions.
+    Raises DecodeError for an unreadable assignment. An assignment of zero bytes raises IllegalState, unless
+    the policy has `replaces_unreadable_assignment`: it then contains no partitions.
     """
     if not response.assignment and not member.policy.replaces_unreadable_assignment:
         raise IllegalState(
