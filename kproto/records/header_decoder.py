@@ -188,7 +188,7 @@ def _slice(
 ) -> bool:
     """Read the headers of a slice of rows into `places` and `null`.
 
-    `at` has the start of each row's headers.
+    `at` contains the start of each row's headers.
 
     Returns False if a row's headers are irregular.
     """

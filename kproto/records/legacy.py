@@ -165,7 +165,7 @@ def begins_messages(start: memoryview) -> bool:
 
 
 class Wrapper:
-    """The messages of one wrapper, which are decompressed and decoded list by list.
+    """The messages of one wrapper. `lists` decompresses and decodes one list of them at a time.
 
     A wrapper of a few hundred kilobytes may have millions of messages. `lists` keeps only one block and one
     list in memory.
@@ -243,7 +243,7 @@ class Wrapper:
             record, nested, _ = _read(data, at, stop, self._check_crc, "value")
             if nested:
                 raise RecordError(
-                    _MESSAGE, self._magic, "value.attributes", at + 17, "a wrapper in a wrapper"
+                    _MESSAGE, self._magic, "value.attributes", at + 17, "a wrapper contains a wrapper"
                 )
         except RecordError as error:
             raise RecordError(
@@ -360,7 +360,7 @@ def encode_messages(
     Raises `EncodeError` for records with headers, and for a codec that the magic does not support.
     """
     if magic not in (0, 1):
-        raise EncodeError(_MESSAGE, magic, "magic", "a message set has magic 0 or 1")
+        raise EncodeError(_MESSAGE, magic, "magic", "a message set must have magic 0 or 1")
     codec = codec_number(compression)
     if codec > _LZ4:
         raise EncodeError(_MESSAGE, magic, "attributes", f"this magic does not support {compression}")

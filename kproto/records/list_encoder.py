@@ -147,7 +147,7 @@ def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Se
 
 
 def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes | bytearray], int]:
-    """Encode rows without keys. All values have the same length, and many rows share a timestamp.
+    """Encode rows without keys whose values all have the same length. Fast if many rows share a timestamp.
 
     The result also contains the size (bytes) of the largest record.
 

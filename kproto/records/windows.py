@@ -53,8 +53,7 @@ def tables() -> tuple[NDArray[np.int32], Int64s]:
     """Return two tables, both indexed by a window: two bytes, read as a little-endian number.
 
     An entry of the first table describes the varint at the start of the window: `value << 2 | width`, with
-    the
-    width in bytes.
+    the width in bytes.
 
     For a varint of more than two bytes, the entry of the first table is `(low 14 bits) << 2 | 3`.
 

@@ -4,7 +4,7 @@ Java in these scenarios is the document's kafka-clients 2.6.2 (model java-2.6). 
 behaves differently runs both versions.
 
 The module `java_poll` covers poll. `java_rebalances`, `java_join_complete` and `java_assigned` cover
-rebalances. A new application would use kproto's own consumer instead.
+rebalances.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Loss:
         """Predict the loss: rate x new partitions x the time until they were assigned.
 
         The prediction is 0 if the client reads new partitions from their beginning. If the new partitions
-        were never assigned, the prediction is all records that were written.
+        were never assigned, the prediction is the number of records that were written to them.
         """
         if self.discovered_after_ms is None:
             return self.written

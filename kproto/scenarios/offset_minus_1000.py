@@ -69,8 +69,8 @@ def _printed_assignment(offset: int | None) -> str:
 class PollingHandler:
     """The document's program: one application thread, which polls only while it handles an HTTP request.
 
-    The group's first join takes `join_ms`. Later joins take the parameter `rejoin_after_ms`, or no time if it
-    is None.
+    The group's first join takes `join_ms`. Later joins take `rejoin_after_ms` of the parameters, or no time
+    if it is None.
 
     A broker lets the only member of a group rejoin immediately. On librdkafka's mock cluster, the member
     waits almost a whole session timeout.

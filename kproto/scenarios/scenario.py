@@ -10,7 +10,7 @@ A scenario is one decorated function in the module of its document:
 
 Rules:
 
-* A scenario's claims hold with the written parameters. The tests run all scenarios and check
+* A scenario's claims hold with the parameters that its code sets. The tests run all scenarios and check
   `ScenarioRun.holds`.
 
 * A run with other parameters checks the same claims, and reports those that do not hold.
@@ -112,7 +112,7 @@ class ScenarioRun:
 
     @property
     def changes(self) -> str:
-        """Return the run's parameters as command-line options; empty if the run is as written."""
+        """Return the changed parameters of the run as command-line options; "" if none was changed."""
         return as_options(self.parameters.changed())
 
     @property
@@ -185,7 +185,7 @@ class ScenarioRun:
         act.moments.append(Moment(when - act.started, who, text, len(act.stage.observations)))
 
     def grow(self, topic: str, partitions: int, which: str = "") -> None:
-        """Grow a topic of the latest world; `which` distinguishes the worlds of one scenario."""
+        """Grow a topic of the latest world. `which` is appended to the moment's text, to name this world."""
         stage = self.acts[-1].stage
         self.moment(f"the topic grows to {partitions} partitions{which}", "operator")
         stage.grow(topic, partitions)
