@@ -5,7 +5,7 @@ Each error names the argument, its value, and the allowed values.
 A check takes an option's name and its value. It returns the value to use, or raises ConfigError. Methods
 check their arguments first, so an invalid call changes nothing.
 
-`kproto.validation` has the checks that other packages also use.
+`kproto.validation` contains the checks that other packages also use.
 
 `send` may be called 100,000 times per second. So it accepts common values itself, and calls the checks of the
 section "one record" only for other values.
@@ -129,7 +129,7 @@ def record_batch(name: str, value: Any) -> bytes:
 
 
 def pattern(name: str, value: Any) -> str:
-    """Check a regular expression for `subscribe`, which must match whole topic names."""
+    """Check a regular expression for `subscribe`. It is matched against whole topic names."""
     if not isinstance(value, str):
         raise ConfigError(name, value, "a str with a regular expression for whole topic names")
     try:
@@ -233,7 +233,7 @@ def request(name: str, value: Any) -> Message | Prepared:
         return value
     is_request = isinstance(value, Message) and type(value).__name__.endswith("Request")
     if not is_request or value.__api_key__ is None:
-        raise ConfigError(name, value, "a request, as in MetadataRequest(topics=[]); see kproto.messages")
+        raise ConfigError(name, value, "a request, such as MetadataRequest(topics=[]); see kproto.messages")
     return cast("Message", value)
 
 
@@ -431,7 +431,9 @@ def header_pairs(headers: object) -> Headers:
     pairs: list[tuple[str, bytes | None]] = []
     for number, pair in enumerate(cast("Sequence[Any]", headers)):
         if not isinstance(pair, list | tuple) or len(cast("Sequence[Any]", pair)) != 2:
-            raise ConfigError(f"headers[{number}]", cast("object", pair), 'a pair, as ("name", b"value")')
+            raise ConfigError(
+                f"headers[{number}]", cast("object", pair), 'a pair, such as ("name", b"value")'
+            )
         key, value = cast("tuple[object, object]", pair)
         if not isinstance(key, str) or any("\ud800" <= character <= "\udfff" for character in key):
             raise ConfigError(f"headers[{number}][0]", key, "a str that can be encoded as UTF-8")

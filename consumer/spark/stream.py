@@ -274,7 +274,7 @@ class Planner:
         return self.options.number("metadata.max.age.ms", 0 if few else TOPICS_MAX_AGE_MS) / 1000
 
     def _changes(self, start: Offsets) -> tuple[View, Changes]:
-        """Return the view of the logs and their changes since `start`.
+        """Return the view of the logs, and what has changed in the logs since `start`.
 
         Raises DataLoss for lost records, unless failOnDataLoss=false.
         """

@@ -128,7 +128,7 @@ def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[C
 
 
 def _schema_text(column_format: ColumnFormat) -> str | None:
-    """Return the schema in an option.
+    """Return the schema that the option contains, or the contents of the file that the option names.
 
     If the option is a path, the current process, the driver, reads the file.
     """

@@ -59,7 +59,7 @@ class AvroField:
 class AvroNode:
     """A type in an Avro schema.
 
-    `kind` is Avro's name of the type. `inner` contains the type of an array's items or of a map's values, or
+    `kind` is Avro's name for the type. `inner` contains the type of an array's items or of a map's values, or
     all types of a union except null.
     """
 

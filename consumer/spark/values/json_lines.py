@@ -101,7 +101,7 @@ def decoder(column_format: ColumnFormat, kind: spark.DataType) -> Decode:
     option = column_format.option("schema")
     if not isinstance(kind, spark.StructType) or not kind.fields:
         raise ConfigError(
-            option, kind.simpleString(), "the column of the format json is a STRUCT of at least one column"
+            option, kind.simpleString(), "the format json needs a STRUCT of at least one column"
         )
     _check(option, kind)
     target = arrow_type(option, kind)

@@ -58,7 +58,7 @@ class Lanes:
         return memoryview(data)
 
     def all(self) -> Ints:
-        """Return the numbers of all lanes."""
+        """Return the numbers that identify the lanes: 0, 1, 2 and so on."""
         return np.arange(len(self), dtype=np.int64)
 
     def windows(self, kind: str) -> NDArray[Any]:
@@ -187,7 +187,7 @@ def _texts(values: Any) -> Any:
 
 
 def scatter(column: Any, places: Ints, count: int) -> Any:
-    """Return a column of `count` rows.
+    """Return a column of `count` rows in which the values of `column` stand in the rows `places`.
 
     Row `places[i]` has the value of row i of `column`. All other rows are null.
     """

@@ -114,7 +114,7 @@ def _registered(column_format: ColumnFormat, schema: Any) -> Any:
 
 
 def _missing_import(file: str, imported: str) -> str:
-    """Say that a descriptor set is invalid because it lacks an imported file."""
+    """Return the error text for a descriptor set that lacks an imported file."""
     return (
         f"{file} imports {imported}, which the descriptor set lacks; create it with protoc --include_imports"
     )

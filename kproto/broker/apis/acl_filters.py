@@ -41,7 +41,7 @@ def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> b
 def has_unknown(*enum_values: int) -> bool:
     """Return whether one of the enum values is UNKNOWN (0).
 
-    Numbers without a meaning in Kafka do not count as UNKNOWN, because Kafka can parse requests that contain
-    them.
+    Numbers without a meaning in Kafka, such as 99, do not count as UNKNOWN: Kafka rejects a request only for
+    the number 0.
     """
     return _UNKNOWN in enum_values

@@ -28,7 +28,7 @@ from .exchange import NetworkExchange
 from .journal import journaled
 
 # Rules of arguments.
-_REQUEST: Final = Rule(has_attributes("__api_key__", "encode"), "a request, as FetchRequest(...)")
+_REQUEST: Final = Rule(has_attributes("__api_key__", "encode"), "a request, such as FetchRequest(...)")
 
 
 class Operator(NetworkExchange):
