@@ -82,7 +82,7 @@ class FetchedPart:
 def wanted_batches(
     part: FetchedPart, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Iterator[Batch]:
-    """Iterate over the batches of a part whose records the reader wants."""
+    """Iterate over the batches of a part; skip those without records that the reader wants."""
     transactions = AbortedTransactions(part.aborted)
     for batch in batches(part.data, check_crc=check_crc, max_decompressed=max_decompressed):
         if not (

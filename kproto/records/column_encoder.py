@@ -46,7 +46,7 @@ Int64s = NDArray[np.int64]
 
 # The largest number of bytes that Arrow joins in one call, because its offsets have 32 bits.
 _MOST = 1 << 30
-# The smallest unsigned numbers whose varints take one more byte.
+# The smallest unsigned numbers whose varints have 2, 3, ... 10 bytes.
 _LIMITS = [1 << (7 * size) for size in range(1, 10)]
 
 
@@ -157,7 +157,8 @@ def _cut(
 ) -> tuple[list[int], list[int], list[int]]:
     """Cut the rows into batches of at most `max_bytes`.
 
-    Returns three lists. The first has the index of each batch's first row, followed by the number of rows.
+    Returns three lists. The first contains the index of each batch's first row; its last element is the
+    number of rows.
 
     The second list has an upper bound for the encoded bytes before each of these rows. The third has an upper
     bound for the bytes of each batch's largest record.
@@ -210,7 +211,7 @@ def _encode(
 ) -> tuple[memoryview, list[int]]:
     """Encode the records of several batches together; return the bytes and the position of each batch.
 
-    `firsts` contains the first row of each batch, followed by the number of rows.
+    `firsts` contains the index of each batch's first row. Its last element is the number of rows.
     """
     count = np.diff(firsts)
     offset = np.arange(len(moments)) - np.repeat(firsts[:-1], count)

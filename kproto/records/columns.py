@@ -76,7 +76,7 @@ __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of",
 _CHUNK = 1024
 # The minimum number of records to decode with numpy. Fewer records are read faster row by row.
 _FEW = 150
-# The mean size of the values, in bytes, from which `_copy_chosen` copies them through views.
+# The minimum mean size (bytes) of the values that `_copy_chosen` copies through views.
 _LARGE = 200
 # The estimated size in bytes of one decoded header.
 _HEADER_BYTES = 100

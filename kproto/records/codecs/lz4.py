@@ -79,7 +79,7 @@ def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
     flags, largest = head[4], _BLOCK_SIZES.get(head[5] >> 4 & 7)
     at = 14 if flags & 0x08 else 6
     if flags >> 6 != 1 or largest is None or flags & 0x01 or at >= len(head):
-        raise CodecError("an lz4 frame of a kind that Kafka doesn't write")
+        raise CodecError("the lz4 frame is of a kind that Kafka doesn't write")
     if not old and head[at] != header_checksum(head[4:at]):
         raise CodecError("wrong checksum of the lz4 header")
     return at + 1, largest, 4 if flags & 0x10 else 0, not flags & 0x20
@@ -146,7 +146,7 @@ def _raw_blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator
         if size == 0:  # A size of 0 ends the frame even if the top bit is set, as in Java.
             return
         if size > end - at or size > largest:
-            raise CodecError("an lz4 block that is larger than allowed, or ends too early")
+            raise CodecError("an lz4 block is larger than allowed, or ends too early")
         yield data[at : at + size], is_plain
         at += size + extra
     raise CodecError("the lz4 frame ends too early")
