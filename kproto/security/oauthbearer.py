@@ -128,7 +128,9 @@ class OAuthBearerServer:
 
 
 def payload(token: str) -> dict[str, Any]:
-    """Return the claims of a JWT without verifying its signature. Raises TokenRejected if malformed."""
+    """Return the claims of a JWT without verifying its signature. Raises TokenRejected if the JWT is
+    malformed.
+    """
     parts = token.split(".")
     try:
         if len(parts) != 3:

@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding as in Kafka.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding, as in Kafka.
 
 * The password is never sent: client and server prove to each other that they know it. A client fails if the
   signature in the server's last message is invalid.
@@ -173,7 +173,8 @@ class ScramClient:
 class ScramServer:
     """The broker side of SCRAM. `look_up` returns a user's credential, or None if the user does not exist.
 
-    `nonce` is the broker's part of the nonce. It must have the same properties as the client's.
+    `nonce` is the broker's part of the nonce. Like the client's, it is random and printable, with at least
+    128 bits and without commas.
 
     `decoy` returns a credential for an unknown user, so that responses do not reveal which users exist. It
     must return the same credential each time for the same name.

@@ -31,7 +31,7 @@ To debug a failure, run the reported calls in a separate test. Then use `trace()
 `state.world`. A replayed world calls `application` again for each member.
 
 `save()` stores the names of your assignors, for `World.load(path, assignors=[my_assignor])`. It does not
-store your applications: the members of a loaded world only read.
+store your applications, so the members of a loaded world only read records.
 
 An application is an object that you define. Each of these methods is optional:
 
@@ -72,8 +72,8 @@ from .world.user_code import reject_awaitable
 
 _MS = st.sampled_from((1, 5, 50, 500, 3_000))
 _ANY = st.integers(0, 99)
-# Why a member loses its partitions in `Group.lose`. An administrator removes the member, its process is
-# frozen beyond the session timeout, or its application does not poll within max.poll.interval.ms.
+# The reasons why a member loses its partitions in `Group.lose`: an administrator removes the member, its
+# process is frozen beyond the session timeout, or its application does not poll within max.poll.interval.ms.
 _CAUSES_OF_LOSS = st.sampled_from(("removal", "session timeout", "poll interval"))
 # The limit in ms of each wait in `Group.lose`: until the member owns partitions, and until its `lost`
 # callback has returned.
@@ -100,7 +100,7 @@ class Group(RuleBasedStateMachine):
     final_invariants: ClassVar[Sequence[Invariant]] = ()
 
     def application(self, consumer: Consumer) -> object | None:
-        """Return the application of this member, or None for a member that only reads."""
+        """Return the application of this member, or None for a member that only reads records."""
         return None
 
     def __init__(self) -> None:
@@ -308,7 +308,7 @@ class Group(RuleBasedStateMachine):
 
 
 def _losses(consumer: Consumer) -> int:
-    """Return how often the consumer has called `lost`."""
+    """Return how many times the consumer has called `lost`."""
     return sum(kind == "lost" for kind, _ in consumer.calls)
 
 

@@ -91,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Warm up if a module with Hypothesis tests uses kproto.
+    """Compile and import in advance if a module with Hypothesis tests uses kproto.
 
     Without the warm-up, compilation and imports may exceed the tests' deadline. Without a deadline, no
     warm-up is needed.

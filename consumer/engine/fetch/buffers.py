@@ -517,7 +517,7 @@ def _checked(batch: Batch, records: list[Record]) -> list[Record]:
     first, last = batch.base_offset, batch.last_offset
     for record in records:
         if not first <= record.offset <= last:
-            detail = f"a record at offset {record.offset}, and the batch goes from {first} to {last}"
+            detail = f"a record at offset {record.offset}, but the batch has offsets {first} to {last}"
             raise RecordError("RecordBatch", batch.magic, "records.offsetDelta", batch.start, detail)
     return records
 
