@@ -148,7 +148,7 @@ def a_batch_ends_where_its_rows_end(
                 f"{partition}: rows {min(offsets)} to {max(offsets)} exceed the batch from {begin} to {stop}"
             )
         if not offsets and stop != begin:
-            raise InvariantBroken(f"{partition}: the offsets {begin} and {stop} differ, but the batch has no rows")
+            raise InvariantBroken(f"{partition}: no rows in the batch from offset {begin} to {stop}")
 
 
 def _read(decoded: object) -> None:
