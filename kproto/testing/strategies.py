@@ -294,7 +294,7 @@ _MARKERS = (b"\0\0\0\0", b"\0\0\0\1")
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """A drawn record batch. `data` has its bytes, and `records` the records that a reader finds in them.
+    """A drawn record batch. `data` contains its bytes, and `records` the records that a reader finds in them.
 
     Magic 0 and 1 without compression have no batches; `data` then consists of single messages.
     """

@@ -6,9 +6,9 @@
 * The request of a new producer needs no producer id and no epoch.
 
 * A producer that continues after an error sends its producer id and epoch (KIP-360). It must be the current
-  owner. Any other producer is fenced.
+  owner of the transactional id. Any other producer is fenced.
 
-* The owner may send its previous epoch, because it did not receive the response with the newest one. This
+* The owner may also send its previous epoch, if it has not received the response with the newest one. This
   response is then repeated.
 
 * When the epochs of a producer id are exhausted, the producer receives another producer id with epoch 0.

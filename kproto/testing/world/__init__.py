@@ -39,7 +39,7 @@ last turn, and `world.replay(1234)` in the state of turn 1234.
 
 `world.save(path)` stores a run, and `World.load(path)` repeats it.
 
-`kproto.testing.invariants` has invariants, which are functions of a world:
+`kproto.testing.invariants` contains invariants, which are functions of a world:
 
     from kproto.testing.invariants import check, no_partition_has_two_owners
 

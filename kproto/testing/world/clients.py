@@ -104,8 +104,8 @@ class Client:
 
     The base class of clients. A subclass passes events to an engine and performs the engine's actions.
 
-    `name` is unique in the world. `owned` has the partitions that the application works on: from the start of
-    the "assigned" callback to the return of "revoked" or "lost".
+    `name` is unique in the world. `owned` contains the partitions that the application works on: from the
+    start of the "assigned" callback to the return of "revoked" or "lost".
     """
 
     # The duration of each callback in ms. Brokers and heartbeats continue during a callback.

@@ -196,8 +196,8 @@ def save(arguments: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[
 def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict[str, Any], list[Command]]:
     """Read the output of `save`: the arguments of the world, and its commands.
 
-    `assignors` replace the saved assignors of the same names. Raises ConfigError for other content, and for a
-    missing assignor.
+    `assignors` replace the saved assignors of the same names. Raises ConfigError for lines that `save` does
+    not write, and for a missing assignor.
     """
     own_assignors = {assignor.name: assignor for assignor in assignors}
     arguments: dict[str, Any] | None = None

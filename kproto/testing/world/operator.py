@@ -61,8 +61,8 @@ class Operator(NetworkExchange):
     def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:
         """Write one batch of records with these values, as another producer would.
 
-        `batch` are arguments of `BatchBuilder.build`. Raises ConfigError if the partition does not exist or
-        the broker rejects the batch.
+        `batch` contains arguments of `BatchBuilder.build`. Raises ConfigError if the partition does not exist
+        or the broker rejects the batch.
         """
         self.log(TopicPartition(topic, partition))
         builder = BatchBuilder()
