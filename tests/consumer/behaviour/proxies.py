@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 
 class TinyProxy:
-    """Connects clients to ports of 127.0.0.1. `asked` has the (host, port) of each request.
+    """Connects clients to ports of 127.0.0.1. `asked` contains the (host, port) of each request.
 
     `refuses` makes the proxy reject each request. A user of SOCKS5 needs the name and the password "alice".
     """

@@ -113,7 +113,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
 def test_ctrl_c_at_any_line_of_waiting_raises_keyboard_interrupt(bootstrap: str) -> None:
     """Ctrl-C at any line of a waiting poll raises KeyboardInterrupt.
 
-    Regression: a lock that was not held was released, which raised RuntimeError instead.
+    Regression: the poll released a lock that it did not hold, and raised RuntimeError instead.
     """
     waiting = consumer.blocking.waiters.__file__, threading.__file__
     with Consumer(bootstrap, auto_offset_reset="latest") as reader:
@@ -177,7 +177,7 @@ def test_ctrl_c_while_a_poll_returns_gives_its_records_back(
 def test_a_rejected_poll_of_another_thread_does_not_take_records_back() -> None:
     """A poll in a callback of a future is rejected.
 
-    The application's poll, which is about to return, keeps its records.
+    The rejection does not affect the application's poll, which is about to return its records.
     """
     may_poll, has_polled = threading.Event(), threading.Event()
     outcomes: list[str] = []

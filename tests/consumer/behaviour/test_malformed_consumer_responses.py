@@ -153,7 +153,7 @@ def test_a_commit_that_the_response_both_accepts_and_rejects_is_retried() -> Non
 def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets: tuple[int, int]) -> None:
     """A start offset that the response contains twice, with different numbers, is requested again.
 
-    With the higher number, the consumer might skip records.
+    If the consumer used the higher number, it might skip records.
     """
 
     def two_offsets(partitions: list[Any]) -> list[Any]:

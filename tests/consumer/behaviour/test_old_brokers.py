@@ -98,7 +98,7 @@ def test_a_commit_by_name_includes_the_other_topics_if_one_was_deleted() -> None
 
 
 def test_with_offset_fetch_1_a_committed_offset_is_found_at_a_new_coordinator() -> None:
-    """OffsetFetch before version 2 has no top-level error code: each partition has NOT_COORDINATOR."""
+    """OffsetFetch before version 2 returns NOT_COORDINATOR for each partition, not at the top level."""
     world = World({"t": 1}, brokers=2, highest={"OffsetFetch": 1})
     world.write("t", 0, *map(str, range(10)))
     a = world.consumer(**GROUP)

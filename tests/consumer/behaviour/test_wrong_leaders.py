@@ -82,7 +82,7 @@ def observe(
     requests: list[str] = []
     for origin, request, _ in world.requests:
         if origin is follower and isinstance(request, JoinGroupRequest):
-            # The reason of the second JoinGroup ends with the member id, which is random.
+            # The reason in the second JoinGroup ends with the member id, which is random.
             requests.append(f"JoinGroup {(request.reason or '').partition(':')[0]}")
         elif origin is follower and isinstance(request, SyncGroupRequest | LeaveGroupRequest):
             requests.append(type(request).__name__)

@@ -69,7 +69,7 @@ def test_a_call_while_the_thread_is_awake_is_followed_by_another_step(producer: 
     runtime: Any = producer._runtime
     with runtime.locked():  # The thread cannot pass `_next_wake` meanwhile.
         runtime._next_wake()
-        runtime.wakes_at = 0  # The thread is awake, behind its last step.
+        runtime.wakes_at = 0  # The thread is awake, and has ended its last step.
         runtime.wake()
         assert runtime._next_wake() == runtime.wakes_at == 0
         assert runtime._next_wake() != 0  # One more step is enough.
