@@ -230,8 +230,8 @@ def test_a_dialer_that_blocks_ends_the_call_and_uses_one_thread(broker: Server) 
     options: Any = {"socket_connection_setup_timeout_ms": 50, "reconnect_backoff_ms": 1}
     try:
         with Consumer(broker.bootstrap, dialer=blocks, **options) as consumer:
-            # The timeout of the call is 40 times the setup timeout, so that the setup times out before the call
-            # does, even on a loaded machine.
+            # The timeout of the call is 40 times the setup timeout, so that the setup times out first, even
+            # on a loaded machine.
             with pytest.raises(
                 (ConnectionFailed, RequestTimedOut), match="blocks has returned no connection"
             ):
