@@ -1,6 +1,7 @@
 """Clients that read and send requests during an operator's actions, and their results.
 
-ledger = Ledger() with Readers(bootstrap, "t", ledger, ("blocking", "asyncio"), group_id="g"):
+ledger = Ledger()
+with Readers(bootstrap, "t", ledger, ("blocking", "asyncio"), group_id="g"):
     with Writer(bootstrap, "t", 6) as writer:
         ...                                 # the operator's actions
     until(lambda: ledger.count >= len(writer.sent), "all is read")

@@ -1,11 +1,13 @@
 """All entry points at which the authentication or authorization of a client can fail.
 
-In this process, an entry point is a function of the bootstrap address and the options, and raises the error.
+An entry point in this process is a function that takes the bootstrap address and the options, and raises the
+client's error.
 
-A command runs in a separate process. Its entry point is a function of the address, a client.properties file
-and a folder, and returns the printed lines.
+A command runs in a separate process. Its entry point is a function that takes the address, a
+client.properties file and a folder, and returns the printed lines.
 
-Some entry points stay open for a while after the error, to show whether they report it again.
+Some entry points keep their client open for a while after the error, to show whether the client reports it
+again.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from kproto.messages.delete_records import (
 )
 from tests.conformance.client_scenarios import DrivenMember, Scenario, Stage
 
-# Long timeouts, so that none expires before a slow computer ends the scenario.
+# Long timeouts, so that none expires before the scenario has ended on a slow computer.
 LONG = {"session_ms": 30_000, "max_poll_ms": 120_000}
 BY_HAND = {"manual_poll": True, "auto_commit": False, **LONG}
 

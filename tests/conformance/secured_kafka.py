@@ -45,7 +45,7 @@ def now_ms() -> int:
 
 
 def token() -> str:
-    """Return an unsigned token of alice."""
+    """Return an unsigned token for the user alice."""
     return unsecured_token("alice", now_ms(), 60_000)
 
 
@@ -130,7 +130,7 @@ def real_kafka(
 
 @contextlib.contextmanager
 def embedded_kafka(folder: Path) -> Iterator[Secured]:
-    """Run embedded brokers with the same listeners, without session expiry."""
+    """Run embedded brokers with the same listeners as `real_kafka`, without session expiry."""
     files = certificates(folder)
     settings = {
         "authorizer.class.name": "StandardAuthorizer",

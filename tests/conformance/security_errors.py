@@ -70,7 +70,9 @@ def expired_token() -> str:
 
 
 def token_within_skew() -> Token:
-    """Return a token that expired within the allowed clock skew, with a later expiry for the client."""
+    """Return a token that expired less than the allowed clock skew ago. For the client, it expires much
+    later.
+    """
     return Token(_token(-90), 1e11)
 
 
@@ -122,7 +124,7 @@ class Case:
         return properties
 
     def file(self, kafka: Any, folder: Path) -> str:
-        """Write the options to a client.properties."""
+        """Write the options to a client.properties file, and return its path."""
         path = folder / "client.properties"
         path.write_text("\n".join(f"{name}={value}" for name, value in self.java(kafka).items()))
         return str(path)

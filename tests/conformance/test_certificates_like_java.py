@@ -1,7 +1,7 @@
 """TLS certificates and stores: Kafka's own TLS in Java and kproto's accept and reject the same cases.
 
-A case has the properties of a client and a broker, and the host name that the client expects. Its result is
-the side that rejects the connection, if any.
+A case consists of the properties of a client and a broker, and the host name that the client expects. Its
+result is the side that rejects the connection, if any.
 
 `DIFFERENT` lists the intended differences.
 """

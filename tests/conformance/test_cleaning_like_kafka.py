@@ -140,8 +140,8 @@ class Side:
     def state(self, *times: int) -> dict[str, Any]:
         """Return what a reader of the log can observe.
 
-        The result has the log's start and end, its batches and aborted transactions, and the offset for each
-        timestamp in `times`.
+        The result contains the log's start and end, its batches and aborted transactions, and the offset for
+        each timestamp in `times`.
         """
         start = self.listed(-2)[0]
         batch_lines: list[Any] = []

@@ -1,6 +1,6 @@
 """Each of kproto's models of other clients behaves like the original client.
 
-A model sends a real Kafka the same requests, and its application receives the same events.
+A model sends a real Kafka the same requests as the original, and its application receives the same events.
 
 Each scenario runs twice on one broker: with the original and with the model. Each run has its own group and
 topic.

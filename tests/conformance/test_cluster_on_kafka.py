@@ -107,7 +107,9 @@ def every_broker_dies_once(fleet: Fleet) -> None:
 
 
 def partitions_move_to_other_leaders(fleet: Fleet) -> None:
-    """Partitions move to other leaders. The old leaders keep running, and return the new leader."""
+    """Partitions move to other leaders. The old leaders keep running, and name the new leader in their
+    responses.
+    """
     with traffic(fleet) as readers:
         names = sorted({reader.topic for reader in readers.values()})
         for replicas in ([1, 2], [3, 2], [2, 3, 1]):

@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parent / "java" / "Convert.java"
 
 
 class UnsupportedCompression(ValueError):
-    """Raised if Kafka cannot convert the records, and a broker would return UNSUPPORTED_COMPRESSION_TYPE."""
+    """Raised if Kafka cannot convert the records; a broker would then return UNSUPPORTED_COMPRESSION_TYPE."""
 
 
 class Kafka:

@@ -3,8 +3,8 @@
 The program is built with confluent-kafka-go, which contains librdkafka. A schedule of `kproto scenario race`
 is a list of HTTP requests. In each request the program may subscribe, assign, seek and poll.
 
-The test runs each schedule on a broker and compares the output of each poll exactly: the assignment and the
-event.
+The test runs each schedule on a broker. After each poll, the printed assignment and event must be exactly
+those of the schedule's model.
 
 Repeated output counts once, because the number of polls during a fetch depends on the computer.
 """
@@ -136,8 +136,8 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
         futures = {name: pool.submit(run, program) for name, program in schedules.items() if program.join_ms}
         outcomes = {name: future.result() for name, future in futures.items()}
     for name, program in schedules.items():
-        # The programs without an initial rebalance delay run one at a time. On a busy computer, their joins
-        # could take longer than the delays in the program.
+        # Programs for the broker without an initial rebalance delay run one at a time. On a busy computer,
+        # their joins could take longer than the delays in the program.
         for _ in range(TRIES):
             if name in outcomes and outcomes[name][0] == model_prints(program):
                 break

@@ -1,9 +1,10 @@
 """The complete programs of docs/lessons/001: their reaction to errors, signals and new partitions.
 
-The document's sarama program runs with its release 1.38.1, and with 1.61.1, which kproto's model follows.
+The document's program for sarama runs with sarama 1.38.1, the document's release, and with 1.61.1, which
+kproto's model follows.
 
 The program for sarama-cluster runs with sarama 1.29.1, the last release with which sarama-cluster compiles.
-This release has the document's Consumer.Group.Rebalance.Strategy.
+This release already has the option Consumer.Group.Rebalance.Strategy, which the document uses.
 
 The third program calls ReadMessage of confluent-kafka-go. A proxy records the requests of each program.
 """
@@ -327,7 +328,8 @@ def test_sarama_cluster_ignores_rebalance_strategy(place: Place) -> None:
 def test_a_blocked_sink_blocks_only_messages(place: Place) -> None:
     """S1-12: a blocking sink blocks only the message loop.
 
-    Ticks, heartbeats and notifications continue in the program's second loop.
+    Meanwhile ticks, heartbeats and notifications continue: the program handles ticks and notifications in a
+    second loop.
     """
     story = results("S1-12")
     topic = topic_of(place, "sink")

@@ -125,7 +125,7 @@ def place() -> Iterator[Place]:
 def test_an_unknown_assignor_is_thrown_by_each_poll_while_heartbeats_succeed(
     release: str, place: Place
 ) -> None:
-    """S2-32: a response of the proxy selects an assignor that the member does not have."""
+    """S2-32: a response from the proxy selects an assignor that the member does not have."""
     name = f"best-{next(RUNS)}"
     place.cluster.create_topics({name: 1})
     for api, answer in (
