@@ -1,4 +1,4 @@
-"""Fixtures of the broker tests. A module that needs topics other than t defines its own `stage`."""
+"""Fixtures for the broker tests. A module that needs topics other than t defines its own `stage`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only its owner and renewers may change a delegation token. Configs limit the requested lifetime."""
+"""Only the owner and renewers of a delegation token may change it. Configs limit its lifetime."""
 
 from __future__ import annotations
 

@@ -125,7 +125,9 @@ def test_an_invalid_dynamic_change_is_refused(
 
 
 def test_append_and_subtract_change_a_list_of_a_broker(client: Client) -> None:
-    """They start from Kafka's default if the broker has no value, even if there is a cluster-wide value."""
+    """APPEND and SUBTRACT start from Kafka's default if the broker has no value, even if there is a
+    cluster-wide value.
+    """
     for broker, how, item, expected in (
         ("1", APPEND, "compact,delete", "delete,compact"),
         ("1", SUBTRACT, "delete", "compact"),

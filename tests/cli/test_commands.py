@@ -370,7 +370,7 @@ def run_in_shell(words: str) -> subprocess.CompletedProcess[str]:
         ("encode <&- >&-", 0, ""),
         ("versions >&-", 0, ""),
         ("versions Fetch >/dev/full", 1, "No space left on device"),
-        # All commands share the handling of a full output.
+        # All commands handle a full output in the same code, so the quick tests check only one.
         pytest.param("show Fetch >/dev/full", 1, "No space left on device", marks=pytest.mark.thorough),
     ],
 )

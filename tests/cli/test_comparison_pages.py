@@ -1,4 +1,4 @@
-"""The commands and options of kproto in the pages about kcat and Kafka's tools exist."""
+"""Each command and option of kproto on the pages about kcat and Kafka's tools exists."""
 
 from __future__ import annotations
 

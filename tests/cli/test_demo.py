@@ -51,7 +51,7 @@ def test_a_demo_without_arguments_has_the_documented_defaults(
     monkeypatch.chdir(tmp_path)
     main(["demo"])
     assert plans == [DEFAULTS]
-    # Before the demo starts, the command creates the file of the picture. The faked demo does not write it.
+    # The command creates an empty picture file before the demo starts. The faked demo writes nothing to it.
     assert Path("kproto-demo.html").read_bytes() == b""
 
 

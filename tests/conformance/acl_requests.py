@@ -1,4 +1,4 @@
-"""Requests that compare the authorization of two brokers.
+"""Requests with which the tests compare the authorization of two brokers.
 
 The brokers have the same users, ACLs and resources.
 

@@ -1,7 +1,7 @@
 """Draw valid but unusual requests: boundary numbers, odd names, duplicates.
 
 A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker does
-not reject the request before it reads the odd field.
+not reject the request before it reads the field with the odd value.
 
 The same seed draws the same request for two brokers. A broker's `Scene` supplies the ids that the broker
 chose: of topics, producers and members.
@@ -321,8 +321,8 @@ _SPARSE: Final = {
 _ALONE: Final = {"transactions", "protocols"}
 
 
-# Fields that are never null. Kafka 4.3.1 sends no response to a Produce request with null records. A quota of
-# a null entity would apply to the clients of all tests.
+# Fields that are never drawn as null. Kafka 4.3.1 sends no response to a Produce request with null records. A
+# quota of a null entity would apply to the clients of all tests.
 _NEVER_NULL: Final = {"records", "entity_name"}
 
 

@@ -13,7 +13,7 @@ from kproto.messages.index import API_NAMES
 from kproto.wire.message import Array, Message, Struct
 from tests.broker.stage import batch_of
 
-# The broker has the topics t and u, but not the topic absent.
+# The broker has the topics `t` and `u`, but not the topic `absent`.
 IDS: Final = {"t": UUID(int=1), "u": UUID(int=2)}
 _NAMES: Final = {id_: name for name, id_ in IDS.items()}
 KEYS: Final = {name: key for key, name in API_NAMES.items()}

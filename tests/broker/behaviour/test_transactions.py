@@ -1,4 +1,4 @@
-"""Transactions become visible or are aborted, and producers are fenced, as in Kafka, request by request.
+"""Requests of transactional producers commit, abort and fence as in Kafka.
 
 tests/conformance/test_transactions_like_kafka.py compares the responses to the requests of these tests with
 those of a real Kafka.
@@ -265,8 +265,8 @@ def test_two_producers_in_one_request_fail_the_whole_request(
 ) -> None:
     """A request with the batches of two producers fails as a whole.
 
-    The broker rejects even the request's non-transactional batches, and its batches of the ongoing
-    transaction.
+    The broker also rejects the batches in this request that are not transactional, and those that belong to
+    the ongoing transaction.
     """
     assert producer.write(b"x").error_code == 0
     parts = [

@@ -6,11 +6,12 @@ unknown option and an invalid value.
 Some passwords are not recognizable, so the errors show them:
 
 * a word of its own that does not follow an option (`kproto topics list PASSWORD`)
-* a password directly after the name of an option (`--passwordPASSWORD`), which is the name of the option
-* a word after the value of an option (`kproto acls add --user alice PASSWORD`, which abbreviates
+* a password that is joined to an option (`--passwordPASSWORD`), because the whole word counts as the option's
+  name
+* a word after the value of an option (`kproto acls add --user alice PASSWORD`, where --user abbreviates
   --user-principal)
-* a value of an existing option whose values are not secret (`--listen alice:PASSWORD`, `--key PASSWORD`,
-  which abbreviates --key-format)
+* a value of an existing option whose values are not secret (`--listen alice:PASSWORD`, or `--key PASSWORD`,
+  where --key abbreviates --key-format)
 * `NAME@PASSWORD@HOST`, and the words of `kproto decode`, which are data
 """
 
