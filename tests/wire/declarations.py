@@ -153,7 +153,7 @@ class Header(Message, versions="1-2", flexible="2+"):
 
 
 class Alike(Message, versions="0-2", flexible="1+"):
-    """A message with an array whose elements may have equal lengths, and which uses all field types."""
+    """A message that uses all field types, and has an array whose elements may have equal lengths."""
 
     before: Int8
     things: list[Thing]

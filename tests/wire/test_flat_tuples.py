@@ -61,7 +61,7 @@ class ListedPart(Struct):
 
 
 class Named(Message, versions="0-1", flexible="1+"):
-    """A message with elements that have all of their fields in every version."""
+    """A message whose elements have all of their fields in every version."""
 
     parts: list[NamedPart]
     after: Int16
@@ -76,7 +76,7 @@ class NamedPart(Struct):
 
 
 class Mixed(Message, versions="0-2", flexible="1+"):
-    """A message with elements that have fields of all kinds, and lists that are mostly null or empty."""
+    """A message whose elements have fields of all kinds, and lists that are mostly null or empty."""
 
     parts: list[MixedPart]
     after: Int16
