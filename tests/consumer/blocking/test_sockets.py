@@ -149,7 +149,7 @@ def test_a_long_response_in_progress_is_reported_once_a_second(
         assert receive_at(51.9, response[12:13]) == []
         assert receive_at(52.5, response[13:14]) == [coming]
         assert receive_at(53.4, response[14:]) == [Answer(1, b"x" * 100)]
-        # Data is reported at most once a second. The next response starts a new second.
+        # Data is reported at most once a second. This interval starts again with the next response.
         assert receive_at(60.0, response[:10]) == []
         assert receive_at(61.0, response[10:11]) == [coming]
 

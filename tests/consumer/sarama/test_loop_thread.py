@@ -86,7 +86,7 @@ def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
 
 
 def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call raises while the loop ends.
+    """A call raises IllegalState if the loop ends before it runs the call.
 
     asyncio would accept the call's coroutine after the loop has stopped and before it is closed, but would
     never run it.

@@ -1,4 +1,4 @@
-"""A subscription to a pattern selects the topics whose whole names match, in virtual time."""
+"""In virtual time: a subscription to a pattern selects the topics whose whole names match."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
 ) -> None:
     """A lookup whose error is raised is retried every second, the longest backoff.
 
-    Other lookups are retried with a growing backoff.
+    A lookup whose error is not raised is retried with a growing backoff.
     """
     world = world_with_records()
     a = world.consumer(group_id="g", auto_offset_reset="earliest")
@@ -213,7 +213,7 @@ def test_a_list_offsets_that_a_former_leader_answers_requests_metadata_at_once()
     assert world.run(until=lambda: len(times) == 1)
     before = len(world.requests_of(a, MetadataRequest))
     assert world.run(until=lambda: a.engine.core.partitions.states[T0].failures == 1)
-    # The next ListOffsets is sent to the new leader, which is still unknown.
+    # The next ListOffsets must be sent to the new leader, which the client does not know yet.
     assert a.engine.core.view.leader(T0) is None
     world.run(400)
     assert len(world.requests_of(a, MetadataRequest)) == before + 1

@@ -807,7 +807,7 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
 def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
     """After a deleted topic is re-created, the earlier error of the topic does not fail a `send`.
 
-    `send` also refreshes the metadata without waiting for the backoff.
+    A `send` refreshes the metadata at once, instead of waiting for the backoff.
     """
     world = World({"t": 1})
     producer = world.producer()
@@ -877,7 +877,8 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """Store the record "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND to its first `times` requests.
+    """Store the record "1" from the first `times` requests with it, but answer
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND.
 
     If `too_large` is not 0, it is the error code for batches of several records.
 

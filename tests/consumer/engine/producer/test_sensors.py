@@ -75,8 +75,8 @@ def test_a_batch_is_measured_when_its_request_is_built() -> None:
     assert queue_time is not None
     assert 100 <= queue_time < 200
     assert snapshot.value("record-error-total") == snapshot.value("record-retry-total") == 0
-    # Each record takes eight bytes: its seven other fields, such as its length, take one byte each, and its
-    # value has one byte.
+    # Each record takes eight bytes: one for its value, and one for each of the seven other fields, such as
+    # its length.
     assert snapshot.value("record-size-avg") == snapshot.value("record-size-max") == 8
     assert snapshot.value("compression-rate-avg") == snapshot.value("compression-rate", topic="t") == 1
 

@@ -143,7 +143,8 @@ def test_registered_metrics_of_the_application_are_pushed(stage: TelemetryStage)
     }
     stage.accept()
 
-    stage.telemetry.register(ApplicationMetric("Queue.Size", "shop", value=9))  # The same name of KIP-714.
+    # By the naming rules of KIP-714, this metric has the same name as `queue`, and replaces it.
+    stage.telemetry.register(ApplicationMetric("Queue.Size", "shop", value=9))
     stage.telemetry.unregister(ApplicationMetric("orders-total", "shop-metrics", {"region": "us"}))
     stage.telemetry.unregister(orders)
     stage.telemetry.unregister(orders)
