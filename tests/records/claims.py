@@ -142,7 +142,7 @@ def a_cut_last_batch_is_not_there(package: Package) -> None:
 def a_changed_bit_is_noticed(package: Package) -> None:
     """Check that a flipped bit in the CRC, or after it, causes an error.
 
-    Brokers may change the offset and the leader epoch before it.
+    Brokers may change the offset and the leader epoch, which precede the CRC.
     """
 
     @package.examples()

@@ -1,4 +1,4 @@
-"""Single batches are read byte by byte, and an error has the position of the malformed bytes."""
+"""Single batches are read byte by byte, and an error names the position of the malformed bytes."""
 
 from __future__ import annotations
 

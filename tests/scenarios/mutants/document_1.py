@@ -1,6 +1,6 @@
-"""Mutants of document 001.
+"""Mutants for the scenarios of document 001.
 
-Mutants of document 001: the detection and start offsets of new partitions, and programs of five clients.
+They change the detection and start offsets of new partitions, and programs of five clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Mutants of document 002: a consumer's options, Java's poll and rebalances, and the groups of Kafka 0.8."""
+"""Mutants for the scenarios of document 002.
+
+They change a consumer's options, Java's poll and rebalances, and the groups of Kafka 0.8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants of document 003: sarama, from its fetch loop to newSession."""
+"""Mutants for the scenarios of document 003: sarama, from its fetch loop to newSession."""
 
 from __future__ import annotations
 

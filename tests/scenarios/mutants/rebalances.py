@@ -1,4 +1,4 @@
-"""Mutants of the scenarios of the rebalance itself: the coordinator, the assignors and Java."""
+"""Mutants for the scenarios about rebalances: the coordinator, the assignors and Java's model."""
 
 from __future__ import annotations
 
