@@ -44,8 +44,8 @@ def receive(sock: socket.socket, room: memoryview) -> tuple[int, bool]:
     elif len(room) <= VERY_LONG:
         most, size = len(room), sock.recv_into(room, 0, ALL)
     # SO_RCVLOWAT lets the kernel wake the thread only when MIN_WAKEUP_BYTES have arrived. So this read leaves
-    # the last MIN_WAKEUP_BYTES to the next read. Otherwise it could wait for fewer than MIN_WAKEUP_BYTES, and
-    # the kernel would never wake it.
+    # the last MIN_WAKEUP_BYTES to the next read. Otherwise, at the end of the response, the thread could wait
+    # for fewer bytes than that, and the kernel would never wake it.
     else:
         most = len(room) - MIN_WAKEUP_BYTES
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, MIN_WAKEUP_BYTES)

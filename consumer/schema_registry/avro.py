@@ -58,7 +58,7 @@ class AvroDeserializer(_Decoder):
     """Converts Avro to dicts and other Python objects, as fastavro returns them.
 
     `reader_schema` is a schema in JSON. Values written with other schemas are converted to it by Avro's
-    schema resolution. Without it, each value has its writer's schema.
+    schema resolution. Without `reader_schema`, each value is returned as its writer's schema defines it.
 
     For keys, set `part` to "key". Needs the extra `avro`.
     """

@@ -9,8 +9,8 @@ Rules:
 * The bytes, the subjects and the defaults are those of Confluent's ProtobufSerializer and
   ProtobufDeserializer. Google's package encodes and decodes messages (the extra `protobuf`).
 
-* The message indexes after the schema id identify the message type in its schema. As in Java, the entries of
-  maps are not counted. confluent-kafka counts them.
+* The message indexes after the schema id identify the message type in its schema. As in Java, the nested
+  messages that protoc generates for map fields are not counted. confluent-kafka counts them.
 
 * The files that a message's file imports are registered, too, under their names. Google's and Confluent's own
   files are not registered.

@@ -13,8 +13,8 @@ Rules, as in Kafka's GroupMetadataManager:
 * A group id belongs to one type of group, whose coordinator receives the requests for the group. If this
   coordinator does not serve a request, the response is GROUP_ID_NOT_FOUND.
 
-* A request for a group that does not exist goes to the first registered coordinator that serves it. So this
-  request determines the type of a new group.
+* A request for a group that does not exist goes to the first registered coordinator that serves it. So the
+  first request for a group determines the group's type.
 
 * A request for several groups is divided by type, and the responses are merged. Coordinators must answer such
   requests in the step that receives them.

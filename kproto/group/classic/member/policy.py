@@ -15,8 +15,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # Whether every member rejoins if the number of partitions of one of its topics changes (librdkafka). By
     # default only the leader rejoins (Java, sarama, franz-go).
     every_member_watches: bool = False
-    # Whether a member that was fenced by its group.instance.id rejoins at the next poll, and so fences the
-    # other process (Java, sarama, franz-go). By default it never joins again (librdkafka).
+    # Whether a member rejoins at the next poll after FENCED_INSTANCE_ID, and so fences the other process
+    # (Java, sarama, franz-go). By default it never joins again (librdkafka).
     fenced_join_again: bool = False
     # Whether a static member rejoins after it was removed during a cooperative rebalance and accepted again
     # in the same generation. Partitions that it revoked in between have no owner until the next rebalance.
@@ -25,8 +25,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the member checks assignments that Java's member trusts. The docstring of `table` lists the
     # checks.
     check_inherited_plan: bool = False
-    # Whether a member rejoins if it cannot decode its assignment, and treats an empty assignment field as no
-    # partitions. Java raises an error from each poll until the coordinator removes the member.
+    # Whether a member rejoins if it cannot decode its assignment, and whether an empty assignment field means
+    # no partitions. Java raises an error from each poll until the coordinator removes the member.
     replaces_unreadable_assignment: bool = False
     # Whether a member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response. Java raises the
     # error, although the coordinator will soon have loaded the group.
