@@ -79,7 +79,7 @@ EDGES: dict[TransactionState, frozenset[TransactionState]] = {
 
 
 class MarkersWritten(msgspec.Struct, frozen=True):
-    """The event that the markers of a `WriteMarkers` have been written to the logs."""
+    """Event: the markers that a `WriteMarkers` action requested have been written to the logs."""
 
     transactional_id: str
 

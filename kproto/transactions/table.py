@@ -225,7 +225,7 @@ def _partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> list[tuple[str,
 def _topic_results(
     topics: Sequence[AddPartitionsToTxnTopic], added: PartitionsRequest
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Return the results of the requested partitions, with entries per topic."""
+    """Return the results of the requested partitions, grouped by topic."""
     if E.UNKNOWN_TOPIC_OR_PARTITION in added.codes.values():
         return group_by_topic(added.codes)
     return with_one_code(topics, added.code)

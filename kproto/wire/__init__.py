@@ -1,4 +1,4 @@
-"""Declare, encode and decode Kafka's messages. `kproto.messages` has the declarations of the messages.
+"""Declare, encode and decode Kafka's messages. `kproto.messages` contains the declarations of the messages.
 
 The modules `message` and `types` define how messages are declared.
 

@@ -83,7 +83,7 @@ def field(
 ) -> Any:
     """Declare the properties of a field that its annotation cannot express.
 
-    The docstring of `kproto.wire.message` has examples.
+    The docstring of `kproto.wire.message` contains examples.
 
     `versions`, `nullable` and `tagged` are ranges of versions, such as "5+". `map_key` marks the key fields
     of Kafka's collections, and does not change the encoding.

@@ -281,8 +281,8 @@ def _fill_sliced(
 ) -> int:
     """Append the elements in `block` to `items`, as a `Fill` does.
 
-    `places` has a pair for each byte that encodes lengths: its position within an element, and its expected
-    value.
+    `places` contains a pair for each byte that encodes lengths: its position within an element, and its
+    expected value.
     """
     size, rows_with_lengths, lengths, fill = layout
     if len(block) >= MIN_SLICED * size:

@@ -399,7 +399,7 @@ class _Writer:
             if tag in names:
                 raise self.error(f"this tag belongs to the field {names[tag]}")
             if not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
-                raise self.error("tags are ints from 0 to 2**31-1")
+                raise self.error("a tag must be an int from 0 to 2**31-1")
             pieces[tag] = self.content(content)
             self.path.pop()
         self.pieces.append(uvarint(len(pieces)))

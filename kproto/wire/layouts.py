@@ -19,8 +19,8 @@ The following limits keep the reader correct and bounded:
 
 * If the lengths differ, at most `MAX_BYTES` bytes were copied unnecessarily.
 
-* A layout is stored when `MIN_RUN` elements share it. When the number of layouts reaches `MAX_LAYOUTS`,
-  layouts are dropped, and no more loops are compiled.
+* A layout is stored when `MIN_RUN` elements share it. If `MAX_LAYOUTS` layouts are stored, the next one
+  replaces all of them. After `MAX_LAYOUTS` loops, no more are compiled.
 """
 
 from __future__ import annotations

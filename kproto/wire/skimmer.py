@@ -1,7 +1,7 @@
 """Divide a large message into messages with fewer elements, without decoding it.
 
 `divide` only finds where values end, and yields after every `STRIDE` elements, so that its steps are short.
-It needs a small multiple of the message's size in memory.
+The memory that it needs is a small multiple of the message's size.
 
 An element is an entry of an array at any depth, or a tagged field.
 
@@ -29,7 +29,7 @@ _MOST_TAGS: Final = 1000
 class Division(NamedTuple):
     """The pieces of a message and the number of elements in the whole message.
 
-    If the message is one piece, `pieces` is empty, so that a message of many megabytes is not copied.
+    If the message is not divided, `pieces` is empty, so that a message of many megabytes is not copied.
     """
 
     pieces: list[bytes]
@@ -120,7 +120,7 @@ class _Skimmer:
     ) -> Generator[None, None, list[bytes]]:
         """Skip a struct; return its encoding, divided into pieces of at most `most` array elements.
 
-        The list is empty if the whole struct is one piece.
+        The list is empty if the struct is not divided, because it has at most `most` elements, or no array.
         """
         start, before, spans = self.at, self.elements, list[_FieldSpan]()
         for f in _fields(cls, self.version, self.flexible):

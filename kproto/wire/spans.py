@@ -9,7 +9,7 @@ The spans cover every byte that was read, in order and without overlap.
 A span is a value together with its length, the count of an array, the marker of a nullable struct, or a part
 of a tag section.
 
-If decoding fails, `spans` has the spans before the failure, and `error` says where it failed and why.
+If decoding fails, `spans` contains the spans before the failure, and `error` says where it failed and why.
 """
 
 from __future__ import annotations

@@ -401,9 +401,9 @@ def test_unknown_tags_need_a_flexible_version(version: int) -> None:
     ("tags", "detail"),
     [
         ({3: b""}, "this tag belongs to the field number"),
-        ({-1: b""}, "tags are ints from 0"),
-        ({2**31: b""}, "tags are ints from 0"),
-        ({"a": b""}, "tags are ints from 0"),
+        ({-1: b""}, "a tag must be an int from 0"),
+        ({2**31: b""}, "a tag must be an int from 0"),
+        ({"a": b""}, "a tag must be an int from 0"),
         ({9: "a"}, "'a' is not bytes"),
     ],
 )

@@ -44,7 +44,7 @@ def test_the_subscriptions_that_match_a_client_are_merged(stage: Stage, client: 
 
 
 def test_an_interval_above_five_minutes_has_no_effect(stage: Stage, client: Client) -> None:
-    """As in Kafka, no subscription makes the push interval longer than the default of five minutes."""
+    """As in Kafka, a subscription cannot make the push interval longer than the default of five minutes."""
     request_metrics(stage, "one", {"metrics": "*", "interval.ms": "3600000"})
     assert subscribe(client).push_interval_ms == 300_000
 
