@@ -80,7 +80,7 @@ def blocks(path: Path) -> Iterator[Block]:
 
 
 def with_kproto(folder: Path) -> dict[str, str]:
-    """Write a command `kproto` that runs this source to `folder`. Return an environment that finds it."""
+    """Write to `folder` a command `kproto` that runs this source. Return an environment that finds it."""
     command = folder / "bin" / "kproto"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u -m kproto "$@"\n')
@@ -107,9 +107,8 @@ def run_python(page_blocks: list[Block]) -> dict[str, object]:
 def _call(test: Callable[..., object]) -> None:
     """Call a test with its fixture (`kafka`, `async_kafka` or `kafka_secured`), as pytest does."""
     if hasattr(test, "hypothesis"):
-        # Import numpy before the test, as the pytest plugin does.
-        #
-        # Hypothesis fails if it reads numpy's attributes while a client's thread is importing numpy.
+        # Import numpy before the test, as the pytest plugin does. Hypothesis fails if it reads numpy's
+        # attributes while a client's thread is importing numpy.
         warm_up()
         test()
         return

@@ -1,4 +1,4 @@
-"""The end of a `with` block: the client is closed, and one error is raised."""
+"""The end of a `with` block: the client is closed; if both fail, the error of the block is raised."""
 
 from __future__ import annotations
 

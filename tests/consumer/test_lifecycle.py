@@ -208,9 +208,7 @@ def test_a_dropped_consumer_ends_its_thread(broker: str, caplog: pytest.LogCaptu
 def test_ctrl_c_in_a_finalizer_does_not_stop_its_work(
     client: Any, broker: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python ignores an exception in a finalizer. Even so, the client's thread must end and the loss be
-    logged.
-    """
+    """Even if a finalizer raises, the client's thread ends, and a warning reports the dropped client."""
     before = threading.active_count()
     unregister = lifecycle.unregister
 
@@ -304,7 +302,8 @@ def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
     assert len(os.listdir("/proc/self/fd")) == files
     # A client whose constructor failed is not among the clients that are closed at the end of the process.
     assert set(clients_opened) == opened
-    # The traceback refers to the client. Its use here keeps the client alive during the checks above.
+    # The traceback refers to the client. Using the traceback here keeps the client alive during the checks
+    # above.
     assert caught.value.__traceback__ is not None
 
 
@@ -713,7 +712,7 @@ def test_wakeup_from_a_signal_handler_ends_a_poll(broker: str) -> None:
 def test_wakeup_between_polls_loses_no_record_and_lets_close_commit(broker: str) -> None:
     """As in Java, a wakeup between two polls ends the next poll.
 
-    `close` commits the records that an earlier poll returned.
+    `close` commits the offsets of the records that an earlier poll returned.
     """
     options: Any = {**GROUP, "group_id": "woken", "max_poll_records": 10}
     consumer = Consumer(broker, **options)

@@ -1,4 +1,4 @@
-"""Invalid options are rejected when the client is created; the error has the name and the allowed values."""
+"""Invalid options are rejected when the client is created; the error lists the allowed values."""
 
 from __future__ import annotations
 

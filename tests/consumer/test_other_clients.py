@@ -229,7 +229,7 @@ def test_an_unknown_argument_names_the_allowed_ones(call: Any, words: str) -> No
 
 @pytest.mark.parametrize("client", [Consumer, AsyncConsumer, Producer, AsyncProducer])
 def test_an_unknown_argument_of_each_method_names_its_arguments(client: Any) -> None:
-    """Methods whose arguments have other names in other libraries accept `**unknown`, and reject it."""
+    """An unknown argument raises TypeError, whose message lists the method's arguments."""
     methods = {
         name: [known for known in inspect.signature(method).parameters if known not in ("self", "unknown")]
         for name, method in inspect.getmembers(client, inspect.isfunction)

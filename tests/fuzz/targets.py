@@ -68,7 +68,7 @@ def all_versions() -> list[tuple[type[Message], int]]:
 
 
 def messages(data: bytes) -> None:
-    """Check that the decoder agrees with the interpreter, and with the encoder.
+    """Check that the decoder of a message agrees with `interpreter.decode`, and with the encoder.
 
     Encoding the decoded message must produce bytes that decode to an equal message.
     """
@@ -238,8 +238,8 @@ _some_message = st.sampled_from(index.names()).flatmap(
 )
 # Short keys and values, so that mutations also hit the fields around them.
 _short = st.none() | st.binary(max_size=3)
-# The first bytes of inputs of `records`. With most of them, the readers skip CRC checks, or the target
-# corrects the CRCs.
+# The values of an input's first byte in `records`. With most of them, the readers skip CRC checks, or the
+# target corrects the CRCs.
 _OPTIONS = (0, 1, 1, 5, 9, 17, 64, 64, 68, 72, 80, 129, 192)
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),

@@ -71,7 +71,7 @@ def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: 
 
     Marks of a failed batch are committed neither at the end of the session nor later.
 
-    The next session starts at the last commit.
+    The next session starts at the last committed offset.
     """
     fill(server, 10)
 
@@ -443,7 +443,7 @@ def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> 
 
 
 def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
-    """A `close` that a timeout cancels still leaves the group.
+    """The member leaves the group even if a timeout cancels `close`.
 
     Regression: the client still sent heartbeats and stayed in the group, but no handler read its partitions.
     """

@@ -1,4 +1,4 @@
-"""Creates certificates that trustme cannot make: expired, for other uses, or without intermediates."""
+"""Creates certificates that trustme cannot make: expired, for another key usage, or without intermediates."""
 
 from __future__ import annotations
 

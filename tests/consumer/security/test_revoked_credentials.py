@@ -1,4 +1,4 @@
-"""Clients whose credentials change while they run: errors name the options, and each loss is reported."""
+"""Clients whose credentials change while they run: errors name options, undelivered records are logged."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) 
 
 @pytest.mark.parametrize("begins", ["earliest", '{"t": {"0": 0}}'])
 def test_the_start_of_a_query_is_kept_even_if_nothing_was_read(filled: Filled, begins: str) -> None:
-    """The start of a query is kept even if nothing was read.
+    """A query keeps the offsets at which it started, even if it has read nothing.
 
     Options that change before the first record have no effect, as in Spark's own source.
     """

@@ -379,7 +379,7 @@ def test_members_with_different_topics_keep_their_partitions(name: str) -> None:
 
 @rule("R221")
 def test_members_with_different_topics_do_not_swap_partitions() -> None:
-    """Member b gives u-2 to member c, so it must not get another partition of topic u from c in exchange."""
+    """Member b gives u-2 to member c, so b must not get another partition of topic u from c in exchange."""
     members = {
         "a": wants("t"),
         "b": wants("t u", "t-0 t-1 t-2 t-3 u-1 u-2", 5),

@@ -204,7 +204,7 @@ def _put(cluster: Admin, count: int) -> None:
 def _read(server: Server, more: int) -> tuple[Filled, Offset]:
     """Read all ten records, truncate the log at offset 4, and write `more` records.
 
-    Return the end of the read.
+    Return the query's stage, and the offset at which the read ended.
     """
     filled = Filled(server.bootstrap)
     run = Run(filled, startingOffsets="earliest")
