@@ -1,4 +1,4 @@
-"""The tables of the pages about other libraries are parsed correctly, and name what kproto has."""
+"""The tables of the pages about other libraries are parsed correctly, and name only what kproto has."""
 
 from __future__ import annotations
 

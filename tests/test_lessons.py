@@ -19,7 +19,7 @@ DOCUMENTS = [
     "003-sarama-walk",
     "004-rebalances",
 ]
-# The quick tests run all commands without a scenario, and each page's first other command, except that of
+# The quick tests run all commands that run no scenario, and each page's first command that does not run
 # S1-25, which takes several seconds. The quick tests of tests/scenarios run most scenarios.
 QUICK = {page: command for page, command, _ in reversed(COMMANDS) if "S1-25" not in command}
 RUNS_A_STORY = re.compile(r"scenario (S\d|loss)")

@@ -1,4 +1,4 @@
-"""Helpers of document 002. The Java model is the document's 2.6.2 unless a scenario says otherwise."""
+"""Helpers for document 002. The Java model is the document's 2.6.2 unless a scenario says otherwise."""
 
 from __future__ import annotations
 

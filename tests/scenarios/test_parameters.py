@@ -21,8 +21,8 @@ from kproto.scenarios.scenario import clients, join
 from kproto.testing.world import Consumer, ModelClient, World
 from kproto.testing.world.trace import exchanges
 
-# A key is a parameter. A value differs from the parameter's value in most scenarios. `changed` has other
-# values for scenarios that already use it.
+# Maps each parameter to a value that most scenarios do not use. `changed` selects another value for the
+# scenarios that do.
 CHANGED: dict[str, Any] = {
     "client": "java",
     "members": 5,

@@ -1,4 +1,4 @@
-"""Helpers of the testing kit's tests."""
+"""Helpers for the tests of the testing kit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kproto.testing.groups` finds planted defects of a user's assignor and listener."""
+"""`kproto.testing.groups` finds planted defects in a user's assignor and listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of the wire tests: every message, the real codecs, and mutants of modules."""
+"""Helpers for the wire tests: every message, the real codecs, and mutants of modules."""
 
 from __future__ import annotations
 
