@@ -113,8 +113,8 @@ def identify(
     holds_key, holder = (option, certfile) if keyfile is None else ("ssl_keyfile", keyfile)
     with _as_file("\n".join((key.keys[0], *own.certificates))) as path:
         try:
-            # The password is passed as a function, because OpenSSL would ask for a missing password at the
-            # terminal.
+            # The password is passed as a function. Without a function, OpenSSL would ask for a missing
+            # password at the terminal.
             context.load_cert_chain(path, password=lambda: password or "")
         except ssl.SSLError as error:
             reason = (error.reason or "").upper()

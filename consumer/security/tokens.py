@@ -44,8 +44,8 @@ from .failures import NoToken
 from .secret import Secret
 
 REFRESH_AT: Final = 0.8
-# An expiry in this range (2001 to 2286) is in milliseconds instead of seconds. It is rejected, because such a
-# token would never expire.
+# An expiry in this range was given in milliseconds instead of seconds, as a time from 2001 to 2286. It is
+# rejected, because such a token would never expire.
 _MILLISECONDS: Final = (10**12, 10**13)
 
 

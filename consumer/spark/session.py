@@ -79,8 +79,8 @@ SETTINGS: Mapping[str, str] = {
     # cannot suppress this error.
     "spark.python.daemon.killWorkerOnFlushFailure": "false",
     DAEMON: f"{__package__}.daemon",
-    # With Spark's defaults, writing the checkpoint takes half the time of a small micro-batch. Plain files
-    # are safe on one machine, but not in a cluster's file system.
+    # With Spark's defaults, writing the checkpoint takes half the time of a small micro-batch. These settings
+    # write plain files, which are safe on one machine, but not in a cluster's file system.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),

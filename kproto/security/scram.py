@@ -44,7 +44,7 @@ _FIRST: Final = re.compile(
     re.DOTALL,
 )
 _FINAL: Final = re.compile(rf"(?:e=([^,]*)|v=({_BASE64}))(?:,.*)?", re.DOTALL)
-# User names are ASCII, as in Kafka's ScramMessages, although RFC 5802 allows all of UTF-8.
+# User names must be ASCII, as in Kafka's ScramMessages, although RFC 5802 allows all of UTF-8.
 _SASLNAME: Final = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
 _EXTENSIONS: Final = r"(?:,[A-Za-z]+=[\x01-\x2B\x2D-\x7F]+)*"
 _CLIENT_FIRST: Final = re.compile(

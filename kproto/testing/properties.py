@@ -94,8 +94,8 @@ def an_assignor_is_a_function(
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
     """I18: check that `decode(data)` either returns a value or raises a KprotoError.
 
-    The lines that the decoder executes and the memory that it uses may grow only in proportion to
-    `data`. If it returns a generator, the generator is consumed.
+    The lines that the decoder executes and the memory that it uses may grow only in proportion to the length
+    of `data`. If it returns a generator, the generator is consumed.
     """
     memory_limit = BYTES_AT_LEAST + BYTES_A_BYTE * len(data)
     tracing = tracemalloc.is_tracing()

@@ -207,7 +207,10 @@ def test_a_request_of_an_unknown_version_in_an_envelope_stays_bytes() -> None:
 
 
 def test_other_bytes_of_a_group_without_a_protocol_type_are_not_decoded() -> None:
-    """Before version 5, a SyncGroup response has no protocol type, so only exact assignments are decoded."""
+    """Without a protocol type, only bytes that are exactly an assignment are decoded.
+
+    A SyncGroup response has a protocol type from version 5 on.
+    """
     for assignment, expected in ((ASSIGNMENT, ["ConsumerProtocolAssignment"]), (ASSIGNMENT + b"\0", [])):
         response = encode_response(SyncGroupResponse(error_code=0, assignment=assignment), 3, 1)
         assert embedded_names(dissect(response, ("SyncGroup", 3))) == expected

@@ -42,7 +42,7 @@ def test_a_message_shows_its_fields_and_their_bytes() -> None:
 
 
 def test_a_message_is_shown_in_the_highest_version_that_encodes_all_values() -> None:
-    """Fetch requests name topics up to v12, and use topic ids since v13."""
+    """Fetch requests name topics up to v12, and use topic ids from v13 on."""
     fields = {"max_wait_ms": 1, "min_bytes": 1}
     named = FetchRequest(topics=[FetchTopic(topic="t", partitions=[])], **fields)  # type: ignore[arg-type]
     by_id = FetchRequest(topics=[FetchTopic(topic_id=UUID(int=5), partitions=[])], **fields)  # type: ignore[arg-type]

@@ -182,7 +182,7 @@ class _Message:
     def _field(
         self, definition: Definition, versions: set[int], present: set[int], chosen: Mapping[StructKey, str]
     ) -> tuple[str, str]:
-        """Return the annotation of a field and its value, which is "" if a plain required field has none."""
+        """Return a field's annotation, and its value as source code; "" if the field needs no value."""
         kind: str = definition["type"]
         element = kind.removeprefix("[]")
         is_struct = element in self.fields_of

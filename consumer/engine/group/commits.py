@@ -89,8 +89,8 @@ REFRESH_MS = 3_600_000
 class Committer:
     """Sends the commits of a consumer one after the other, and completes or retries each of them.
 
-    `on_error(code, identity)` is called for each error of a commit with the member's identity (member id and
-    generation), because some errors end the membership.
+    `on_error(code, identity)` is called with the first error in the response to a commit that was sent with
+    an identity (member id and generation), because some errors end the membership.
     """
 
     def __init__(
@@ -189,7 +189,8 @@ class Committer:
 
         If `partitions` is not None, the result contains only the states of these partitions.
 
-        With `policy="java"`, the result contains all partitions with a position, even if nothing has changed.
+        With `policy="java"`, the result always contains all partitions with a position, even if `partitions`
+        is not None or nothing has changed.
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:
@@ -555,7 +556,7 @@ class Committer:
             self._complete(commit, call.error)
 
     def _on_response(self, commit: QueuedCommit, call: Call, response: OffsetCommitResponse) -> None:
-        """Record the committed offsets, then complete the commit, or retry it after an error (M61)."""
+        """Record the committed offsets. Complete the commit, or fail or retry it after an error (M61)."""
         codes = offset_commit_codes(commit.sent_topic_ids, response, call.version, commit.offsets)
         unknown = (partition for partition in commit.offsets if partition.topic in commit.unknown_topics)
         codes |= dict.fromkeys(unknown, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

@@ -165,7 +165,8 @@ class Membership:
     def note_manual_unsubscribe(self) -> None:
         """Record a call of unsubscribe() by an application whose consumer was not a member of the group.
 
-        The reason in the first JoinGroup then says that the member has left before, as in Java.
+        The first JoinGroup after this call gives as its reason that the member has left the group, as in
+        Java.
         """
         self._has_unsubscribed = True
 

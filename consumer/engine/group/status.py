@@ -40,7 +40,8 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     # Whether no commit follows the return of the callback. True with `policy="java"`: Java commits before the
     # callback.
     is_committed: bool = False
-    # Whether a commit for these partitions has been requested. The membership reports its failure.
+    # Whether a commit for these partitions has been requested. If this commit fails, the membership reports
+    # the failure.
     is_committing: bool = False
 
 

@@ -5,8 +5,8 @@
 * The member receives the partition counts and ids of the topics. With `client_rack`, it also receives the
   racks of their replicas (M92).
 
-* Metadata is kept up to date for the subscribed topics, and on the group's leader for the topics of all
-  members (M200).
+* Metadata is kept up to date for the subscribed topics. The group's leader also keeps the metadata of all
+  members' topics up to date (M200).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def violation(
 
 
 def last_errors_of(world: World) -> str:
-    """Return the last error of each client, and how many errors the client raised.
+    """Return, for each client, its last error and how many errors it raised.
 
     The result is empty if no client raised an error.
     """

@@ -514,8 +514,8 @@ def test_the_last_partitions_in_the_releases_order_move(
 ) -> None:
     """When a member joins, the same partitions move as with the original Java 2.6.2 and 4.3.1.
 
-    Java 2.6 moves a partition whose records were returned to the end of its order (movePartitionToEnd). A
-    rebalance revokes the partitions at the end.
+    When poll has returned records of a partition, Java 2.6 moves the partition to the end of its order
+    (movePartitionToEnd). A rebalance revokes the partitions at the end.
 
     A record of partition 0 of the topic fh1 is read before the second member joins.
     """

@@ -24,7 +24,7 @@ def names(numbers: str) -> list[str]:
 
 @pytest.mark.parametrize("count", PUT)
 def test_names_are_in_the_order_of_a_hash_map(count: int) -> None:
-    """The iteration order depends on the number of buckets.
+    """The iteration order of a hash table depends on the number of its buckets.
 
     A HashMap doubles the number of buckets when it has more elements than three quarters of its buckets.
 

@@ -1,4 +1,7 @@
-"""err2str returns librdkafka's text of an error. `test_librdkafka_texts.py` compares it with the original."""
+"""err2str returns librdkafka's text for an error.
+
+`test_librdkafka_texts.py` compares the texts with the library's.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Coordination(RuleBasedStateMachine):
         self.state = ClassicGroupState.DEAD
         self.rebalance_began = 0
         self.from_empty = False
-        # The members that became leader, by generation. The invariant allows only one.
+        # The members that became leader, by generation. Each generation may have only one leader.
         self.leaders: dict[int, set[str]] = {}
         # The owner of each partition, by generation.
         self.owners: dict[int, dict[int, str]] = {}
