@@ -59,7 +59,7 @@ class Dialed(msgspec.Struct):
 
 
 def dialer_name(dialer: Any) -> str:
-    """Return the name of a dialer for errors: its attribute `name`, or the name of the function or class."""
+    """Return a dialer's name for error messages: its attribute `name`, or its function or class name."""
     name = getattr(dialer, "name", None) or getattr(dialer, "__qualname__", None) or type(dialer).__qualname__
     return f"the dialer {name}"
 

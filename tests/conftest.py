@@ -6,7 +6,7 @@ KPROTO_JUDGES=required        also the tests of all judges; a missing judge or p
 KPROTO_PROFILE=quick|ci|soak  the number of examples that Hypothesis draws; quick deselects the slow tests,
                               which are marked thorough
 KPROTO_SEED=NUMBER|random     the seed of random schedules and plays; without it, quick and ci draw the same
-                              ones in every run, and soak draws others
+                              ones in every run, and soak draws new ones
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # The profiles quick and ci draw the same examples in every run, so that only a change of the code can make a
-# test fail. The profile soak draws others.
+# test fail. The profile soak draws new examples in each run.
 for _name, _count in (("quick", 6), ("ci", 200)):
     settings.register_profile(
         _name, max_examples=_count, deadline=None, suppress_health_check=_CHECKS, derandomize=True
@@ -42,7 +42,7 @@ if os.environ.get("KPROTO_SEED", "random" if _PROFILE == "soak" else "") == "ran
     os.environ["KPROTO_SEED"] = str(Random().randrange(1, 10**6))
 _SEED = os.environ.get("KPROTO_SEED") or "unset: each run draws the same schedules"
 
-# pytest-xdist sets COLUMNS in its workers. The output of commands would be wrapped to that width.
+# pytest-xdist sets COLUMNS in its workers. The output of commands would otherwise be wrapped to that width.
 os.environ.pop("COLUMNS", None)
 
 CONFORMANCE = Path(__file__).parent / "conformance"
@@ -112,7 +112,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Exclude modules and test items from garbage collection, and collect garbage less often.
 
-    Modules and test items live as long as the process, and a full collection of them takes about 0.5 s.
+    Modules and test items live as long as the process, and a full garbage collection that visits them takes
+    about 0.5 s.
     """
     gc.disable()
     try:

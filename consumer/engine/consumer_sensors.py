@@ -123,7 +123,7 @@ class CallSensors:
         self._record_end(now)
 
     def _record_end(self, ended: int) -> None:
-        """Record the fraction of time that was spent in poll.
+        """Record poll-idle-ratio: time in poll, divided by time in poll plus time between poll starts.
 
         If no time has passed, nothing is recorded, whereas Java records NaN.
         """

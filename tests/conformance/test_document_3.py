@@ -165,7 +165,7 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
         end = time.monotonic() + 20
         while time.monotonic() < end and {p: o + 1 for p, o in walk.read} != ends:
             time.sleep(0.1)
-        time.sleep(2.5)  # The time of two automatic commits.
+        time.sleep(2.5)  # Two intervals of the automatic commit.
     finally:
         walk.close()
     committed = walk.committed()

@@ -97,7 +97,8 @@ PROCESSING_MS = 1_000
 
 
 def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Place) -> None:
-    """S3-10: the next Fetch waits until a claim has received its records. A broken Fetch is retried.
+    """S3-10: the next Fetch waits until the claim that is being fed has received its records. A broken Fetch
+    is retried.
 
     With Config.Version 1.0.0 sarama has no fetch sessions, so each Fetch lists all fetched partitions.
     """
@@ -180,8 +181,8 @@ def partitions_with_records(fetch: RecordedRequest) -> list[int]:
 def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
     """S3-17: a commit contains only the dirty offsets, and their retention.
 
-    Without a Retention, the older releases send OffsetCommit v1, which brokers no longer support. The test
-    runs these releases only with a Retention.
+    Without a Retention, the older releases of sarama send OffsetCommit v1, which brokers no longer support.
+    The test runs these releases only with a Retention.
     """
 
     def commits(release: str, version: str, retention: int) -> list[tuple[int, int, list[int]]]:

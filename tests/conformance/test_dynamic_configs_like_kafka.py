@@ -23,8 +23,8 @@ from tests.broker.stage import PATIENCE, Socket, connected
 from tests.conformance import judges
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-# Kafka accepts changes to these configs on a running broker. They are dynamic in Kafka, or unknown. The
-# embedded broker reads them only at its start.
+# Kafka accepts changes to these configs on a running broker, because they are dynamic in Kafka or unknown to
+# it. The embedded broker reads them only at its start.
 ACCEPTED_BY_KAFKA: Final = {
     "allow.everyone.if.no.acl.found", "sasl.enabled.mechanisms", "ssl.client.auth", "super.users",
 }  # fmt: skip

@@ -3,8 +3,8 @@
 The tests pass on a real Kafka 4.3.1. Some read and write in groups with changing members, or in exactly-once
 transactions. Others create and delete topics and pause partitions at the same time.
 
-A run draws half of the tests with the seed `KPROTO_SEED`. The drawn tests use fewer records.
-`KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
+A run draws half of the tests with the seed `KPROTO_SEED`, and sets their number of records to 10,000.
+`KPROTO_ALL_PLAYS=1` runs all tests, with 50,000 records (tox -e soak).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LACKS: Final = {
     "TestShareGroupOffsetsAdmin": "share groups",
     "Test848RegexBrokerResolves": "KIP-848",
 }
-TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # franz-go also skips this test on a Kafka 4.
+TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # franz-go also skips this test on Kafka 4.
 
 # The tests that run in every draw. They cover every assignor with and without static members, and groups with
 # at-least-once and exactly-once semantics.

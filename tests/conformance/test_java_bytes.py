@@ -166,7 +166,7 @@ def test_kafka_detects_one_mistake(bridge: Bridge, mutant: type[Message]) -> Non
         version, message = drawn
         try:
             kafka_agrees(bridge, message, version)
-        except EncodeError as refused:  # kproto cannot encode Kafka's JSON by the mutated declaration.
+        except EncodeError as refused:  # kproto cannot encode Kafka's JSON with the mutated declaration.
             raise AssertionError from refused
 
     with pytest.raises((AssertionError, Refused)):

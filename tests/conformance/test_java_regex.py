@@ -63,7 +63,7 @@ def we_say(pattern: str) -> str:
 def is_left_out(pattern: str) -> bool:
     """Return whether kproto rejects the pattern for a reason that is left out of the comparison.
 
-    The reason is an illegal repetition or an incomplete expression, as for some patterns of `NOT_HERE`.
+    These reasons are an illegal repetition and an incomplete expression, as in some patterns of `NOT_HERE`.
     """
     try:
         matcher(pattern)

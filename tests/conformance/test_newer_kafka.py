@@ -1,4 +1,4 @@
-"""The test warns, and does not fail, if Maven has a newer Kafka than kproto's message declarations."""
+"""The test warns, and does not fail, if Maven has a newer Kafka than the one that kproto declares."""
 
 from __future__ import annotations
 

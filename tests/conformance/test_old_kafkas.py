@@ -3,7 +3,7 @@
 An embedded broker imitates each release: its option `highest` limits it to the versions that the release
 lists in ApiVersions. Each program asserts the same outcome on the release and on its imitation.
 
-The broker of a release stops before the next one starts.
+Only one release's broker runs at a time.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ SILENT = logging.Logger("silent", logging.CRITICAL)
 
 
 def unanswered(kind: str, options: Collection[str]) -> dict[str, str]:
-    """Map each option that kproto neither has nor knows from other libraries to its error."""
+    """Return the error for each option that kproto neither has nor knows from other libraries."""
     errors: dict[str, str] = {}
     for option in options:
         with pytest.raises(ConfigError) as caught:

@@ -163,7 +163,7 @@ def known_errors(struct: Any, _: str) -> None:
             setattr(struct, f.name, value % max(KNOWN_TO_KIO))
 
 
-# kio has the error codes of Kafka 4.3, and rejects later ones.
+# kio knows the error codes of Kafka 4.3, and rejects later ones.
 KNOWN_TO_KIO = [code.value for code in ErrorCode if code <= ErrorCode.SHARE_SESSION_LIMIT_REACHED]
 
 INSTANTS = {
@@ -268,7 +268,7 @@ def judge(peer: Peer, message: Message, version: int) -> None:
 def same_values(ours: Any, theirs: Any, version: int) -> None:
     """Compare the fields that both objects have.
 
-    kio omits a unit that a field's type implies. Fields with different names in kio are left out.
+    kio omits from a field's name a unit that the type implies. Fields with other names are left out.
     """
     for f in type(ours).__fields__:
         if version in f.versions and hasattr(theirs, f.name):

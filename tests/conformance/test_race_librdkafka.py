@@ -2,8 +2,8 @@
 
 librdkafka runs on its own mock cluster.
 
-A schedule has the times of the document's program. The program subscribes once or in each request. In each
-request it assigns, seeks and polls. Between requests it sleeps.
+A schedule contains the times at which the document's program acts. The program subscribes once or in each
+request. In each request it assigns, seeks and polls. Between requests it sleeps.
 
 The test compares the results of each request: the assignment after its polls, its first message, and the
 result of seek.

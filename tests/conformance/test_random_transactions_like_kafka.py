@@ -78,7 +78,7 @@ class Side:
             time.sleep(0.02)
 
     def label(self, identity: Identity) -> tuple[int, int]:
-        """Return the identity (producer id, epoch) with a number instead of the producer id.
+        """Return the identity (producer id, epoch), with the producer id replaced by a number.
 
         The number is the position of the producer id in the list of ids that this broker has returned. Two
         brokers return different ids, but the positions can be compared.

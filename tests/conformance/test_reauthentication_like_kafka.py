@@ -78,7 +78,7 @@ def recording_proxy(place: str, exchanges: list[Exchange]) -> Generator[str]:
 
 
 def reauthenticated_clients(exchanges: list[Exchange]) -> set[str]:
-    """Return the clients that authenticated more than once on one connection with limited sessions."""
+    """Return the clients that authenticated more than once on a connection whose sessions expire."""
     authentications: Counter[tuple[int, str]] = Counter()
     for exchange in list(exchanges):
         answer: Any = exchange.response
@@ -126,7 +126,7 @@ def by_token(client: Socket, seconds: float) -> Any:
 
 def test_a_session_is_reauthenticated_at_most_once_a_second(place: str) -> None:
     soon = False
-    # The requests are repeated until all of them are sent within a second. A slow computer may take longer.
+    # The attempt is repeated until all requests are sent within a second, because a computer may be slow.
     while not soon:
         with connected(place) as client:
             assert by_token(client, 60).error_code == 0

@@ -178,7 +178,7 @@ def kafka() -> Iterator[Kafka]:
 
 
 def question(drawn: list[RecordBatch]) -> dict[str, Any]:
-    """Return the question to Records.java that describes the batches."""
+    """Return the input for Records.java that describes the batches."""
     described: list[dict[str, Any]] = []
     listed: list[dict[str, Any]] = []
     for batch in drawn:

@@ -141,7 +141,7 @@ def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> 
     """Stores of keytool authenticate a client.
 
     Since Java 9, keytool writes PKCS12 regardless of the file name, so even store.jks is PKCS12. Java's
-    clients read both files as JKS.
+    clients, whose default store type is JKS, read both files.
     """
     form = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     x509 = pytest.importorskip("cryptography.x509")

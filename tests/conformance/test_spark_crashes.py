@@ -1,7 +1,7 @@
 """kill -9 of executors, drivers and their Python processes on a cluster: every row arrives exactly once.
 
 `KPROTO_SPARK_KILLS=50` sets the number of kills (tox -e soak). The default is two. `KPROTO_SEED`, which is
-printed, draws the processes and times.
+printed, determines which processes are killed, and when.
 
 The test detects errors: with a planner that returned to startingOffsets after each restart, four kills
 produced 2009 extra rows.
@@ -83,7 +83,7 @@ class CrashRun:
     def progress(self) -> int:
         """Restart the driver if it has ended, and return the number of completed batches of all streams."""
         self.drive()
-        # Batches are counted by their numbers, because Spark keeps only the last hundred of each stream.
+        # Batches are counted by their batch ids, because Spark keeps only a stream's last hundred commits.
         numbers = (self._last(folder) for folder in self.folder.glob("checkpoints/*/commits"))
         return sum(number + 1 for number in numbers)
 

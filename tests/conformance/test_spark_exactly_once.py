@@ -1,6 +1,6 @@
 """A sink task with transactionalIdPrefix writes each row exactly once, to a real Kafka and without a JVM.
 
-`KPROTO_SPARK_KILLS` is the number of kills. `KPROTO_SEED`, which is printed, draws their times.
+`KPROTO_SPARK_KILLS` is the number of kills. `KPROTO_SEED`, which is printed, determines their times.
 """
 
 from __future__ import annotations

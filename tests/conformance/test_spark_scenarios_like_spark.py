@@ -400,7 +400,7 @@ def a_sink_buffers_a_single_row(runner: ScenarioRun) -> Any:
 def a_batch_query_runs_again(runner: ScenarioRun) -> Any:
     """A batch query reads the current records at each action.
 
-    If a stream is joined with a batch query, each batch of the stream reads the query's current records.
+    When a stream joins a batch query, each batch of the stream reads the query's current records.
 
     At the end of the scenario the topic is deleted and re-created.
     """

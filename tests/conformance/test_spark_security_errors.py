@@ -2,7 +2,7 @@
 
 An error names the cause once, in one sentence, with the names of kafka.* options.
 
-`KPROTO_SEED` draws one case for each entry point. With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak).
+`KPROTO_SEED` selects one case for each entry point. With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak).
 """
 
 from __future__ import annotations

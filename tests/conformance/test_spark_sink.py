@@ -1,4 +1,4 @@
-"""format("kproto") is a sink of batches and streams in Spark, on the embedded broker and a real Kafka."""
+"""format("kproto") is a sink for batches and streams in Spark, on the embedded broker and a real Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""format("kproto") is a source of batches and streams in Spark, on the embedded broker and a real Kafka."""
+"""format("kproto") is a source for batches and streams in Spark, on the embedded broker and a real Kafka."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Transactions:
         self.producer.init_transactions(30)
 
     def write(self, *values: str, end: str) -> None:
-        """Write one transaction, and end it by "commit" or "abort". With "nothing" it stays open."""
+        """Write one transaction, and end it with "commit" or "abort". With "nothing" it stays open."""
         self.producer.begin_transaction()
         for value in values:
             self.producer.produce(self.topic, value)

@@ -71,7 +71,7 @@ class Known:
 def issuers() -> Iterator[Issuers]:
     """Publish one key set for two of three issuers: two keys of the first and one of the second.
 
-    The returned `Issuers` also has the first issuer's first key, and a key that is too short.
+    The returned `Issuers` also contains the first issuer's first key, and a key that is too short.
     """
     with issuing({CLIENT: SECRET}) as issuer:
         ec = Issuer(algorithm="ES256")

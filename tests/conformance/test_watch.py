@@ -2,7 +2,7 @@
 
 Nine clients run a scenario with and without `kproto watch`. A proxy before Kafka records their requests.
 
-`KPROTO_SEED` draws some of the clients. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
+`KPROTO_SEED` selects some of the clients. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A minimal client of transactions on a socket, for scenarios on a real Kafka and on the embedded broker.
+"""A minimal transactional client on a socket, for scenarios on a real Kafka and on the embedded broker.
 
 The client's results do not depend on the broker or the run. Letters replace producer ids, in the order of
 their first use.

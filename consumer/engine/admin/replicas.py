@@ -127,7 +127,7 @@ def elect_leaders(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, bool]]:
-    """Elect a leader for each partition. The result says for each whether an election took place."""
+    """Elect a leader for each partition. The result says where an election took place."""
 
     def request(items: Sequence[TopicPartition]) -> Prepared:
         def build(version: int) -> ElectLeadersRequest:

@@ -13,7 +13,7 @@ The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algori
 * If members subscribe to different topics, each remaining partition is assigned to the topic's subscriber
   with the fewest partitions. Topics with the fewest subscribers come first.
 
-* If members subscribe to different topics, individual partitions finally move to subscribers that have at
+* If members subscribe to different topics, the last step moves single partitions to subscribers that have at
   least two fewer partitions than the owner (R205, R208).
 
 A reported partition counts only if it exists and the member subscribes to its topic.

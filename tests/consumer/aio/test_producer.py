@@ -58,7 +58,7 @@ def with_pauses(
     story: Callable[[AsyncProducer, Pauses], Coroutine[Any, Any, None]],
     **options: Any,
 ) -> None:
-    """Call `story` with a producer that knows one partition, and with the recorded pauses of its sends."""
+    """Call `story` with a producer that knows one partition, and with the object that records its pauses."""
     pauses = Pauses()
     monkeypatch.setattr(producer_module, "asyncio", pauses)
 
@@ -120,7 +120,7 @@ def with_batch(
 ) -> None:
     """Call `story` with a producer and its open batch, which has one record for partition 0 of the topic t.
 
-    The batch never needs a new timestamp, so `send` can append any record that has only a value.
+    The batch's timestamp never expires, so `send` can append any record that has only a value.
     """
 
     async def main() -> None:

@@ -337,13 +337,14 @@ def test_the_end_of_a_client_closes_its_connections(end: str) -> None:
             while 9 not in runtime.streams._transports:
                 await asyncio.sleep(0.001)
             peer, _ = server.accept()
-            size = 1 << 24  # More bytes than the system buffers.
+            size = 1 << 24  # More bytes than the socket buffers hold.
             runtime.streams.perform(Write(9, bytes(size)))
             if end == "failure":
                 runtime._fail(ZeroDivisionError("broken"))
             else:
                 getattr(runtime, end)()
             received = await asyncio.to_thread(received_by, peer)
-            assert (received == size) == (end == "end")  # Only `end` sends what was written before.
+            # Only `end` still sends the bytes that were written before.
+            assert (received == size) == (end == "end")
 
     run(story)

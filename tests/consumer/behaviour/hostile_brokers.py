@@ -168,8 +168,9 @@ class Application:
         self.count = 0
 
     def send(self, wait_ms: int = 0) -> None:
-        """Send a record to each partition. If `send` finds no buffer space or no metadata, it is repeated for
-        `wait_ms`.
+        """Send a record to each partition.
+
+        If `send` finds no buffer space or no metadata, it is repeated for at most `wait_ms`.
         """
         for partition in (0, 1):
             value, self.count = str(self.count), self.count + 1
@@ -232,7 +233,7 @@ class Clerk(Application):
     def call(self, name: str, ms: int) -> bool:
         """Start the operation `name`, wait at most `ms` for its end, and return whether it has succeeded.
 
-        After a timeout the operation may be started again.
+        An operation that has not ended by then may be started again.
         """
         try:
             call = self.machine.call(name)
