@@ -2,8 +2,8 @@
 
     python -m tests.consumer.blocking.update_admin
 
-Each public method of `AsyncAdmin` becomes a method of `Admin` with the same parameters and docstring, which
-runs the coroutine to its end. The command also updates the imports from `consumer.engine` that the
+Each public method of `AsyncAdmin` becomes a method of `Admin` that has the same parameters and docstring, and
+that runs the coroutine to its end. The command also updates the imports from `consumer.engine` that the
 signatures need. Run `ruff format` afterwards.
 """
 

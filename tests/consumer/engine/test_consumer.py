@@ -602,8 +602,8 @@ def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon
 ) -> None:
     """With kproto's policy, the partitions that an expired static member was revoking get an owner.
 
-    The member rejoins without a rebalance, although the group's plan assigns the partitions to others. With
-    Java's policy the partitions have no owner.
+    The expired member rejoins without a rebalance, although the group's plan assigns the partitions to
+    others. With Java's policy these partitions have no owner.
     """
     world = World({"t": 4})
     options = {**GROUP, "max_poll_interval_ms": 5000, "session_timeout_ms": 60_000, "policy": policy}
@@ -726,7 +726,7 @@ def filled(world: World, **options: Any) -> Consumer:
     """Return a consumer with full buffers of three partitions. Each batch has ten records."""
     for partition, number in itertools.product(range(3), range(20)):
         world.write("t", partition, *numbers(10 * number, 10 * number + 10))
-    # The limit lets each fetch return one batch.
+    # With this limit each fetch returns only one batch.
     a = world.consumer(max_partition_fetch_bytes=200, **options)
     a.limit = 0
     a.assign({tp("t", partition): 0 for partition in range(3)})

@@ -86,8 +86,8 @@ def test_the_lag_and_the_lead_of_a_partition_are_measured_when_its_records_are_r
 
 @pytest.mark.parametrize("ends_by", ["unsubscribe", "close"])
 def test_the_lag_of_the_client_includes_partitions_that_were_revoked_since(ends_by: str) -> None:
-    """As in Java, a revocation removes the metrics of the partition, but the client's metrics keep its
-    values.
+    """As in Java, a revocation removes the metrics of the partition, but its values remain in the client's
+    metrics.
     """
     world = world_with_records(records=10)
     a = world.consumer(**GROUP, max_poll_records=4)

@@ -242,7 +242,7 @@ def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoi
 class ChangingAssignments(World):
     """A world whose SyncGroup responses assign t-0 and t-1 in turn.
 
-    `lies` counts these responses. If it is None, the responses are not changed.
+    `lies` is the number of changed responses. If it is None, no response is changed.
     """
 
     lies: int | None = 0

@@ -13,7 +13,7 @@ from consumer.sarama.channel import MAX_ERRORS, Channel, ErrorThrottle
 
 
 async def blocks(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Start `work` in a task, check that it waits for another task, and return it."""
+    """Start `work` in a task, check that the task waits for another task, and return the task."""
     task = asyncio.ensure_future(work)
     for _ in range(3):
         await asyncio.sleep(0)
@@ -107,5 +107,5 @@ def test_a_throttle_forgets_the_oldest_of_256_errors(monkeypatch: pytest.MonkeyP
     assert len(throttle._intervals) == MAX_ERRORS
     assert throttle.passes(ValueError("another one"))
     assert len(throttle._intervals) == MAX_ERRORS
-    assert throttle.passes(ValueError(0))  # The first error is unknown again, so it passes.
+    assert throttle.passes(ValueError(0))  # The first error was forgotten, so it passes.
     assert not throttle.passes(ValueError(MAX_ERRORS - 1))

@@ -193,9 +193,9 @@ def test_close_leaves_the_group_at_once(server: Server) -> None:
 
 
 def test_a_session_of_fewer_topics_claims_none_of_the_others(server: Server) -> None:
-    """A cooperative member keeps the partitions of a dropped topic until the next rebalance.
+    """Until the next rebalance, a cooperative member keeps the partitions of a topic it unsubscribed from.
 
-    The next session must not claim the partitions of that topic, because the consumer no longer consumes it.
+    The next session must not claim these partitions, because `consume` was called without the topic.
     """
 
     async def work(group: AsyncConsumerGroup) -> None:

@@ -199,7 +199,9 @@ def test_a_closed_loop_rejects_calls_and_closes_their_coroutines() -> None:
 
 
 def test_the_child_of_a_fork_cannot_use_the_loop(loop_thread: LoopThread[None]) -> None:
-    """In a forked child process, every call and every new iteration raises, and `close` does nothing."""
+    """In a forked child process, every call and every new iteration raises IllegalState, and `close` does
+    nothing.
+    """
     assert loop_thread in lifecycle._open_clients
     assert loop_thread.on_exit() == ""
     items: Channel[int] = Channel()

@@ -1,4 +1,5 @@
-"""The client reads from the leader's preferred replica (KIP-392), until a failure or metadata.max.age.ms.
+"""The client reads from the leader's preferred replica (KIP-392), until a fetch fails or metadata.max.age.ms
+has passed.
 
 The engine runs in virtual time against the embedded broker. Each of two brokers also serves fetches for the
 other broker's partitions.
@@ -90,7 +91,7 @@ def test_a_consumer_with_a_rack_reads_from_the_follower() -> None:
 
 @pytest.mark.parametrize("fault", ["refuse", "stall", "drop"])
 def test_an_unreachable_follower_does_not_stop_reading(fault: str) -> None:
-    """An unreachable follower does not stop reading.
+    """The client continues to read if the follower is unreachable.
 
     A firewall separates the client from the follower. The leader does not notice, and keeps directing the
     client to the follower.

@@ -1,4 +1,4 @@
-"""Automatic commits follow a timer, and omit records of the last poll, in virtual time."""
+"""In virtual time, automatic commits follow a timer, and omit the records of the last poll."""
 
 from __future__ import annotations
 

@@ -238,7 +238,9 @@ def test_a_commit_without_offsets_commits_no_start_offset_after_a_commit_of_the_
 
 @pytest.mark.rule("M206")
 def test_the_hourly_commit_of_unchanged_offsets_repeats_the_offset_of_the_application() -> None:
-    """The intervals of all other requests are long, so that an hour of virtual time takes little CPU time."""
+    """Heartbeats, fetches and metadata requests have long intervals, so that an hour of virtual time takes
+    little CPU time.
+    """
     world = World({"t": 1}, latency=(20, 20))
     slow = {"session_timeout_ms": 300_000, "heartbeat_interval_ms": 60_000, "metadata_max_age_ms": 300_000}
     slow |= {"fetch_max_wait_ms": 20_000}

@@ -75,7 +75,8 @@ def test_lookups_without_a_response_back_off_longer_each_time() -> None:
     a.assign({T0: None})
     assert world.run(until=lambda: len(a.records) == 10)
     gaps = [later - earlier for earlier, later in pairwise(sent)]
-    # Each backoff is up to 20 % shorter or longer at random, and the broken connection takes a millisecond.
+    # Each backoff is up to 20 % shorter or longer at random. The client notices a broken connection within
+    # milliseconds.
     for gap, backoff_ms in zip(gaps[1::2], (100, 200, 400), strict=True):
         assert 0.8 * backoff_ms <= gap <= 1.2 * backoff_ms + 5
 

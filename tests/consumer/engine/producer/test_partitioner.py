@@ -178,7 +178,9 @@ def test_records_without_a_key_go_to_partitions_whose_leader_is_in_the_rack() ->
 
 
 def test_without_a_leader_in_the_rack_all_partitions_with_a_leader_are_selected() -> None:
-    """If no partition has a leader, all partitions are selected, as in Java's BuiltInPartitioner."""
+    """If no partition has a leader, the partitioner may select any partition, as Java's BuiltInPartitioner
+    does.
+    """
     records = new_accumulator()
     records.route("t", 4, [0, 2, 3], [])
     assert set(drawn_partitions(records, 100)) == {0, 2, 3}
@@ -232,7 +234,7 @@ def test_a_key_selects_its_partition_in_any_rack() -> None:
 def test_metadata_requested_earlier_does_not_prove_that_a_partition_is_missing() -> None:
     """A partition counts as missing only after the second metadata response that lacks it.
 
-    The first response may have been requested before the topic grew.
+    The first response may answer a request that was sent before the topic grew.
     """
     records = new_accumulator()
     for _ in range(2):

@@ -1,4 +1,6 @@
-"""Errors in Produce responses fail a batch, retry it or split it, and are reported."""
+"""After an error in a Produce response, the producer fails, retries or splits the batch, and reports the
+error.
+"""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_one_connection_suffices_again_after_all_responses() -> None:
 
 
 def test_with_acks_0_there_is_one_connection() -> None:
-    """With acks=0 the producer uses one connection to a broker.
+    """With acks=0 the producer uses only one connection to a broker.
 
     The broker sends no responses, so the client does not know which batches are in flight. A batch on a
     second connection could overtake them.

@@ -42,7 +42,7 @@ from tests.consumer.scripted_coordinator import Script
 from tests.consumer.stage import World, tp
 
 # A key is an API key (Produce, InitProducerId, AddPartitionsToTxn, EndTxn, TxnOffsetCommit). A value is the
-# highest version of a broker before Kafka 2.5.
+# highest version that brokers before Kafka 2.5 support.
 BEFORE_KAFKA_2_5 = {0: 8, 22: 2, 24: 1, 26: 1, 28: 2}
 
 
@@ -708,8 +708,8 @@ def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
 def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None:
     """Offsets with a member id need a version of TxnOffsetCommit that contains the id.
 
-    Java's TxnOffsetCommitRequest.Builder makes the same check. Offsets with only the group id are sent in
-    every version.
+    Java's TxnOffsetCommitRequest.Builder makes the same check. Offsets with only a group id can be sent in
+    every version of TxnOffsetCommit.
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5

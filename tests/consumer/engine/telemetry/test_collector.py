@@ -101,7 +101,7 @@ def test_the_changes_of_a_rejected_push_are_pushed_again() -> None:
 
 
 def test_a_sum_that_starts_again_is_not_negative() -> None:
-    """A sum restarts at 0 when its sensor is re-created: for example, a broker leaves and returns."""
+    """A sum restarts at 0 when its sensor is re-created, for example because a broker has returned."""
     collector = MetricsCollector(START)
     collect(collector, FIRST, metric("request-total", 5))
     points = collect(collector, SECOND, metric("request-total", 2))
