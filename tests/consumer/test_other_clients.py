@@ -1,4 +1,4 @@
-"""Names of options and methods of other client libraries raise an error that names the counterpart."""
+"""Using an option or method name of another client library raises an error with kproto's name for it."""
 
 from __future__ import annotations
 

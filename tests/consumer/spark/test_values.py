@@ -299,7 +299,7 @@ def test_random_avro_is_read_as_fastavro_wrote_it() -> None:
 
 def test_avro_decimals_are_read_in_as_many_bytes_as_java_accepts() -> None:
     # A decimal may begin with more sign bytes than needed. Spark's from_avro accepts and rejects the same
-    # values.
+    # values as this source.
     numbers = [
         (-12345).to_bytes(17, signed=True),
         (12345).to_bytes(40),

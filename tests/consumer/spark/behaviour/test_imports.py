@@ -87,7 +87,7 @@ def test_spark_finds_the_source_on_the_path() -> None:
 
 @pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
 def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
-    """In an older Spark, the first method that is called on a stream reader raises the error.
+    """In a Spark older than 4.2, the first method that is called on a stream reader raises the error.
 
     If kproto raised the error earlier, Spark 4.0 and 4.1 would show an error of Spark instead. Spark calls
     `latestOffset` first for a new query, and `initialOffset` first for a resumed one.
