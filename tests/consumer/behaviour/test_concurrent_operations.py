@@ -1,4 +1,4 @@
-"""Operations of a consumer stay correct if the consumer's state changes before the operation ends.
+"""Each operation of a consumer stays correct if the consumer's state changes before the operation ends.
 
 While the operation is pending, partitions are lost, a callback runs, the subscription changes, or a topic is
 re-created.
@@ -351,7 +351,7 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
     world.run(1_000)
     world.delete_topic("t")
     world.create("t", 1)
-    # The new topic has another leader than the deleted topic, whose leader no longer has the partition.
+    # The new topic has a different leader. The leader of the deleted topic no longer has the partition.
     world.elect("t", 0, 2)
     world.write("t", 0, *(f"new {i}" for i in range(5)))
     core = a.engine.core

@@ -1,4 +1,4 @@
-"""Clients in asyncio survive cancelled tasks, and report what is lost if they are not closed."""
+"""Clients in asyncio survive cancelled tasks, and log what a missing or cancelled close loses."""
 
 from __future__ import annotations
 

@@ -351,8 +351,8 @@ def test_an_unknown_argument_of_send_raises_an_error_that_names_the_right_one(
     asyncio.run(main())
 
 
-# ---- signals. The tests raise in a profile function, which CPython calls at points where a signal handler
-# may run
+# ---- signals. The tests raise exceptions in a profile function, which CPython calls at points where a signal
+# handler may run
 
 
 @contextmanager
