@@ -44,7 +44,7 @@ Rules:
   than the position.
 
 * Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
-  Data loss is detected from the start and end of a log and from the topic id.
+  Data loss is detected from the start and end of a log, the topic id and the leader epochs.
 """
 
 from __future__ import annotations

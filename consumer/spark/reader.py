@@ -10,8 +10,8 @@ In later actions, a task whose range is bounded by the start or end of the log l
 again. So a later action reads the current records, as with Spark's own source, including those of a
 re-created topic.
 
-A later action does not read partitions that were added since the first action. A repeated task reads to the
-end that the log has when the task is repeated.
+A later action does not read partitions that were added since the first action. A repeated task of a later
+action reads to the end that the log has when the task is repeated.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Kafka:
 
     @property
     def cluster(self) -> Admin:
-        """An `Admin` of this broker, for calls that `Kafka` lacks, such as raw fetches or any request."""
+        """An `Admin` of this broker, for calls and requests that `Kafka` lacks, such as raw fetches."""
         with self._making:  # A lock is needed, because calls may come from several threads.
             if self._cluster is None:
                 self._cluster = Admin(self._own, **self._security)

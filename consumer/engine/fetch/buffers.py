@@ -52,8 +52,8 @@ from .batch_headers import read_end
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
 
-# The bytes of a partition are copied if they are less than one eighth of the response. A view would keep the
-# whole response in memory.
+# The bytes of a partition are copied if they are less than one eighth of the response, because a view would
+# keep the whole response in memory.
 MIN_VIEW_SHARE = 8
 
 # A fetch is decoded batch by batch if its decompressed size (bytes) exceeds both `MAX_DECODED_BYTES` and

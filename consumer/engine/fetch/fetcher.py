@@ -29,8 +29,8 @@ Rules:
 
 * The client backs off from a broker that repeatedly responds immediately and without records.
 
-* If the leader of a partition has a newer epoch than the validated position, the position is validated again
-  before the next fetch (KIP-320).
+* If the leader of a partition has a newer epoch than the one for which the position was validated, the
+  position is validated again before the next fetch (KIP-320).
 """
 
 from __future__ import annotations
@@ -387,7 +387,7 @@ class Fetcher:
             return  # The broker throttles the client and may have omitted records (KIP-219).
         if not has_records and session is broker.session:
             # The response has no records at all. So the broker has no more records of any partition, even if
-            # an earlier high watermark is higher.
+            # the high watermark in an earlier response was after the position.
             broker.with_more_records.clear()
         if session is broker.session and not refused:
             self._count_empty_responses(broker, has_records)

@@ -104,7 +104,7 @@ class FetchSessionHandler:
     """The fetch session with one broker.
 
     The owner calls `set_target` and `forget` for changes, and `plan` for each fetch. After the fetch the
-    owner calls `accepts` with the response, or `on_failure`.
+    owner calls `accepts` with the response, or `on_failure` if there was no response.
     """
 
     def __init__(self, *, sessionless: bool = False) -> None:

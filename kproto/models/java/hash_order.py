@@ -76,8 +76,8 @@ def _partition_hash_code(partition: TopicPartition) -> int:
 def _copy_capacity(count: int) -> int:
     """Return the number of buckets of `new HashSet<>(collection)`.
 
-    Java reserves count / 0.75 + 1 buckets, at least 16, rounded up to a power of two. So a copied set of 12
-    elements has 32 buckets. A set that grew to 12 elements has 16.
+    For a copy of `count` elements, Java reserves count / 0.75 + 1 buckets, at least 16, rounded up to a power
+    of two. So a copied set of 12 elements has 32 buckets. A set that grew to 12 elements has 16.
     """
     return 1 << (max(_DEFAULT_CAPACITY, count * 4 // 3 + 1) - 1).bit_length()
 

@@ -59,8 +59,8 @@ def a_partition_starts_where_the_group_committed(world: World) -> None:
     """I13: the first record after an assignment is at the group's committed offset.
 
     In a group with models, the first record may be before the committed offset, because sarama commits with
-    the leader epoch at which it began to read. If this epoch ended earlier, a client that checks epochs
-    (KIP-320) returns to the end of the epoch.
+    the leader epoch at which it began to read. If this epoch ended before the committed offset, a client that
+    checks epochs (KIP-320) returns to the end of the epoch.
     """
     mixed = any(isinstance(client, ModelClient) for client in world.clients.values())
     for consumer in consumers(world):
@@ -226,7 +226,9 @@ def a_commit_costs_no_partition(world: World) -> None:
 
 
 def no_committed_offset_is_reset(world: World) -> None:
-    """I7: the reset policy never replaces a committed offset of the group that is still in the log."""
+    """I7: the reset policy never replaces an offset that the group has committed and that is still in the
+    log.
+    """
     for consumer in consumers(world):
         stored: dict[TopicPartition, int] = {}
         sought: set[TopicPartition] = set()

@@ -153,8 +153,8 @@ def test_the_older_of_two_members_with_one_instance_id_stops_for_good() -> None:
     stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.settle()
     old = stage.actors["s"]
-    # Disable the check for two owners of a partition: the older member does not know that it was fenced until
-    # its next heartbeat.
+    # Disable the check for two owners of a partition. Until its next heartbeat, the older member does not
+    # know that it was fenced.
     stage.check = lambda stage: None
     stage.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.wait(10_000)

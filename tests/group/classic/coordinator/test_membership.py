@@ -1,4 +1,4 @@
-"""A member stays in its group by heartbeats, and is removed when its session times out, or by LeaveGroup."""
+"""Heartbeats keep a member in its group, and a session timeout or LeaveGroup removes it."""
 
 from __future__ import annotations
 
