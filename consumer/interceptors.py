@@ -124,7 +124,7 @@ def nothing(answer: object) -> None:
 
 
 def interceptors(name: str, value: Any, base: type, methods: tuple[str, ...]) -> tuple[Any, ...]:
-    """Check the interceptors of a client: objects of classes that extend `base`. Return them as a tuple."""
+    """Check that interceptors are objects of classes that extend `base`. Return them as a tuple."""
     allowed = f"a list of objects whose classes extend consumer.interceptors.{base.__name__}"
     if isinstance(value, str) or not hasattr(value, "__iter__"):
         raise ConfigError(name, value, allowed)

@@ -109,9 +109,9 @@ class _Snapshots:
     def __init__(self) -> None:
         self._clients: weakref.WeakSet[Measured] = weakref.WeakSet()
         self._read_at: int | None = None
-        # (Name of a metric, number of its tags without `client-id`) -> the metrics with this name of all
-        # clients. The number of tags distinguishes a client's metric from the metrics of its topics,
-        # partitions or brokers.
+        # (Name of a metric, number of its tags without `client-id`) -> all clients' metrics with this name
+        # and number of tags. The number of tags distinguishes a client's metric from the metrics of its
+        # topics, partitions or brokers.
         self._metrics: dict[tuple[str, int], list[Metric]] = {}
 
     def add(self, client: Measured) -> None:

@@ -111,9 +111,9 @@ class ReceiveBuffer:
 
     The body of a large frame is the `bytearray` into which the socket wrote.
 
-    A large size prefix alone does not make the buffer large. Its size is at most the largest of three
-    numbers: twice the bytes of the frame that have arrived, the size of the connection's largest frame so
-    far, and `MIN_SIZE`.
+    A large size prefix alone does not make the buffer large. The buffer's size is at most the largest of
+    three numbers: twice the bytes of the frame that have arrived, the size of the connection's largest frame
+    so far, and `MIN_SIZE`.
 
     `max_size` is the largest size of a frame in bytes. The first frame may have at most `MAX_FRAME_SIZE`
     bytes, because a peer that announces more does not speak Kafka's protocol.

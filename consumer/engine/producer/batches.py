@@ -159,7 +159,7 @@ class ProducerBatch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether `rows` has all records that `count` includes.
+        """Whether `rows` contains all records that `count` includes.
 
         A send first counts its record, and then adds it. Another thread can run between these two steps only
         if a debugger or profiler runs Python code there.

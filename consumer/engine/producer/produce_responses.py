@@ -76,7 +76,7 @@ class ProduceResponses:
     def on_response(self, batch: ProducerBatch, response: PartitionProduceResponse | None) -> None:
         """Handle the response for one batch: end, retry, split, renumber or fail the batch.
 
-        `response` is None if the response lacks the batch's partition.
+        `response` is the batch's partition in the Produce response, or None if it is missing there.
         """
         queue = batch.queue
         if response is None:
@@ -167,8 +167,8 @@ class ProduceResponses:
         A broker appends a producer's batches in order. So a log that contains `later` also contains the
         batches before it.
 
-        A broker that was killed and restarted remembers only the last batch. If earlier batches are sent
-        again, it rejects them, although they are in its log.
+        A broker that was killed and restarted remembers only a producer's last batch. If earlier batches are
+        sent again, it rejects them, although they are in its log.
 
         `later` was in flight when the earlier batches were rejected, so the same broker sent all these
         responses. The offsets of the ended batches stay unknown.

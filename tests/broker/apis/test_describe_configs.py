@@ -99,8 +99,9 @@ def test_the_value_of_a_secret_is_not_described(key: str, sources: list[int]) ->
 
 
 def test_broker_configs_have_the_types_of_their_rows(client: Client) -> None:
-    """Each type is that of the config's row in `SETTINGS`. A conformance test compares the types with those
-    of a real Kafka.
+    """A config has the type of its row in `SETTINGS`. A coordinator's config has an integer type.
+
+    A conformance test compares the types with those of a real Kafka.
     """
     described = {config.name: ConfigType(config.config_type) for config in configs_of(client, 4, "1").configs}
     rows = {name: SETTINGS[name].type.config_type for name in described.keys() & SETTINGS.keys()}

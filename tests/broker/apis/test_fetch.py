@@ -254,7 +254,7 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
     """A fetch whose last fetched epoch exceeds the log's current epoch fails with OFFSET_OUT_OF_RANGE.
 
-    The broker cannot return a diverging epoch: a diverging epoch of -1 means that the logs do not diverge.
+    The broker finds no epoch to return as the diverging one, and -1 would mean that the logs do not diverge.
     """
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
