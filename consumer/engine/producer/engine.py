@@ -262,7 +262,8 @@ class ProducerEngine:
     def close_connections(self) -> None:
         """Forget all connections. The caller closes the sockets itself, so no action is returned.
 
-        Call this after the producer has ended and its deliveries have failed. Results of requests are dropped.
+        Call this after the producer has ended and its deliveries have failed. The results of requests in
+        flight are dropped.
         """
         self.core.network.close(self.core.now)
         self.core.network.finished.clear()
