@@ -271,7 +271,7 @@ def test_each_manual_commit_of_new_offsets_is_one_request(place: Place) -> None:
 
 
 def test_the_group_stops_fetching_while_a_members_handlers_return(place: Place) -> None:
-    """S3-7: no member of the group fetches from the end of the old session's claims to the next JoinGroup."""
+    """S3-7: between the end of the old session's claims and the next JoinGroup, no member fetches."""
 
     def stops(release: str) -> bool:
         topic = f"stops-{next(RUNS)}"

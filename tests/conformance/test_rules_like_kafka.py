@@ -3,7 +3,7 @@
 The cases are older versions, unusual requests and unusual ACLs.
 
 Two intended differences are left out. Kafka sends no response if an unauthorized user describes all SCRAM
-users. The embedded broker has no coordinators of share groups.
+users. The embedded broker has no coordinators for share groups.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
         missing = [name for name in names if not is_complete(view, name)]
         if not missing:
             return
-        # Only the error of a response to this plan's own request is raised. An earlier error may be outdated.
+        # Only an error in a response to this plan's own request is raised. An earlier error may be outdated.
         denied = [
             (name, topic.error_code)
             for name in missing

@@ -118,8 +118,8 @@ def list_offsets(
                     continue
                 code = entry.error_code
                 if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                    # Messages in formats before 0.10 have no timestamps. As in Java, the offset for such a
-                    # partition is None.
+                    # The partition's messages have no timestamps, because their format is older than 0.10.
+                    # As in Java, the offset is None.
                     code = ErrorCode.NONE
                 offset_at = OffsetAt(
                     entry.offset if entry.offset >= 0 else None,
@@ -258,8 +258,8 @@ def fetch(
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
     """Fetch the partitions once from their leaders, without fetch sessions.
 
-    An error code of a partition is part of the result, and the fetch is not retried. If the leader has moved,
-    the next fetch refreshes the metadata first.
+    The error code of a partition is part of the result, and the fetch is not retried. If the leader has
+    moved, the next fetch refreshes the metadata first.
     """
     yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}

@@ -197,7 +197,7 @@ def _answer_heartbeat(
 def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
     """Remove the member, because its session has timed out.
 
-    Unless it is new, a member with a delayed request is kept: the response will restart its session timeout.
+    A member with a delayed request is kept unless it is new: the response will restart its session timeout.
     """
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
