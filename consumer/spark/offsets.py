@@ -245,7 +245,7 @@ def find_changes(
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """Return the last known leader epoch of each log that has a newer leader now."""
+    """Return the last known leader epoch of each log that has a newer leader epoch now."""
     return {
         p: epoch
         for p, epoch in start.epochs.items()
@@ -409,7 +409,7 @@ def check_partitions(
 def clamp_starts(
     option: str, starts: Positions, log_starts: Positions, log_ends: Positions
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Move each start that is outside of its log to the log's start or end, and describe each as a loss."""
+    """Move each start that is outside of its log to the log's start or end, and describe it as a loss."""
     losses: list[str] = []
     for (topic, partition_number), start in sorted(starts.items()):
         log_start, log_end = (at[TopicPartition(topic, partition_number)] for at in (log_starts, log_ends))

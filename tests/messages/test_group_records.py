@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` are encoded as by Kafka, even where Kafka's encoding is unusual."""
+"""Records of `__consumer_offsets` are encoded as Kafka encodes them, even where its encoding is unusual."""
 
 from __future__ import annotations
 

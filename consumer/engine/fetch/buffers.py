@@ -7,7 +7,7 @@ Rules:
 
 * The first batch may begin before the position. Its records before the position are skipped.
 
-* An invalid batch raises RecordError every time it is reached. The records before it are returned first.
+* Each attempt to read an invalid batch raises RecordError. The records before the batch are returned first.
 
 * A batch is also invalid if it begins before the end of the previous batch, contains a record outside of its
   offset range, or contains the largest int64 offset.

@@ -716,8 +716,8 @@ class Committer:
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
     """Return the offset to commit of each partition, with its leader epoch and metadata.
 
-    The offset is the processed one, or the stored one if the application stores offsets. If no record was
-    processed since a reset policy chose the start offset, or no offset was stored, it is the committed
-    offset.
+    The offset is the processed one, or the stored one if the application stores offsets. The committed offset
+    is returned if no record was processed since a reset policy chose the start offset, or if no offset was
+    stored.
     """
     return {partition: state.offset_to_commit for partition, state in states.items()}

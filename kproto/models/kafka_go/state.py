@@ -24,8 +24,8 @@ from ..contract import (
     SendRequest,
 )
 
-# The highest request versions. consumergroup.go and conn.go hard-code them, except that Fetch and Metadata
-# depend on the broker.
+# The highest request versions. consumergroup.go and conn.go hard-code them, except for Fetch and Metadata,
+# whose versions depend on the broker.
 VERSIONS: Final[Mapping[int, int]] = {1: 10, 2: 1, 3: 6, 8: 2, 9: 1, 10: 0, 11: 2, 12: 0, 13: 0, 14: 0}
 
 # defaultTimeout of consumergroup.go.

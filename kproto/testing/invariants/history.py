@@ -226,9 +226,7 @@ def a_commit_costs_no_partition(world: World) -> None:
 
 
 def no_committed_offset_is_reset(world: World) -> None:
-    """I7: the reset policy never replaces an offset that the group has committed and that is still in the
-    log.
-    """
+    """I7: the reset policy never replaces a committed offset that is still in the log."""
     for consumer in consumers(world):
         stored: dict[TopicPartition, int] = {}
         sought: set[TopicPartition] = set()

@@ -309,7 +309,9 @@ def test_an_assigned_partition_without_an_offset_looks_up_the_coordinator_for_it
 
 @BOTH
 def test_committed_offsets_are_validated_after_the_resets_of_the_same_response(release: ModuleType) -> None:
-    """updateFetchPositions returns after the committed offsets have arrived. Its next call validates them."""
+    """updateFetchPositions returns after the committed offsets have arrived. The next call validates the
+    positions.
+    """
     consumer = positioned(release, FetchStates.INITIALIZING, reset="earliest")
     consumer.state.assigned[T1] = TopicPartitionState()
     response = fetched_offset(7, epoch=0)

@@ -356,7 +356,9 @@ def test_joins_back_off_if_the_coordinator_always_requests_a_rejoin() -> None:
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_joins_back_off_if_the_application_polls_after_each_error(synced: bool) -> None:
-    """Each poll after an error joins again. The joins back off, although their errors differ."""
+    """Each poll after an error joins again. The member backs off between the joins, although their errors
+    differ.
+    """
     solo = Solo().joining()
     at: list[int] = []
     for code in [ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.GROUP_MAX_SIZE_REACHED, 9999] * 3:
