@@ -16,13 +16,13 @@
 
 * ``max_decompressed`` (bytes) replaces the allowance and `MOST`.
 
-* An lz4 frame whose blocks depend on each other never exceeds its allowance. Java's consumer rejects such a
-  frame.
+* The output of an lz4 frame whose blocks depend on each other must not exceed its allowance. Java's consumer
+  rejects such a frame.
 
 * `decompress`, `decompress_blocks` and `decompress_into` accept the same input and return the same output.
 
 * With these limits, compressed data that does not contain records is rejected within 100 ms, using at most 50
-  MB of memory. A record of 10 MB of zeros is read.
+  MB of memory. A record of 10 MB of zeros is accepted.
 
 * Malformed or oversized input raises `CodecError`. The readers of batches convert it to a `RecordError` with
   the batch's position.
@@ -257,8 +257,8 @@ def _raised(
 
     `start` is the first `LOOK` bytes of output, or None if the caller does not have them.
 
-    Raises `CodecError` if the output has no higher limit, if it does not start like records, or if the input
-    is an lz4 frame whose blocks depend on each other.
+    Raises `CodecError` if no higher limit is allowed, if the output does not start like records, or if the
+    input is an lz4 frame whose blocks depend on each other.
     """
     if begins is None or limit == most or (codec == 3 and lz4.is_linked(data, old_lz4)):
         raise _too_large(limit)

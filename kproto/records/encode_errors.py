@@ -29,7 +29,7 @@ def explain_unwritable(message: str, magic: int, records: Sequence[Record], firs
 
 
 def _wrong(record: object) -> Iterator[tuple[str, object, str]]:
-    """Iterate over the fields of the record that cannot be encoded, as (path, value, what is expected)."""
+    """Yield each field that keeps the record from being encoded, as (path, value, what is expected)."""
     if not isinstance(record, Record):
         yield "", record, "a Record"
         return

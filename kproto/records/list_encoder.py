@@ -44,7 +44,7 @@ def unnumbered(
 ) -> UnnumberedBatch:
     """Encode one batch of magic 2 with base offset 0, without producer id, epoch and sequence.
 
-    `timestamps` are in ms. `headers` has the (key, value) pairs of each row, or is None if no row has
+    `timestamps` are in ms. `headers` contains the (key, value) pairs of each row, or is None if no row has
     headers.
 
     Raises `EncodeError` for lists of different lengths and for values that no record can hold. Raises
@@ -191,8 +191,8 @@ _FAR = 1 << 41
 def _pieces() -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
     """Return four tables that map 14 bits to two bytes of a varint.
 
-    The first table has varints of two bytes. The others have pairs of bytes of longer varints: the first two,
-    the middle two, and the last two bytes.
+    The first table contains varints of two bytes. The others contain pairs of bytes of longer varints: the
+    first two, the middle two, and the last two bytes.
 
     The entries of the first two tables begin with the record's attributes byte.
     """

@@ -31,7 +31,8 @@ _FAR = 1 << 61
 # The maximum number of headers of one record. A decoded header takes up to forty times the memory of its
 # encoded bytes. Java has no limit.
 MAX_HEADERS = 100_000
-# The bytes of the smallest record after its length: attributes, two deltas, two nulls and a count of headers.
+# The number of bytes after the length in the smallest record: attributes, two deltas, two nulls and a count
+# of headers.
 _SHORTEST = 6
 
 

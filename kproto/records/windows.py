@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# The bytes that an arena needs after its last batch, because windows near the batch's end extend beyond it.
+# The number of bytes that an arena needs after its last batch, because windows near the batch's end extend
+# beyond it.
 SLACK = 64
 
 _EIGHT = np.array(8)

@@ -6,7 +6,7 @@
     run = scenario.run(Parameters(client="sarama", rate=100))
     run.results["lost"], run.holds
 
-A scenario states what the document says, in our words, and plays it in a group whose outcome is recorded.
+A scenario states in our words what the document says, plays it in a simulated group, and records the outcome.
 Each module of scenarios covers a part of one document.
 
 The module `scenario` defines scenarios, and `parameters` the parameters of their runs. `report` renders a run

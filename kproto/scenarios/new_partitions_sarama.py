@@ -184,7 +184,7 @@ def sarama_main(run: ScenarioRun) -> None:
 def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message | None]:
     """Return a function that answers a member's requests as if the member had lost access to the group.
 
-    Heartbeats get REBALANCE_IN_PROGRESS, which ends the session. The JoinGroup after it gets
+    Heartbeats get REBALANCE_IN_PROGRESS, which ends the session. The next JoinGroup gets
     GROUP_AUTHORIZATION_FAILED.
     """
 

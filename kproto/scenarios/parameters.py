@@ -26,7 +26,8 @@ class Parameter:
 
     `member_option` is the option of `ModelConfig` that the parameter replaces, or "" if it replaces none.
 
-    `taken_by` says which scenarios take the parameter. The error of any other scenario shows this text.
+    `taken_by` says which scenarios take the parameter. It is part of the error that every other scenario
+    raises.
     """
 
     option: str
@@ -39,7 +40,7 @@ class Parameter:
     member_option: str = ""
 
 
-# Field of `Parameters` -> what the parameter is.
+# Field of `Parameters` -> its description.
 PARAMETERS: Final[Mapping[str, Parameter]] = {
     "client": Parameter(
         option="--client",
@@ -217,7 +218,7 @@ def _is_within(value: int, limits: tuple[int, int]) -> bool:
 
 
 def check_taken(story: str, parameters: Parameters, takes: Iterable[str], fixed: str = "") -> None:
-    """Raise ConfigError if `parameters` has a parameter that is not among `takes`.
+    """Raise ConfigError if `parameters` sets a parameter that is not among `takes`.
 
     `story` is the scenario's id. The error lists the parameters that this scenario takes.
 

@@ -227,7 +227,9 @@ def requests(run: ScenarioRun) -> list[str]:
 
 
 def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
-    """Render a result as a table row. If the row is too long, the value follows below the name."""
+    """Render a result as a table row. If the row is too long, the value is written on the line below the
+    name.
+    """
     names = min(NAMES, max(34, *map(len, run.results))) if wide >= BAR else 0
     row = f"  {name:<{names}} {_value(value)}"
     if len(name) <= names and len(row) <= wide:

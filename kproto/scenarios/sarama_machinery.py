@@ -31,7 +31,7 @@ from .scenario import ScenarioRun, numbers, offsets, scenario
 
 
 class Watched:
-    """A wrapper of sarama's model that records the time of each request and response."""
+    """A wrapper around sarama's model that records the time of each request and response."""
 
     VERSIONS = sarama.VERSIONS
 

@@ -1,4 +1,4 @@
-"""A wrapper of sarama's model that records request versions, for the scenarios of sarama's releases."""
+"""A wrapper around sarama's model that records request versions, for the scenarios of sarama's releases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..wire.message import Message
 
 
 class RecordedVersions:
-    """A wrapper of sarama's model for brokers that no longer support all of its request versions.
+    """A wrapper around sarama's model for brokers that no longer support all of its request versions.
 
     `spoken` maps each request class to the version that the model chose last. `commits` lists the model's
     OffsetCommit requests, each with its version.

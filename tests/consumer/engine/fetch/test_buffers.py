@@ -285,7 +285,7 @@ def test_records_after_the_last_offset_of_their_batch_are_not_returned(count: in
 
 @pytest.mark.parametrize("limits", [[333], [1], [63, 64, 65], [1, 500, 7], [40, 3]])
 def test_large_fetches_return_the_same_records_as_small_ones(limits: list[int]) -> None:
-    """Columnar decoding and the loop over batches yield the same records at every limit."""
+    """Columnar decoding and the loop over batches yield the same records, whatever the limits are."""
     pytest.importorskip("pyarrow")
     rows = [
         Record(
@@ -382,7 +382,7 @@ def test_columns_return_records_before_the_largest_offset() -> None:
 
 
 def response_views(*fields: bytes) -> list[memoryview]:
-    """Return a view of each field in one shared buffer, like the records of a fetch response."""
+    """Join the fields in one buffer, as in a fetch response, and return a view of each field."""
     body, views, at = bytearray(b"head".join(fields)), [], 0
     for field in fields:
         views.append(memoryview(body)[at : at + len(field)])

@@ -1,4 +1,4 @@
-"""A producer opens further connections to a busy broker, and each partition keeps its order."""
+"""A producer opens further connections to a busy broker, and keeps the order within each partition."""
 
 from __future__ import annotations
 
