@@ -397,7 +397,7 @@ def test_a_follower_of_a_missing_topic_does_not_rejoin() -> None:
     ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
 )
 def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
-    """Below JoinGroup v9 a static leader recognizes its former member id.
+    """In JoinGroup versions below 9, a static leader recognizes its former member id.
 
     Java's member considers itself a follower under its new id, so no member watches the metadata.
     """

@@ -93,7 +93,7 @@ class Fuzzed(Solo):
             self.check()
 
     def bring(self, outcome: str, index: int, code: int) -> None:
-        """Deliver the response to one of the requests in flight, or let it fail."""
+        """Deliver the response to one of the requests in flight, or let the request fail."""
         sent = [action for action in self.actions if isinstance(action, Send)]
         if not sent:
             return
