@@ -24,7 +24,7 @@ _SLACK: Final = 64
 
 
 class Deadlines(Generic[K]):
-    """Keys and their due times. Keys with equal times are in the order in which they were set."""
+    """Keys and their due times. Keys with equal times keep the order in which they were set."""
 
     __slots__ = ("_count", "_heap", "_times")
 

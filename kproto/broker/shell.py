@@ -106,7 +106,7 @@ class Shell:
         return connection is not None and connection.send(action.frame)
 
     def delay_responses(self, seconds: float) -> None:
-        """Delay every response by `seconds` from now on, including responses that are already delayed."""
+        """From now on, delay every response by `seconds`, including responses that are already delayed."""
         self._delay = seconds
         self._send_delayed()
 
@@ -155,7 +155,7 @@ class Shell:
             self._timer = self.loop.call_later(seconds, self._on_timer)
 
     def close_idle_connections(self) -> None:
-        """Close connections without traffic for connections.max.idle.ms.
+        """Close connections that have had no traffic for connections.max.idle.ms.
 
         Unlike Kafka, this broker does not close connections whose client waits for a response.
         """

@@ -18,7 +18,8 @@ from .security.tls import ServerTls, TlsError
 
 log: Final = Log(logging.getLogger("kproto.broker"), {})
 
-# The limit of queued requests in bytes, 1 MiB. Above the limit, the broker does not read from the connection.
+# The limit on the size of queued requests, in bytes: 1 MiB. Above the limit, the broker does not read from
+# the connection.
 MAX_BACKLOG: Final = 1 << 20
 # The number of requests of one connection that the event loop serves before it serves other connections. A
 # single read may contain thousands of requests.
@@ -102,7 +103,7 @@ class SocketConnection(asyncio.Protocol):
         # The bytes of a large response that were not passed to the transport yet. While such bytes exist, the
         # send buffer is full.
         self._unsent = memoryview(b"")
-        # Whether the connection is closed when `_unsent` is sent.
+        # Whether to close the connection after `_unsent` has been sent.
         self._closes_when_sent = False
         # Requests that were not passed to the broker yet. The next one is passed as soon as the broker has no
         # queued request of this connection.
@@ -118,7 +119,7 @@ class SocketConnection(asyncio.Protocol):
         self.conn = 0
         self.peer = "?"
         self.port = 0
-        # The event loop's time of the last traffic.
+        # The time of the last traffic, by the event loop's clock.
         self.used_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -195,7 +195,7 @@ class Topics:
     def create(
         self, name: str, topic_id: UUID, count: int, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Add a topic; the caller has checked its name and partition count with `refusal`."""
+        """Add a topic. The caller must have checked its name and partition count with `refusal`."""
         topic = Topic(name, topic_id, count, configs or {})
         self._by_name[name] = topic
         self._by_id[topic_id] = topic

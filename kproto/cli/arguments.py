@@ -306,7 +306,7 @@ def parse_int32(text: str) -> int:
 def node_id(text: str) -> int:
     number = parse_int32(text)
     if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a node id, a number from 0 to {2**31 - 1}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a node id (a number from 0 to {2**31 - 1})")
     return number
 
 

@@ -72,7 +72,7 @@ def script(parser: Parser) -> str:
         if action.nargs != 0
         for option in action.option_strings
     }
-    # Options that have the same values in many commands share a line.
+    # Options that have the same values in many commands share a line of the script.
     by_values: dict[str, list[str]] = {}
     for key, value in values.items():
         by_values.setdefault(value, []).append(quote(key))

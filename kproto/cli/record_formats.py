@@ -87,7 +87,7 @@ def bytes_in_json(value: object) -> bytes | None:
             try:
                 return b64decode(text, validate=True)
             except ValueError as error:
-                raise ValueError(f'{{"base64": TEXT}} with the text of bytes in base64 ({error})') from None
+                raise ValueError(f'{{"base64": TEXT}}, where TEXT is bytes in base64 ({error})') from None
         case _:
             return None
 

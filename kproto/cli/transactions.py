@@ -190,7 +190,7 @@ def _find_hanging(options: argparse.Namespace) -> int:
 def _open_since(
     producers: Mapping[TopicPartition, Sequence[ProducerState]], before: int
 ) -> list[tuple[TopicPartition, ProducerState]]:
-    """Return the producers with an open transaction whose last record was written before `before` (ms)."""
+    """Return the producers that have an open transaction and wrote their last record before `before` (ms)."""
     return [
         (partition, state)
         for partition, states in sorted(producers.items())

@@ -161,7 +161,7 @@ def test_invalid_base64_in_a_json_line_is_an_error(
 ) -> None:
     stdin(line)
     shell("produce p1 --json", code=2)
-    assert 'allowed: {"base64": TEXT} with the text of bytes in base64 (' in shell.errors
+    assert 'allowed: {"base64": TEXT}, where TEXT is bytes in base64 (' in shell.errors
 
 
 def test_the_timeout_limits_the_wait_for_a_cluster(
