@@ -19,7 +19,7 @@ from enum import IntEnum
 class ErrorCode(IntEnum):
     """One error code of Kafka's protocol, under Kafka's name."""
 
-    UNKNOWN_SERVER_ERROR = -1  # The broker has failed with an unexpected error; its log has the reason.
+    UNKNOWN_SERVER_ERROR = -1  # The broker has failed with an unexpected error; its log contains the reason.
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2

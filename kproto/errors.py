@@ -49,7 +49,7 @@ else:
     __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
 
-_MAX_SHOWN = 200  # The maximum length of a value or word in an error message.
+_MAX_SHOWN = 200  # The maximum length, in characters, of a value or word in an error message.
 
 
 def brief(value: object) -> str:
@@ -293,7 +293,7 @@ class ConfigError(KprotoError, ValueError):
 
 
 class MissingExtra(KprotoError, ImportError):
-    """A feature needs a package of one of kproto's extras."""
+    """A feature needs a package that is not installed; one of kproto's extras contains it."""
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         super().__init__(feature, package, extra)

@@ -138,7 +138,7 @@ PRODUCE: Row = {
     # KIP-467: the response may name the invalid records.
     E.INVALID_RECORD: ErrorAction.DROP_INVALID_RECORDS,
     E.INVALID_TIMESTAMP: ErrorAction.DROP_INVALID_RECORDS,
-    # Produce of a producer without transactions, as in TransactionManager.canRetry.
+    # Produce, from a producer without transactions, as in TransactionManager.canRetry.
     E.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorAction.RENUMBER,
     E.UNKNOWN_PRODUCER_ID: ErrorAction.RENUMBER,
     E.INVALID_PRODUCER_EPOCH: ErrorAction.RENUMBER,

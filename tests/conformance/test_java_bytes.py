@@ -110,7 +110,7 @@ SEED = random.randrange(2**31) if PROFILE == "soak" else 0
 
 
 def reads_what_kafka_draws(bridge: Bridge, cls: type[Message], version: int, count: int, first: int) -> None:
-    """Check that Kafka's bytes decode to Kafka's JSON, and that kproto encodes them to the same bytes."""
+    """Check that kproto decodes Kafka's bytes to Kafka's JSON, and encodes the message to the same bytes."""
     # One response of the bridge holds up to a hundred messages, each drawn from its own seed.
     for seed in range(first, first + count, 100):
         for drawn, data, form in bridge.draw(cls.__name__, version, min(100, count), seed):

@@ -362,7 +362,7 @@ def test_new_partitions_and_new_topics_are_noticed(place: Place) -> None:
 
 @pytest.mark.parametrize("form", ["automatic", "commit()", "close()"])
 def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -> None:
-    """A commit does not reach a topic that was deleted and re-created under the same name.
+    """Offsets of a deleted topic are not committed to a re-created topic of the same name.
 
     Before Kafka 2.8, a member notices a re-created topic only if a metadata response lacks the topic.
 

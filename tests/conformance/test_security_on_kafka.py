@@ -138,7 +138,7 @@ def keytool(*words: str) -> None:
 
 @pytest.mark.parametrize("name", ["store.p12", "store.jks"])
 def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> None:
-    """Stores of keytool authenticate a client.
+    """A client authenticates with the stores that keytool has written.
 
     Since Java 9, keytool writes PKCS12 regardless of the file name, so even store.jks is PKCS12. Java's
     clients, whose default store type is JKS, read both files.

@@ -1,4 +1,4 @@
-"""Sessions that do not import kproto: Spark finds kproto's source in the JVM and through Spark Connect.
+"""Spark finds kproto's source in sessions that do not import kproto: local sessions and Spark Connect.
 
 The client of Spark Connect runs in a process without kproto. In one case the program registers kproto in a
 Connect session.

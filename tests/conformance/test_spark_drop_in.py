@@ -87,7 +87,7 @@ def bounds(kafka: Kafka) -> list[dict[str, str]]:
 
 
 def program(spark: Any, kafka: Kafka, word: str, folder: Path) -> list[Any]:
-    """Run the whole program: batches, a stream, and both kinds of writes."""
+    """Run the whole program: batch and streaming reads and writes."""
     servers = {"kafka.bootstrap.servers": kafka.bootstrap}
     results: list[Any] = []
     for bound in bounds(kafka):

@@ -1,4 +1,4 @@
-"""Spark's own columns contain record values: JSON as from_json reads it, and Avro with a schema registry."""
+"""The column `value` contains decoded values: JSON as from_json reads it, Avro with a schema registry."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """With `kproto watch` as their proxy for a real Kafka, clients behave the same, and each request is reported.
 
-Nine clients run a scenario with and without `kproto watch`. A proxy before Kafka records their requests.
+Nine clients run a scenario with and without `kproto watch`. A proxy in front of Kafka records their requests.
 
 `KPROTO_SEED` selects some of the clients. `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
 """
@@ -101,7 +101,7 @@ def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka
 def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
     """Keep only the last of a kafka-python member's consecutive rounds of JoinGroup and SyncGroup.
 
-    kafka-python's leader causes a rebalance when new metadata arrives while a group forms. Whether it arrives
+    kafka-python's leader causes a rebalance when new metadata arrives while a group forms. Whether it does
     is random.
     """
     if client == "kafka-python":

@@ -1,4 +1,4 @@
-"""Simulated clusters whose brokers send error codes and wrong numbers.
+"""Simulated clusters whose brokers send error codes and wrong field values.
 
 The applications in this module check that their clients recover.
 """
@@ -262,7 +262,7 @@ class Clerk(Application):
         return False
 
     def settle(self, ms: int) -> None:
-        """Complete or abort the transaction that was in progress when the brokers recovered."""
+        """Finish what was in progress when the brokers recovered: initialization, a commit or an abort."""
         for state, call in (
             (ProducerTransactionState.INITIALIZING, "begin"),
             (ProducerTransactionState.COMMITTING_TRANSACTION, "commit"),
@@ -275,7 +275,7 @@ class Clerk(Application):
 
 
 def check_transactions_recover(world: Refusing, late: bool, times: int) -> Clerk:
-    """Check that each record of a committed transaction is in the log exactly once, although brokers fail."""
+    """Check that each record of a committed transaction is in the log exactly once, even if brokers fail."""
     clerk = Clerk(world)
     if late:
         assert clerk.transaction(5_000)

@@ -93,7 +93,7 @@ def error_response(request: Message, code: ErrorCode, version: int) -> Message:
 
 
 def join_error_response(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
-    """Return the response to a JoinGroup that reports an error and contains a member id (R1)."""
+    """Return a JoinGroup response that reports an error and contains a member id (R1)."""
     return JoinGroupResponse(
         error_code=code,
         protocol_name=wire_protocol_name(None, version),

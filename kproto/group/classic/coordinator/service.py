@@ -141,7 +141,7 @@ def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
 
 
 def _offset_fetch_error(request: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetFetchResponse:
-    """Return the response to an OffsetFetch that only reports this error (R4, R104).
+    """Return an OffsetFetch response that only reports this error (R4, R104).
 
     The error is reported per group from v8 on, once per request in v2 to v7, and per partition below v2.
     """

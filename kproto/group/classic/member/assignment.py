@@ -227,7 +227,7 @@ def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignmen
 
 
 def _contradicts_plan(member: Member, request: Message, response: SyncGroupResponse) -> bool:
-    """Return whether the leader's assignment in the response differs from the one that it sent for itself."""
+    """Return whether this leader's own assignment in the response differs from the one that it sent."""
     assert isinstance(request, SyncGroupRequest)
     own = [entry.assignment for entry in request.assignments if entry.member_id == member.member_id]
     return own not in ([], [response.assignment])
