@@ -271,8 +271,9 @@ CONSUMER: Final[Mapping[str, Option]] = {
         function_or_object("deserialize", "topic, data, headers"),
         "Converts the key of each record that a poll returns: a function of (topic, data, headers), or an "
         "object with such a method `deserialize`. `data` is bytes; a key that is None stays None. For an "
-        "AsyncConsumer the function may be a coroutine. If it raises an exception, the records before are "
-        "returned, and then poll raises DeserializationError. `poll_columns` still returns bytes.",
+        "AsyncConsumer the function may return an awaitable. If it raises an exception, the records before "
+        "the failed one are returned, and then poll raises DeserializationError. `poll_columns` still "
+        "returns bytes.",
     ),
     "value_deserializer": Option(
         "Poll and commit",

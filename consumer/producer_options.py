@@ -215,7 +215,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
         function_or_object("serialize", "topic, value, headers"),
         "Converts the key of each record to bytes in `send`: a function of (topic, key, headers) that "
         "returns bytes or None, or an object with such a method `serialize`. A key that is None stays None. "
-        "For an AsyncProducer the function may be a coroutine. If it fails, `send` raises "
+        "For an AsyncProducer the function may return an awaitable. If it fails, `send` raises "
         "SerializationError. `send_columns` expects bytes.",
     ),
     "value_serializer": Option(

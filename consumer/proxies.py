@@ -27,7 +27,7 @@ _ALLOWED: Final = "socks5://, socks4:// or http://, then [USER:PASSWORD@]HOST:PO
 class ProxyDialer:
     """A dialer for the proxy at `url`: socks5://, socks4:// or http://, then [USER:PASSWORD@]HOST:PORT.
 
-    An HTTP proxy receives CONNECT requests. `timeout` limits the time (s) of opening one connection. No repr
+    An HTTP proxy receives CONNECT requests. `timeout` limits the time (s) for opening one connection. No repr
     and no error contains the password. Thread-safe.
 
     Raises ConfigError for an invalid URL, and MissingExtra if the package python-socks is missing.
