@@ -166,8 +166,8 @@ def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: s
     def java_has_pushed() -> bool:
         return own.keys() <= judge.metrics(java_client).keys()
 
-    # Java's client omits its final push if another push is in flight. On a busy computer its consumer may
-    # therefore end before it has pushed all metrics.
+    # Java's client omits its final push if another push is in flight. On a busy computer this happens several
+    # times in a row, and Java's consumer may end before it has pushed all metrics.
     for attempt in range(3):
         java_client = f"java-{kind}-{attempt}"
         javas(kafka_jars, judge.bootstrap, java_client, java_has_pushed)
@@ -179,7 +179,8 @@ def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: s
         requests = judge.requests(client)
         assert requests[0] == ("get", True, 0), client
         assert set(requests[1:-1]) == {("push", False, 4, 0)}, client
-        assert requests[-1][:3] == ("push", True, 4), client
+        is_final = True if client is our_client else requests[-1][1]
+        assert requests[-1][:3] == ("push", is_final, 4), client
 
 
 def test_a_real_kafka_parses_the_metrics_of_the_application(judge: Judge) -> None:
