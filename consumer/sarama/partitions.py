@@ -141,7 +141,7 @@ class AsyncPartitionConsumers(AsyncBlock):
     async def consume_partition(
         self, topic: str, partition: int, offset: Start = NEWEST
     ) -> AsyncPartitionConsumer:
-        """Start to read a partition at `offset`: a number, `OLDEST` or `NEWEST`.
+        """Start reading a partition at `offset`: a number, `OLDEST` or `NEWEST`.
 
         Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
         that is already being consumed.

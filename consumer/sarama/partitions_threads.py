@@ -97,7 +97,7 @@ class PartitionConsumers(Block):
         self._loop = LoopThread("kproto-partitions", make)
 
     def consume_partition(self, topic: str, partition: int, offset: Start = NEWEST) -> PartitionConsumer:
-        """Start to read a partition at `offset`: a number, `OLDEST` or `NEWEST`.
+        """Start reading a partition at `offset`: a number, `OLDEST` or `NEWEST`.
 
         Raises UnknownTopic, OffsetOutOfRange for an offset outside the log, and IllegalState for a partition
         that is already being consumed.

@@ -14,7 +14,10 @@ from .timeline import GroupEvent
 
 
 def write_json_line(exchange: Exchange, write: Callable[[str], object]) -> None:
-    """Write the exchange as one line of JSON, without a line break. A large exchange is written in pieces."""
+    """Write the exchange as one line of JSON, without a line break at its end.
+
+    A large exchange is written in pieces.
+    """
     if exchange.size > LARGE_FRAME:
         write_one_line(to_json(exchange, binary=Base64), write)
     else:

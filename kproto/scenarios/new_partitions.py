@@ -20,7 +20,8 @@ from .parameters import GROUP, TIMEOUTS
 from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 
 NEW = (TopicPartition("t", 2), TopicPartition("t", 3))
-# Parameters of short runs, which show whether records are lost, but not how many were lost in the document.
+# Parameters of short runs. They show whether records are lost, but do not reproduce the number of lost
+# records that the document reports.
 QUICK: dict[str, Any] = {"refresh_ms": 2_000, "rate": 20, "grow_at_ms": 3_000, "settle_ms": 2_000}
 GROWTH = ("refresh_ms", "rate", "grow_at_ms")
 WINDOW = ("client", "reset", *GROWTH)

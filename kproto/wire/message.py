@@ -483,7 +483,7 @@ def _field(name: str, options: FieldOptions, hint: Any) -> Field:
     if options.nullable is not None and not may_be_null:
         raise TypeError("nullable= needs an annotation with | None")
     if options.versions is not None and options.default is REQUIRED:
-        raise TypeError("a field with a range needs a default")
+        raise TypeError("a field that only some versions have needs a default")
     if options.default is None and not may_be_null:
         raise TypeError("a default of None needs an annotation with | None")
     if options.default is FRESH and not isinstance(kind, type):

@@ -236,9 +236,9 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "transactional_id": (txns, odd_txns),
         "transactional_ids": (txns, odd_txns),
         "v3_and_below_transactional_id": (txns, odd_txns),
-        # Unknown transactional ids are not drawn, because the errors differ. For an epoch older than the last
-        # marker in the offsets log Kafka answers INVALID_PRODUCER_EPOCH. The embedded broker answers
-        # INVALID_PRODUCER_ID_MAPPING.
+        # Unknown transactional ids are not drawn, because the errors differ. If the epoch is also older than
+        # that of the producer's last marker in `__consumer_offsets`, Kafka answers INVALID_PRODUCER_EPOCH,
+        # but the embedded broker answers INVALID_PRODUCER_ID_MAPPING.
         "TxnOffsetCommitRequest.transactional_id": (txns, []),
         "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
         "ProduceRequest.transactional_id": ([None, *txns], odd_txns),

@@ -52,7 +52,7 @@ MOST_USED = (
 
 @dataclass(frozen=True)
 class Effort:
-    """The numbers of examples and of broken bytes in one run of the tests.
+    """How many examples, and how many corrupted copies of them, one run of the tests decodes.
 
     Each byte of an example is replaced, in turn, by `values` random other values.
 
