@@ -12,7 +12,7 @@ RECORDS = 10
 
 
 async def process(bootstrap: str) -> None:
-    """Copy the records, converted to upper case. Offsets and output are committed together, or neither."""
+    """Copy the records, converted to upper case. Offsets and output are committed together or not at all."""
     async with (
         AsyncProducer(bootstrap, transactional_id="capitals-1") as producer,
         AsyncConsumer(

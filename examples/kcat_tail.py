@@ -1,4 +1,4 @@
-r"""Print the last records of each partition, as `kcat -C -o -2 -f '%p %o %k %s\n'`, and wait for more."""
+r"""Print the last records of each partition and wait for more, as `kcat -C -o -2 -f '%p %o %k %s\n'` does."""
 
 from __future__ import annotations
 

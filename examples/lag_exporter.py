@@ -26,7 +26,7 @@ def main() -> None:
             for number in range(RECORDS):
                 producer.send("measured", b"%d" % number, partition=number % 2)
 
-        # A group that has read everything, except the last three records of partition 0.
+        # A group that has read everything except the last three records of partition 0.
         ends = admin.list_offsets(dict.fromkeys(admin.partitions("measured"), "latest"))
         offsets = {partition: end.offset or 0 for partition, end in ends.items()}
         admin.commit_offsets("slow", {p: end - (3 if p.partition == 0 else 0) for p, end in offsets.items()})
