@@ -1,7 +1,7 @@
 """The clock of all clients. It never goes back, and continues while the computer sleeps.
 
-The clock also runs while the computer sleeps (CLOCK_BOOTTIME, where it exists). So the member notices that
-the group has given its partitions to other members during the sleep.
+It reads CLOCK_BOOTTIME, where this clock exists. So after the sleep a member notices that its session has
+expired, and that the group may have reassigned its partitions.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from typing import Any, Final
 from kproto.errors import MissingExtra
 
 _NAME: Final = "kproto.records.columns"
-# Longest time (s) for which a fork waits until the import of the decoder is complete. The import usually
-# takes 0.3 s.
+# Longest time (s) for which a fork waits for the import of the decoder. The import usually takes 0.3 s.
 _FORK_TIMEOUT_S: Final = 10
 
 

@@ -1,7 +1,7 @@
 """Delays signal handlers while the state of the engine is being changed.
 
-If Ctrl-C could interrupt a change, such as the handling of a response, it would leave the engine in an
-inconsistent state.
+If Ctrl-C could interrupt a change of this state, such as the handling of a response, it would leave the
+engine in an inconsistent state.
 
 Python calls signal handlers in the main thread between any two instructions, and some handlers raise. So
 during a change, the application's handlers are replaced by one that records the signal. At the end of the
@@ -28,10 +28,9 @@ _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTO
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 
 _named = {int(known) for known in signal.Signals if known.name not in _FATAL}
-# Each call of a client queries the handlers of these signals. One query takes 0.04 microseconds, so some
-# signals are omitted: half of all signals are between SIGRTMIN and SIGRTMAX, and few programs use them. Such
-# a signal is in the tuple only if it had a handler when `look` was called: when a client was created, or when
-# a call waited.
+# Each call of a client queries the handlers of these signals, and one query takes 0.04 microseconds. So the
+# signals between SIGRTMIN and SIGRTMAX are omitted: they are half of all signals, and few programs use them.
+# `look` adds those that have a handler, when a client is created and when a call waits.
 _numbers = tuple(number for number in EVERY if number in _named)
 _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 
@@ -71,8 +70,7 @@ class Held:
         try:
             for number in self._numbers:
                 handler = _signal.getsignal(number)
-                # Default handlers, and handlers that C code has installed, are not callable, and are not
-                # replaced.
+                # Default handlers and handlers of C code are not callable, so they are not replaced.
                 if callable(handler):
                     self._handlers.append((number, handler))
                     _signal.signal(number, self._delay)

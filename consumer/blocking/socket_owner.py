@@ -11,8 +11,8 @@ is not read from the sockets, the client's thread reads.
     application        borrow() -> read, apply -> give_back()
 
 For AWAY_S seconds after `give_back`, the sockets stay free for the application's threads, because one of them
-will probably read again. After that time the client's thread takes them. Only `acquire` blocks. Ctrl-C
-interrupts none of these methods, because the callers delay signals (`Held`).
+will probably read again. After that time, or after `recall`, the client's thread takes them. Only `acquire`
+blocks. Ctrl-C interrupts none of these methods, because the callers delay signals (`Held`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SocketOwner:
             self._bell.acquire(timeout=seconds)
 
     def _try_acquire(self) -> float:
-        """Take the sockets and return 0, or return the seconds to wait; -1 means until `_ring` is called."""
+        """Take the sockets and return 0, or return the seconds to wait (-1: wait until `_ring` is called)."""
         with self._lock:
             if self._taken:
                 self._asleep = True
@@ -78,7 +78,7 @@ class SocketOwner:
         """Take the sockets if they are free.
 
         Return False if another thread owns the sockets, or after `recall`. If the client's thread owns the
-        sockets and the caller wants to read, they are requested for the caller, which then has to wake the
+        sockets and the caller wants to read, the method sets `requested`. The caller must then wake the
         client's thread.
         """
         with self._lock:
@@ -92,7 +92,7 @@ class SocketOwner:
             return True
 
     def give_back(self, *, has_read: bool = True) -> None:
-        """Release the sockets. For AWAY_S seconds after a read, only application threads may take them."""
+        """Release the sockets. Within AWAY_S of a read, the client's thread takes them only after `recall`."""
         with self._lock:
             self._taken, self.borrower = False, 0
             if has_read:
@@ -103,9 +103,9 @@ class SocketOwner:
     def recall(self) -> None:
         """Let the client's thread take the sockets as soon as they are free.
 
-        The requests of application threads for the sockets are withdrawn. Otherwise the client's thread would
-        hand over the sockets before reading them, the caller might call `recall` again, and neither thread
-        would ever read.
+        The method also withdraws the request of an application thread for the sockets. Otherwise the client's
+        thread would hand over the sockets before it reads them. With repeated calls of `recall`, neither
+        thread would ever read.
         """
         with self._lock:
             self.requested = False

@@ -3,7 +3,7 @@
 A thread that wakes up for a part of a response has to wait for the GIL and for a processor while the
 application computes. So one read requests all missing bytes of a long response. For a very long response the
 kernel wakes the thread only when `MIN_WAKEUP_BYTES` have arrived. For a million records of 1 KB, in responses
-of 16 MiB, this reduces the wakeups from 6,200 to 3,000. (Responses of 2 MiB did not get faster.)
+of 16 MiB, this reduces the wakeups from 6,200 to 3,000. (Reads of 2 MiB did not become faster.)
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ Rules:
 * Host names are resolved in another thread, and a host's addresses are tried in turn (`resolver`). If a
   connection breaks before the first response, the next address is tried, and a second `Opened` is reported
   when it has accepted the connection.
-* If a connection has a dialer, this function of the application opens it in another thread (`dialers`).
+* If a connection has a dialer (a function of the application), the dialer runs in another thread and opens
+  the connection (`dialers`).
 * Bytes are received into their final buffer (`ReceiveBuffer`), so the engine gets whole responses. While a
   long response arrives, the engine gets a `Data` event without bytes once a second.
 * A connection with TLS is first reported as `Reached`, and as `Opened` when the broker's certificate has been
@@ -441,7 +442,7 @@ class Sockets:
             self._report_arriving(key, known, events)
 
     def _report_arriving(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
-        """Report that a part of a long response has arrived, at most once a second."""
+        """Report, at most once a second, that a part of a long response has arrived."""
         at = time.monotonic()
         if at >= known.arriving_since + COMING_S:
             events.append(Data(key, b""))

@@ -23,8 +23,8 @@ class TokenRequests:
 
     def __init__(self, on_token: Callable[[], object]) -> None:
         self._on_token = on_token
-        # The results of the threads. Each has the key of a connection, or None for all waiting connections,
-        # and then a token or an error. `take` turns the results into events.
+        # Pairs that the threads add: the key of a connection (None: all waiting connections), and its token
+        # or error. `take` turns the pairs into events.
         self._results: deque[tuple[int | None, Token | KerberosLogin | NoToken]] = deque()
         self._keys: list[int] = []  # Connections that wait for a token.
         self._is_requesting = False
@@ -57,7 +57,7 @@ class TokenRequests:
         return []
 
     def take(self) -> list[NetworkEvent]:
-        """Return the events of the tokens and errors that have arrived since the last call."""
+        """Return the events for the tokens and errors that have arrived since the last call."""
         events: list[NetworkEvent] = []
         while self._results:
             events += self._events(*self._results.popleft())

@@ -20,7 +20,8 @@ class ThreadWaiters:
     def reset(self) -> None:
         """Forget all waiting threads, and replace the lock, in the child process after a fork.
 
-        Threads of the parent may hold the old locks, and do not exist in the child.
+        Threads of the parent may hold the old locks. These threads do not exist in the child, so they would
+        never release the locks.
         """
         self.lock = threading.RLock()
         # One lock for each waiting thread, which waits until `notify` releases this lock. (A Condition is not

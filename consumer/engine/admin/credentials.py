@@ -86,7 +86,7 @@ def alter_user_scram_credentials(
     """
     upsertions = [change for change in alterations if isinstance(change, UserScramCredentialUpsertion)]
     deletions = [change for change in alterations if isinstance(change, UserScramCredentialDeletion)]
-    # Salting takes milliseconds, so each password is salted once, and not for each attempt.
+    # Salting a password takes milliseconds, so each password is salted once, not once per request.
     salted_passwords = {change: _upsertion(change, new_salt) for change in upsertions}
 
     def request(users: Sequence[str]) -> AlterUserScramCredentialsRequest:

@@ -7,7 +7,7 @@ The responses contain an error code and a value for each item.
 
 Rules:
 
-* An item is open, succeeded or failed. The error of an item does not affect other items.
+* An item is open, has succeeded, or has failed. The error of an item does not affect other items.
 
 * An item stays open and is sent again after a pause if its error is retriable, if the response does not
   contain it, or if the connection broke.
@@ -165,7 +165,7 @@ def ask_broker(
     *,
     repeated: ErrorCode | None = None,
 ) -> Plan[V]:
-    """Send one request, and repeat it after each retriable error. Return its value, or raise its error.
+    """Send one request, and repeat it after retriable errors. Return the response's value or raise its error.
 
     `read(call)` returns the error code, the broker's message, and the value. `repeated` has the same meaning
     as in `fan_out`.
@@ -217,7 +217,7 @@ class _Work(Generic[K, V]):
     def locate(self) -> Plan[str]:
         """Locate the brokers of the open items.
 
-        Returns the reason why an item must wait for its broker, or "" if no item must.
+        Returns the reason why an item must wait for its broker, or "" if no item must wait.
         """
         why = ""
         unknown = [item for item in self.open if item not in self.nodes]
@@ -252,7 +252,7 @@ class _Work(Generic[K, V]):
     def settle(self, batch: Sequence[K], call: Call) -> str:
         """Record the value or error of each item of a request.
 
-        Returns the reason why an item is still open, or "" if no item is.
+        Returns the reason why an item is still open, or "" if no item is open.
         """
         if may_repeat(call):
             self._unanswered.update(batch)
@@ -372,8 +372,8 @@ def to_leaders(
 ) -> Router[K]:
     """Send every item to the leader of its partition (Java: PartitionLeaderStrategy).
 
-    An item fails if `PATIENCE` Metadata responses do not contain its topic or partition, or if the client may
-    not describe the topic.
+    An item fails if `PATIENCE` Metadata responses report its topic as unknown or do not list its partition,
+    or if the client may not describe the topic.
     """
     unknown: dict[K, int] = {}
 

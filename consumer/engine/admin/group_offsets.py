@@ -153,7 +153,7 @@ def list_share_group_offsets(
 ) -> Plan[dict[str, dict[TopicPartition, SharePartitionOffset | None]]]:
     """Return the start offsets of each share group.
 
-    The value for a partition is None if the group has not read the partition.
+    The value for a partition is None if the group has no start offset for it.
     """
 
     def request(names: Sequence[str]) -> DescribeShareGroupOffsetsRequest:
