@@ -9,11 +9,11 @@
 
 The module of each of these names is imported when the name is first used. The packages and modules:
 
-    blocking/, aio/      the public classes, and how they wait and move bytes
+    blocking/, aio/      the public classes, their waiting and their network I/O
     operations/          the methods of the clients, written once for threads and asyncio
     runtime              applies events to an engine: the part that threads and asyncio share
     engine/              the clients without I/O
-    options, validation  the options, and the checks of arguments
+    options, validation  the options, and the argument checks
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         return await self._runner.run("partitions", plan, self._runner.timeout_ms(timeout))
 
     async def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """Return the node id of the partition's leader. Raises UnknownTopic if it is missing."""
+        """Return the node id of a partition's leader. Raises UnknownTopic if the partition does not exist."""
         partition = check.partition("partition", partition)
         plan = cluster_plans.leader_of(self.view, partition, self._runner.clock)
         return await self._runner.run("leader", plan, self._runner.timeout_ms(timeout))
@@ -500,7 +500,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def list_topics(
         self, *, include_internal: bool = False, timeout: float | None = None
     ) -> dict[str, TopicListing]:
-        """Return the topics of the cluster with their ids, by name in ascending order.
+        """Return the topics of the cluster with their ids, sorted by name.
 
         Topics that the client is not authorized to describe are omitted. Java: Admin.listTopics.
         """
@@ -804,8 +804,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> ClusterDescription:
         """Return the id, the controller and the brokers of the cluster (KIP-700).
 
-        `include_fenced_brokers` raises UnsupportedVersion if the broker is older than Kafka 4.1 (KIP-1073).
-        Java: Admin.describeCluster.
+        With `include_fenced_brokers` the method raises UnsupportedVersion if the broker is older than Kafka
+        4.1 (KIP-1073). Java: Admin.describeCluster.
         """
         plan = description_of_cluster.describe_cluster(
             self.view,
@@ -967,7 +967,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def alter_partition_reassignments(
         self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout: float | None = None
     ) -> None:
-        """Start to move each partition to the brokers `replicas`, a list of node ids (KIP-455).
+        """Start moving each partition to the brokers that `replicas` lists for it, by node id (KIP-455).
 
         None cancels the reassignment of a partition. The call does not wait until the replicas are in sync:
         `list_partition_reassignments` shows the progress. Raises PartialFailure. Java:

@@ -182,7 +182,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         self._operations.assign(partitions)
 
     async def unsubscribe(self, timeout: float | None = None) -> None:
-        """Release all partitions and leave the group; the revoked callback runs inside this call.
+        """Release all partitions and leave the group; the listener's `revoked` runs inside this call.
 
         If auto commit is enabled, the offsets of processed records are committed first. The records that the
         last poll returned, and the last record that an iteration yielded, do not count as processed. If the
@@ -307,8 +307,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         The option `enable_auto_offset_store` must be False. For a record, the method stores the record's
         offset plus one, and its leader epoch. The call sends no request. A later call replaces an earlier
         one, even if its offset is lower. As with librdkafka's rd_kafka_offsets_store, `seek` keeps the stored
-        offset, a revocation commits it after the revoked callback, and the loss of a partition discards it.
-        Raises IllegalState if the consumer has no group, if a partition is not assigned, or if the last
+        offset, a revocation commits it after the listener's `revoked`, and the loss of a partition discards
+        it. Raises IllegalState if the consumer has no group, if a partition is not assigned, or if the last
         commit before its revocation is in progress. The offsets of the other partitions are stored even then.
         """
         self._operations.store_offsets(offsets)
@@ -364,7 +364,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     # ---- the end
 
     async def close(self, leave: bool = True, timeout: float = CLOSE_TIMEOUT, **unknown: Never) -> None:
-        """Close the consumer: run the revoked callback, commit, and leave the group.
+        """Close the consumer: run the listener's `revoked`, commit, and leave the group.
 
         The consumer commits if auto commit is enabled. All steps together take at most `timeout` seconds.
 
@@ -377,7 +377,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         records that the previous poll returned are not committed.
 
         If Ctrl-C or, in asyncio, the cancellation of the task interrupts this call, the consumer closes
-        immediately, and logs a warning if it could not commit and leave the group.
+        immediately, and logs a warning if it has not left its group yet. In that case the last offsets may
+        not be committed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("leave", "timeout"))

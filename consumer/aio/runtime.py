@@ -126,8 +126,8 @@ class AsyncRuntime(Runtime):
         if task is None:
             return True
         await asyncio.wait([task], timeout=None if deadline is None else max(0, deadline - now()) / 1000)
-        # If the task that started the callback was cancelled, the next task that waits raises the callback's
-        # exception.
+        # If the task that started the callback was cancelled, the next task that calls this method raises the
+        # callback's exception.
         if not task.done():
             return False
         if self.callback_task is task:
@@ -212,7 +212,7 @@ class AsyncRuntime(Runtime):
         return self._serving is None or self._serving[0] is asyncio.current_task()
 
     def served(self) -> None:
-        """Record that the claimed method has ended, so that another task may call one."""
+        """Record that the claimed method has ended, so that another task may call such a method."""
         self._serving = None
 
     # ---- the end

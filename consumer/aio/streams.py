@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-# Size (bytes) of the buffer for encrypted bytes, and so the limit of one read. All connections share the
+# Size (bytes) of the buffer for encrypted bytes, and so the limit of one read. All connections can share the
 # buffer, because its bytes are decrypted before the next read.
 TLS_BUFFER_BYTES = 256 * 1024
 # Maximum number of reads from one connection before other connections are read.
@@ -329,8 +329,8 @@ class Streams:
     async def _try_addresses(self, key: int, route: _Route, why: str, broke: str = "") -> None:
         """Connect to the remaining addresses in turn, until one accepts the connection.
 
-        `broke` is the error of a connection that broke after an earlier address had accepted it. It is
-        reported instead of the errors of later addresses.
+        `broke` is the error of a connection that broke after an address had accepted it. It is reported
+        instead of the errors of the addresses that are tried later.
         """
         while route.addresses:
             address = route.address = route.addresses.pop(0)
@@ -484,7 +484,7 @@ class Streams:
 def _retrieve_error(task: asyncio.Task[Token | KerberosLogin]) -> None:
     """Retrieve the error of a token request, so that asyncio does not log it as unhandled.
 
-    The connections have received the error, or do not need a token any more.
+    Each connection that still waits for the token receives the error itself.
     """
     if not task.cancelled():
         task.exception()
