@@ -92,7 +92,10 @@ class SocketOwner:
             return True
 
     def give_back(self, *, has_read: bool = True) -> None:
-        """Release the sockets. Within AWAY_S of a read, the client's thread takes them only after `recall`."""
+        """Release the sockets.
+
+        For AWAY_S after a read, the client's thread takes the sockets only if `recall` is called.
+        """
         with self._lock:
             self._taken, self.borrower = False, 0
             if has_read:
