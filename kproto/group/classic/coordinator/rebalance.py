@@ -10,7 +10,8 @@
 
 * R51, R144: the join phase completes early when all members have joined and no member id is pending.
 
-* R144: the initial delay never ends early. In Kafka it does if a member or a pending member id expires.
+* R144: in kproto the initial delay never ends early. In Kafka it does if a member or a pending
+  member id expires.
 
 * R52, R53: dynamic members that have not joined are removed. Static members stay and are part of the
   assignment, but are removed if they do not send SyncGroup.
