@@ -334,8 +334,8 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        # The buffer contained only batches that poll never returns, such as transaction markers, or an
-        # invalid batch. The caller then sends PollBegan, Take and PollEnded.
+        # The buffer contained only an invalid batch, or batches that poll never returns, such as transaction
+        # markers. The caller then sends PollBegan, Take and PollEnded.
         if not records:
             self.forget_deadlines()
             return
@@ -510,7 +510,9 @@ class ConsumerEngine:
         self._require_assigned(event.offsets)
         if late := late.intersection(event.offsets):
             revoked = ", ".join(sorted(map(str, late)))
-            raise IllegalState(f"{revoked}: being revoked, and the final commit of stored offsets was sent")
+            raise IllegalState(
+                f"{revoked}: being revoked; the final commit of stored offsets was already sent"
+            )
 
     def commit(self, event: ev.Commit) -> None:
         if self.options.group_id is None:

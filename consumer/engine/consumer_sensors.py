@@ -152,8 +152,8 @@ class GroupSensors:
             "assigned": Sensor(ASSIGNED_CALLBACK),
             "lost": Sensor(LOST_CALLBACK),
         }
-        # When the last heartbeat was sent, when the current rebalance began, and when the last one ended
-        # (ms). None if this has not happened.
+        # When the last heartbeat was sent, when the current rebalance began, and when the last rebalance
+        # ended (ms). A time is None if its event has not occurred.
         self.heartbeat_at: int | None = None
         self._began_at: int | None = None
         self._ended_at: int | None = None

@@ -66,8 +66,8 @@ class DeliveryWatch:
         self._core = core
         self._coordinator = coordinator
         self._fetcher = fetcher
-        # The function of the application, other than a rebalance callback, that poll is calling, and the time
-        # (ms) at which the call began. None if no call is running.
+        # The name of the application's function that poll is calling, and the time (ms) at which the call
+        # began. None if no call is running. Rebalance callbacks are not included.
         self.running: tuple[str, int] | None = None
         self._next_at: int | None = None
         # Partition -> (position, processed offset, time (ms) since which neither has changed).
@@ -268,7 +268,7 @@ class DeliveryWatch:
 
 
 def _of_application(state: PartitionState) -> _Obstacle | None:
-    """Return the obstacle "paused", or that of an error which lasts until a seek, or None."""
+    """Return the obstacle "paused", the obstacle "error" for an error that lasts until a seek, or None."""
     if state.paused:
         return _Obstacle("paused", "pause() was called for the partition; resume() ends the pause")
     if state.error is not None and not state.fetches:

@@ -62,8 +62,8 @@ _GROUP: Row = {
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
     E.CORRUPT_MESSAGE: ErrorAction.RAISE,
-    # Kafka's exception for this code is retriable but does not require new metadata. Metadata is refreshed
-    # nevertheless, because that of the client or of the broker is outdated.
+    # Kafka's exception for this code is retriable but does not require new metadata, and Java only logs the
+    # code. Metadata is refreshed here, because the client's or the broker's metadata is outdated.
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,

@@ -63,8 +63,8 @@ class Take(msgspec.Struct, frozen=True):
 
     The event is valid between `PollBegan` and `PollEnded`.
 
-    The engine returns a `CallListener`, `Deliver` or `Raise`. It returns none of them if no record is
-    buffered.
+    The engine returns a `CallListener`, `Deliver` or `Raise`, or none of them if no callback, record or error
+    is ready.
 
     As in Java, max.poll.interval.ms may expire while a rebalance callback runs.
     """

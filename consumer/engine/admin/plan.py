@@ -79,7 +79,7 @@ def may_repeat(call: Call) -> bool:
 
 
 def pause_after_error(row: Row, code: int, request: str, detail: str) -> Rest:
-    """Return the pause before the retry after a retriable error code. Raises BrokerError for other codes."""
+    """Return the pause that precedes a retry if the error code is retriable, else raise BrokerError."""
     if action_for(row, code) in (
         ErrorAction.RETRY,
         ErrorAction.REFRESH_METADATA,

@@ -183,8 +183,8 @@ def _change(
 ) -> Plan[None]:
     """Send a change to any broker, which forwards it to the active controller.
 
-    `repeated` is the error code for a change that an earlier attempt has already made. `fan_out` says when it
-    counts as success.
+    `repeated` is the error code for a change that an earlier attempt has already made. It counts as success
+    if an earlier request got no response (`fan_out`).
     """
 
     def read(call: Call) -> tuple[int, str | None, None]:

@@ -126,6 +126,9 @@ def alter_client_quotas(
 
 
 def _entity(parts: Sequence[EntityData | AlterClientQuotasResponseEntityData]) -> ClientQuotaEntity:
-    """Return the entity in a response. A null name there stands for the default, whose name here is ""."""
+    """Return the entity in a response.
+
+    A null name in the response stands for the default entity, whose name in the result is "".
+    """
     names = {part.entity_type: part.entity_name or "" for part in parts}
     return ClientQuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"))

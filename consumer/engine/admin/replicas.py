@@ -127,7 +127,7 @@ def elect_leaders(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, bool]]:
-    """Elect a leader for each partition. The result says where an election took place."""
+    """Elect a leader for each partition, and return whether an election was needed."""
 
     def request(items: Sequence[TopicPartition]) -> Prepared:
         def build(version: int) -> ElectLeadersRequest:

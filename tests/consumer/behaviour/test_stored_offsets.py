@@ -264,7 +264,7 @@ def test_offsets_stored_after_the_commit_of_a_revocation_are_an_error() -> None:
     store(a, 7)
     a.unsubscribe()
     assert world.run(until=lambda: a.engine.group.is_committing_revoked)
-    with pytest.raises(IllegalState, match="t-0: being revoked, and the final commit of stored offsets was"):
+    with pytest.raises(IllegalState, match="t-0: being revoked; the final commit of stored offsets was"):
         store(a, 9)
     world.run(3_000)
     assert world.committed("g", P0) == 7
