@@ -81,7 +81,7 @@ class FailureReports:
             self._report(request, why, failure, now)
 
     def current_failure(self, request: str, subject: TopicPartition | str | None, now: int) -> str | None:
-        """Return why `request` keeps failing for a partition or topic; None if it does not fail now."""
+        """Return why `request` keeps failing for a partition or topic; None if it is not failing."""
         for (name, why), failure in self._failures.items():
             if name == request and subject in failure.since:
                 _, last = failure.since[subject]

@@ -151,8 +151,7 @@ class CompletedFetch:
         # `aborted` is None with read_uncommitted, which returns the records of every transaction.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
-        # Whether the fetch is decoded in parts, because the caller requires this or because the fetch has
-        # very many records for its size.
+        # True if the caller requires decoding in parts, or if the fetch has very many records for its size.
         self.decodes_in_parts = in_parts or (
             count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
         )
@@ -223,9 +222,9 @@ class CompletedFetch:
         return self._from_batches(topic, partition, limit)
 
     def _start_decoding(self) -> None:
-        """Start to decode the records, as columns if possible.
+        """Start decoding the records, as columns if possible.
 
-        Records that are not decoded as columns, for example if there are few, are decoded batch by batch.
+        Otherwise, for example if the fetch has few records, they are decoded batch by batch.
         """
         self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
         self._parts = iter(())
@@ -288,7 +287,7 @@ class CompletedFetch:
     def _decode_together(self, *, lent: bool) -> bool:
         """Decode the fetches of one response together. Return False if this is not possible.
 
-        Decoding together is faster for small fetches, because each call of the decoder has a fixed cost,
+        For small fetches one call of the decoder is faster than several, because each call has a fixed cost,
         equal to that of decoding a thousand records.
         """
         size, siblings = 0, list[CompletedFetch]()

@@ -10,7 +10,7 @@ Rules:
 
 * Polls return records from the decoded fetches in turn.
 
-* If the maximum number of fetches is decoded, the decoded records of a paused partition are freed before
+* If `MAX_OPEN_FETCHES` fetches are decoded, the decoded records of a paused partition are freed before
   another fetch is decoded. They are decoded again later.
 
 * An error of a partition is raised as soon as the records before it have been returned. Other partitions are
@@ -113,7 +113,7 @@ class FetchCollector:
         return state
 
     def _make_room_for(self, first: PartitionState) -> PartitionState:
-        """Return the partition from which to take records when the maximum number of fetches is decoded.
+        """Return the partition to take records from if `MAX_OPEN_FETCHES` fetches are decoded.
 
         If a paused partition has decoded records, free them and return `first`. Otherwise return a partition
         with a decoded fetch.

@@ -8,7 +8,7 @@ Rules:
 * The end of a partition is the last stable offset with read_committed, and otherwise the high watermark, as
   of the last Fetch response.
 
-* Each reached end is reported once. It is reported again after further records, and after a seek.
+* An end is reported once. After further records or a seek, it is reported again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PartitionEnds:
     def visit(self, state: PartitionState) -> None:
         """If the partition is at its end, remember it for `report`, and wake the poll.
 
-        Call the method after a response without records, and after each change of the partition.
+        Call this method after a response without records, and after each change of the partition's state.
 
         After a seek to the end there may be no response without records, because a fetch session omits a
         partition whose end has not changed.

@@ -1,4 +1,4 @@
-"""Preferred read replicas (KIP-392): selects the broker to fetch from, and the rack in fetches.
+"""Selects the broker to fetch from and the rack to send (preferred read replicas, KIP-392).
 
 Rules:
 

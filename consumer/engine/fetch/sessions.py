@@ -147,10 +147,10 @@ class FetchSessionHandler:
 
     @property
     def is_established(self) -> bool:
-        """Whether the broker has accepted an incremental fetch of the session, or keeps no session.
+        """Whether the broker has accepted an incremental fetch of the session.
 
-        While it is false, a response without records does not reset the count of failed fetches from the
-        broker.
+        The property is also true if the broker keeps no session. While it is false, a response without
+        records does not reset the count of failed fetches from the broker.
         """
         return self.epoch != FIRST_EPOCH
 

@@ -4,7 +4,8 @@
 
 * With `enable_auto_offset_store=False` the offsets that the application stores are committed instead.
 
-* If no offset has changed since the last commit, no commit is sent.
+* Offsets that have not changed since the last commit are committed again only once per hour (`REFRESH_MS`),
+  or at each interval with `policy="java"`.
 
 * An error is reported once. The commit of the next interval serves as the retry (M123).
 

@@ -1,4 +1,4 @@
-"""The queue of commits that wait to be sent, in the order of the calls, with their timeouts."""
+"""The queue of commits that wait to be sent, and the timeouts of commits."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Whether partitions that were revoked after the call are removed from the commit. If false, as for
     # commits of the application, the commit fails instead.
     drops_revoked: bool = False
-    # The member id and generation with which the commit must be sent; None means those at the time of the
-    # request. Set before a member leaves, and with `policy="java"` before JoinGroup.
+    # The member id and generation that the commit must carry. If None, it carries those that the member has
+    # when the commit is sent. Set before a member leaves, and with `policy="java"` before JoinGroup.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
-    # Whether to look up the committed offsets before an initial commit, because it had to wait or an attempt
-    # has failed.
+    # Whether to look up the committed offsets before this initial commit is sent. True if the commit had to
+    # wait or an attempt has failed.
     needs_check: bool = False
     # Whether the lookup that `needs_check` requires has succeeded.
     is_checked: bool = False

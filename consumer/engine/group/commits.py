@@ -1,4 +1,4 @@
-"""Offset commits, which are sent one at a time, in the order of the calls, in every phase of a rebalance.
+"""Offset commits, which the consumer sends one at a time, in the order of the calls.
 
 * Commits are sent one after the other, so that an older offset never overwrites a newer one (M130).
 
@@ -227,7 +227,7 @@ class Committer:
         self._enqueue(offsets_of(states), timeout_ms, on_committed, drops_revoked=True)
 
     def prepare_close(self) -> None:
-        """Stop automatic commits before a close, and retry no initial commit from now on."""
+        """Stop automatic commits, and stop retrying initial commits, before a close."""
         self.auto_commit.stop()
         self.initial_commits.is_closing = True
 
@@ -368,7 +368,9 @@ class Committer:
         return True
 
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
-        """Remove revoked partitions, and those of re-created topics, from a commit, or fail the commit.
+        """Remove partitions that were revoked or whose topic was re-created, or fail the commit.
+
+        If `drops_revoked` is false, the commit fails instead.
 
         For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().
@@ -402,7 +404,7 @@ class Committer:
         return state is None or commit.states.get(partition, state) is not state
 
     def _needs_initial_commit(self, partition: TopicPartition) -> bool:
-        """Return whether no committed offset of the partition is known, and there was no seek."""
+        """Return whether no committed offset is known and the application has not called seek()."""
         state = self._core.partitions.get(partition)
         return state is None or (state.start_uncommitted and state.committed is None)
 
@@ -495,7 +497,7 @@ class Committer:
     def _confirm_topics(self, commit: QueuedCommit, node: int) -> None:
         """Request the current ids of the commit's topics from the coordinator.
 
-        After the response, the offsets are committed by name. They reach a re-created topic only if it was
+        The offsets are committed by name after the response. They reach the wrong topic only if the topic is
         re-created between the two requests.
 
         If the topic is re-created after the OffsetCommit, the coordinator removes the offsets when it learns
@@ -664,8 +666,8 @@ class Committer:
     def _cannot_write(self, code: int) -> bool:
         """Return whether the code means that the broker is still the coordinator but cannot write offsets.
 
-        With `policy="java"` the result is always False. Java's consumer then looks the coordinator up again,
-        which interrupts its heartbeats.
+        With `policy="java"` the result is always False: after these errors Java's consumer looks the
+        coordinator up again, which interrupts its heartbeats.
         """
         return code in CANNOT_WRITE and not self._core.options.as_java
 
