@@ -200,7 +200,9 @@ def _cast(name: str, column: Any, to: Any, *, safe: bool = True) -> Any:
     try:
         return column.cast(to, safe=safe)
     except pa.ArrowInvalid as error:
-        raise ConfigError(f"column {name}", str(column.type), f"what {to} holds ({error})") from None
+        raise ConfigError(
+            f"column {name}", str(column.type), f"all values must fit into {to} ({error})"
+        ) from None
 
 
 def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:

@@ -215,7 +215,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         return {name: len(topic.partitions) for name, topic in view.topics.items() if not topic.internal}
 
     async def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """Request a topic's metadata, and return its partitions. Raises UnknownTopic if it is missing."""
+        """Return a topic's partitions, from fresh metadata. Raises UnknownTopic if the topic is missing."""
         topic = check.topic("topic", topic)
         plan = cluster_plans.partitions_of(self.view, topic, self._runner.clock)
         return await self._runner.run("partitions", plan, self._runner.timeout_ms(timeout))
@@ -1042,8 +1042,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, GroupDescription]:
         """Return the state and the members of each group of type "consumer" or "classic".
 
-        Raises PartialFailure, for example for a group that does not exist. `group` also returns the offsets
-        and the lag of one group. Java: Admin.describeConsumerGroups.
+        Raises PartialFailure, for example for a group that does not exist. The method `group` also returns
+        the offsets and the lag of one group. Java: Admin.describeConsumerGroups.
         """
         plan = group_description_plans.describe_consumer_groups(
             self.view,

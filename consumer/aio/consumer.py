@@ -280,11 +280,11 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         timeout: float | None = None,
         **unknown: Never,
     ) -> None:
-        """Commit offsets (of the *next* record to read), by default the offsets after the returned records.
+        """Commit offsets, by default the offsets after the returned records.
 
-        `commit` may be called at any time. During a rebalance the method waits for the rebalance to end, and
-        raises CommitFailed only if a partition was assigned to another member. Raises Fenced, NotAuthorized,
-        RequestTimedOut.
+        Each offset is that of the *next* record to read. `commit` may be called at any time. During a
+        rebalance the method waits for the rebalance to end, and raises CommitFailed only if a partition was
+        assigned to another member. Raises Fenced, NotAuthorized, RequestTimedOut.
         """
         if unknown:
             raise unknown_argument("commit", unknown, ("offsets", "timeout"))
@@ -302,14 +302,15 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return future
 
     def store_offsets(self, offsets: Mapping[TopicPartition, Offset] | ConsumerRecord[K, V]) -> None:
-        """Store offsets (of the *next* record to read) for the next auto commit or `commit()`.
+        """Store offsets for the next auto commit or `commit()`.
 
-        The option `enable_auto_offset_store` must be False. For a record, the method stores the record's
-        offset plus one, and its leader epoch. The call sends no request. A later call replaces an earlier
-        one, even if its offset is lower. As with librdkafka's rd_kafka_offsets_store, `seek` keeps the stored
-        offset, a revocation commits it after the listener's `revoked`, and the loss of a partition discards
-        it. Raises IllegalState if the consumer has no group, if a partition is not assigned, or if the last
-        commit before its revocation is in progress. The offsets of the other partitions are stored even then.
+        Each offset is that of the *next* record to read. The option `enable_auto_offset_store` must be False.
+        For a record, the method stores the record's offset plus one, and its leader epoch. The call sends no
+        request. A later call replaces an earlier one, even if its offset is lower. As with librdkafka's
+        rd_kafka_offsets_store, `seek` keeps the stored offset, a revocation commits it after the listener's
+        `revoked`, and the loss of a partition discards it. Raises IllegalState if the consumer has no group,
+        if a partition is not assigned, or if the last commit before its revocation is in progress. The
+        offsets of the other partitions are stored even then.
         """
         self._operations.store_offsets(offsets)
 
@@ -345,7 +346,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return await self._operations.list_offsets(wants, timeout)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """Request a topic's metadata, and return its partitions. Raises UnknownTopic if it is missing."""
+        """Return a topic's partitions, from fresh metadata. Raises UnknownTopic if the topic is missing."""
         return await self._operations.partitions_for(topic, timeout)
 
     def rejoin(self, reason: str = "the application asked for it") -> None:

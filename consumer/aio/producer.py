@@ -263,10 +263,10 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Add a group's offsets to the transaction, which commits them only together with its records.
 
-        The method does not wait: `commit` waits for the offsets and raises their errors. Therefore it is not
-        a coroutine, even in `AsyncProducer`. If `group` is `consumer.group_metadata()`, the group rejects the
-        offsets of a member that has been replaced. If `group` is the group's name, the group does not check
-        whether a member has been replaced.
+        The method does not wait, and is therefore not a coroutine, even in `AsyncProducer`: `commit` waits
+        for the offsets and raises their errors. If `group` is `consumer.group_metadata()`, the group rejects
+        the offsets of a member that has been replaced. If `group` is the group's name, the group does not
+        check whether a member has been replaced.
         """
         self._operations.send_offsets(group, offsets)
 

@@ -185,7 +185,7 @@ class Admin(BoundToProcess, Block):
         return run_to_end(self._operations.topics(timeout))
 
     def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
-        """Request a topic's metadata, and return its partitions. Raises UnknownTopic if it is missing."""
+        """Return a topic's partitions, from fresh metadata. Raises UnknownTopic if the topic is missing."""
         return run_to_end(self._operations.partitions(topic, timeout))
 
     def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
@@ -840,8 +840,8 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, GroupDescription]:
         """Return the state and the members of each group of type "consumer" or "classic".
 
-        Raises PartialFailure, for example for a group that does not exist. `group` also returns the offsets
-        and the lag of one group. Java: Admin.describeConsumerGroups.
+        Raises PartialFailure, for example for a group that does not exist. The method `group` also returns
+        the offsets and the lag of one group. Java: Admin.describeConsumerGroups.
         """
         return run_to_end(
             self._operations.describe_consumer_groups(

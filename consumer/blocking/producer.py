@@ -98,7 +98,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         """Queue a record and return its delivery. `timestamp` is in ms since 1970, by default the current
         time.
 
-        Without `partition`, the option partitioner selects the partition. By default, the hash of the key
+        Without `partition`, the option `partitioner` selects the partition. By default, the hash of the key
         selects it, as in Java, and a record without a key goes to the current sticky partition (KIP-794).
 
         Raises ConfigError if an argument is invalid, UnknownTopic or NotAuthorized for the topic, and
@@ -269,10 +269,10 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Add a group's offsets to the transaction, which commits them only together with its records.
 
-        The method does not wait: `commit` waits for the offsets and raises their errors. Therefore it is not
-        a coroutine, even in `AsyncProducer`. If `group` is `consumer.group_metadata()`, the group rejects the
-        offsets of a member that has been replaced. If `group` is the group's name, the group does not check
-        whether a member has been replaced.
+        The method does not wait, and is therefore not a coroutine, even in `AsyncProducer`: `commit` waits
+        for the offsets and raises their errors. If `group` is `consumer.group_metadata()`, the group rejects
+        the offsets of a member that has been replaced. If `group` is the group's name, the group does not
+        check whether a member has been replaced.
         """
         self._operations.send_offsets(group, offsets)
 

@@ -86,7 +86,7 @@ class BlockingProducerRuntime(ProducerRuntime):
             self.check_may_wait()
 
     def check_may_wait(self) -> None:
-        """Raise IllegalState in a signal handler that has interrupted a call of this producer."""
+        """Raise IllegalState if a signal handler calls this method after interrupting another call."""
         lock: Any = self.waiters.lock
         if lock._is_owned():  # as `threading.Condition` does
             raise IllegalState(

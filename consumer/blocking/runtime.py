@@ -126,8 +126,8 @@ class BlockingRuntime(Runtime):
     def __del__(self) -> None:
         if getattr(self, "stopped", True) or self.forked:
             return
-        # Python ignores an exception of a finalizer. If Ctrl-C interrupted these statements, the thread would
-        # not end, and what is lost would not be logged.
+        # If Ctrl-C interrupted these statements, Python would ignore the KeyboardInterrupt, as it ignores all
+        # exceptions of finalizers. The thread would then not end, and the warning would not be logged.
         with Held():
             lifecycle.unregister(self)
             self.stopped = True
@@ -190,7 +190,7 @@ class BlockingRuntime(Runtime):
         return self.waiters.wait(last_change, deadline, self._read)
 
     def _read(self, last_change: int, timeout: float) -> bool:
-        """Over TLS, read the sockets in the waiting thread. Return False if another thread reads them."""
+        """Read the sockets in this thread. Return False without TLS, or if another thread reads them."""
         if not (self.sockets.uses_tls and self.exclusive):
             return False
         try:
@@ -283,8 +283,8 @@ class BlockingRuntime(Runtime):
         except InvalidStateError:
             pass
         except BaseException:
-            # In a thread of the application, the call that completes the future raises the exception, for
-            # example KeyboardInterrupt after Ctrl-C.
+            # If a call in a thread of the application completes the future, this call raises the exception,
+            # for example KeyboardInterrupt after Ctrl-C.
             if threading.current_thread() is not self.thread:
                 raise
             # A callback of the future has raised the exception in the engine's thread, where no call of the
@@ -339,7 +339,7 @@ class BlockingRuntime(Runtime):
         self._wake()
 
     def _wake(self) -> None:
-        """Wake the engine's thread, whether it waits for readable sockets or for their release."""
+        """Wake the engine's thread, whether it polls the sockets or waits to own them."""
         self.owner.recall()
         self.sockets.wake()
 

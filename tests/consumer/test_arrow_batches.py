@@ -119,12 +119,12 @@ INVALID: list[tuple[Any, str]] = [
     ({"value": [b"x"], "partition": ["0"]}, "column partition='string'"),
     (
         {"value": [b"x"], "timestamp": pa.array([2**63], pa.uint64())},
-        "column timestamp='uint64' .*int64 holds",
+        "column timestamp='uint64' .*fit into int64",
     ),
     ({"value": [b"x"], "timestamp": pa.array([2**62], pa.timestamp("s"))}, "column timestamp='timestamp"),
     (
         {"value": [b"x"], "partition": pa.array([2**63], pa.uint64())},
-        "column partition='uint64' .*int64 holds",
+        "column partition='uint64' .*fit into int64",
     ),
     ({"value": [b"x"], "headers": [b"x"]}, "column headers='binary'"),
 ]
