@@ -90,8 +90,8 @@ class InitialCommits:
     def add(self, state: PartitionState, *, was_retried: bool) -> None:
         """Add a partition whose start offset has to be committed.
 
-        Until the commit succeeds, no record of the partition is returned. `was_retried` says whether the
-        lookup of the start offset was retried.
+        No record of the partition is returned until the commit succeeds, or fails with an error after which
+        it is not retried. `was_retried` says whether the lookup of the start offset was retried.
         """
         state.start_uncommitted = True
         self._needs_check |= was_retried

@@ -232,8 +232,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # If the member has an identity, it has joined the next generation. `leave` then revokes the
-                # partitions and commits their offsets.
+                # A member with an identity has joined the next generation. `leave` then revokes its
+                # partitions and commits their offsets, so no failure is reported.
                 self.report_uncommitted(states, error)
             leave()
 
@@ -256,8 +256,8 @@ class Membership:
     def _update_poll_state(self) -> None:
         """Notify the member whether the application waits in poll and no callback runs.
 
-        A poll does not count as waiting if it will raise the error that ended the membership: the application
-        may stop after the error.
+        A poll that will raise the error that ended the membership does not count as waiting, because the
+        application may stop after the error.
         """
         error = self._last_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors

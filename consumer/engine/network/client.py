@@ -104,7 +104,7 @@ MORE = SIDE  # Lanes above this number are a producer's additional connections.
 
 
 class NetworkClient:
-    """The connections of one client: sends calls to brokers, and collects those that have ended.
+    """The connections of one client to the brokers, and the client's calls that have ended.
 
     The owner calls `send`, `handle` and `tick`. After each call it performs `actions` and handles the calls
     in `finished`.
@@ -454,15 +454,15 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        If the pause was shortened to `metadata_max_age_ms`, the broker may still not be reading from the
-        connection. In this case, close the connection, send the calls on a new one, and return False.
+        If the throttle time was limited to `metadata_max_age_ms`, the broker may still not be reading from
+        the connection. In this case, close the connection, send the calls on a new one, and return False.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True
         if connection.is_throttle_capped:
             waiting = list(connection.waiting)
             connection.waiting.clear()
-            self._disconnect(connection, "the broker demanded a longer pause", now, punish=False)
+            self._disconnect(connection, "the throttle time exceeds this client's limit", now, punish=False)
             for call in waiting:
                 self._dispatch(call, now)
             return False
@@ -479,7 +479,7 @@ class NetworkClient:
     def _request_token(self, connection: Connection, now: int) -> None:
         """Request a token if the connection's login needs one."""
         if connection.wants_token and self._security is not None:
-            # A token provider may be slower than a broker. So the longest setup timeout starts now.
+            # A token provider may be slower than a broker, so the setup gets its maximum timeout, from now.
             connection.setup_timeout_ms = max(connection.setup_timeout_ms, self._setup_timeout)
             connection.deadline = max(connection.deadline, now + connection.setup_timeout_ms)
             self.actions.append(GetToken(connection.key, self._security.token_source(connection.host)))

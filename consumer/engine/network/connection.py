@@ -137,7 +137,7 @@ class Connection:
         # request before `throttled_until` (ms).
         self.is_throttled = False
         self.throttled_until = 0
-        self.is_throttle_capped = False  # Whether the broker demanded a longer pause than the client makes.
+        self.is_throttle_capped = False  # Whether a requested throttle time exceeded the maximum.
 
         # The API and the throttle time (ms) of a response that requested throttling. `throttle` clears them.
         self.requested_throttle = ("", 0)
