@@ -137,7 +137,7 @@ class ConsumerShutdown:
     # ---- close
 
     def close(self, event: ev.Close) -> None:
-        """Start to close the consumer. If it is closing or closed, the call completes immediately."""
+        """Start closing the consumer. If it is closing or closed, the call completes immediately."""
         core = self._core
         if self._close_event is not None or self.closed:
             core.actions.append(Done(event.token, None, None))
@@ -184,7 +184,7 @@ class ConsumerShutdown:
     def _fail_commits(self) -> None:
         """Fail all commits that have not completed, and report processed offsets that were not sent.
 
-        The call must precede the release of the partitions, because it reads their processed offsets.
+        Call this before the partitions are released, because it reads their processed offsets.
         """
         core = self._core
         self._committer.close()

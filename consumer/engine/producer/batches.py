@@ -117,7 +117,7 @@ class ProducerBatch:
         # The start and end (s since 1970) of the millisecond that `shared_timestamp` denotes. In the general
         # format, `run_end` is 0.
         self.run_start = self.run_end = 0.0
-        # The encoded records of a batch from an Arrow table, which has no `rows`.
+        # The encoded records of a batch from an Arrow table. Such a batch has no `rows`.
         self.encoded: UnnumberedBatch | None = None
         self.timestamps: Sequence[int] = ()
         self.sealed = False

@@ -125,7 +125,7 @@ class ProduceResponses:
         else:
             self._metadata.look_up(batch.partition.topic)
         if response.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            # The topic may have been re-created. The new log does not contain a batch of this epoch yet.
+            # The topic may have been re-created. If so, its new log contains no batch of this epoch yet.
             batch.queue.epoch_accepted = False
 
     def _error(
@@ -214,7 +214,7 @@ class ProduceResponses:
         return self._core.options.transactional_id is not None
 
     def _may_renumber(self, batch: ProducerBatch) -> bool:
-        """Return whether a retry or a new sequence number can help after an unexpected sequence number."""
+        """Return whether a batch with a rejected sequence number may be retried or renumbered."""
         return not self._transactional or self._has_earlier(batch)
 
     @staticmethod
@@ -226,8 +226,8 @@ class ProduceResponses:
     def _renumber(self, batch: ProducerBatch) -> None:
         """Handle a sequence number that the broker did not expect.
 
-        If an earlier batch has neither succeeded nor failed, this batch is sent again after it. If not, the
-        log lacks an earlier batch that cannot be sent again, and this batch is renumbered.
+        If an earlier batch has neither succeeded nor failed, this batch is sent again after it. Otherwise,
+        the log lacks an earlier batch that cannot be sent again, and this batch is renumbered.
         """
         queue = batch.queue
         if self._has_earlier(batch):

@@ -169,8 +169,8 @@ class TransactionManager:
                 )
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                # The operation has already begun. If Ctrl-C interrupted the earlier call before the operation
-                # began, it begins below.
+                # The earlier call has already begun the operation. If Ctrl-C interrupted that call before it
+                # did so, the operation begins below.
                 return current_call
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
@@ -221,8 +221,8 @@ class TransactionManager:
     def ensure_ready(self) -> bool:
         """Add new partitions to the transaction. Return whether batches may be sent now."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
-            # The batches that remain were first sent before the failure or the abort. They are sent again if
-            # the abort has to wait for their responses.
+            # Only batches that were sent before the failure or the abort remain. They are sent again if the
+            # abort has to wait for their responses.
             return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
