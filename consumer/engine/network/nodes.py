@@ -160,7 +160,7 @@ class NodeSelector:
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
         """Return when (ms) calls move from this connection to another address; None if they do not.
 
-        Calls move if any broker can answer them, and if the setup of the connection is slow.
+        A call moves if any broker can answer it and the setup of its connection is slow.
         """
         if connection.ready:
             return None

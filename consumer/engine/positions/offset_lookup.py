@@ -7,12 +7,12 @@ Rules:
 
 * A partition without a committed offset starts where `auto_offset_reset` says (M206).
 
-* A partition without a committed offset that was created after the group's first assignment starts where
+* If a partition without a committed offset was created after the group's first assignment, it starts where
   `on_new_partition` says. The default is the earliest offset.
 
-* The member knows how many partitions each topic had at the group's first assignment. If no member knows this
-  number, a partition without a committed offset counts as new if other partitions of its topic have committed
-  offsets.
+* The user data of an assignment contains the number of partitions that each topic had at the group's first
+  assignment. If a topic's number is unknown after the first generation, a partition without a committed
+  offset counts as new if other partitions of the topic have committed offsets.
 
 * Each reset computes the timestamp of its policy once, so retries look up the same timestamp.
 
@@ -98,7 +98,7 @@ class OffsetLookup:
         self.existed: Mapping[str, int] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Add this partition to those to look up, or remove it, after its state has changed."""
+        """Update the pending lookups after the state of this partition has changed."""
         idle = (
             state.released
             or state.lookup_pending
@@ -138,8 +138,8 @@ class OffsetLookup:
         topics = {partition.topic for partition in states}
         wanted = set(states)
         if core.options.on_new_partition != core.options.auto_offset_reset:
-            # Whether a partition without a committed offset is new can depend on the other partitions of its
-            # topic. So their committed offsets are requested as well.
+            # If other partitions of a topic have committed offsets, a partition without one may count as new.
+            # So the committed offsets of all partitions are requested.
             for topic in topics:
                 known = core.view.topics.get(topic)
                 if known is not None:

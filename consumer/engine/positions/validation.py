@@ -61,7 +61,7 @@ class PositionValidator:
         self._checking: dict[TopicPartition, PartitionState] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Add this partition to those to validate, or remove it, after it or its leader has changed."""
+        """Update the pending validations after the state or the leader of this partition has changed."""
         if state.state is FetchState.FETCHING and not state.released and state.error is None:
             self._validate_against_leader(state)
         waits = (
@@ -188,7 +188,7 @@ class PositionValidator:
         current: int | None,
         refused: dict[TopicPartition, int],
     ) -> None:
-        """Handle the entry of one partition in the response. Add an error to raise to `refused`."""
+        """Handle the response for one partition. If poll must raise its error, add the error to `refused`."""
         core = self._core
         action = action_for(EPOCHS, entry.error_code)
         if action is ErrorAction.RAISE:

@@ -449,9 +449,9 @@ class RecordAccumulator:
     def route(self, topic: str, count: int, with_leader: Iterable[int], in_rack: Iterable[int] = ()) -> None:
         """Set the number of partitions of a topic, and the partitions that have a leader.
 
-        `in_rack` are the partitions whose leader is in the client's rack, if the client selects by rack
-        (KIP-1123). If the leader of the sticky partition leaves the rack, the partition still receives the
-        usual number of bytes, as in Java.
+        `in_rack` contains the partitions whose leader is in the client's rack, if the client selects by rack
+        (KIP-1123). If the leader of the sticky partition is no longer in this rack, the partition still
+        receives the usual number of bytes, as in Java.
         """
         with self.guard:
             if self.closed:
@@ -470,9 +470,9 @@ class RecordAccumulator:
                 route.sticky = candidates[int(self._random.random() * len(candidates))]
 
     def set_candidates(self, topic: str, in_rack: Iterable[int]) -> None:
-        """Select later sticky partitions from `in_rack`, or, if it is empty, from those with a leader.
+        """Select sticky partitions from `in_rack` from now on, or from those with a leader if it is empty.
 
-        `in_rack` are the partitions whose leader is now in the rack of the client.
+        `in_rack` contains the partitions whose leader is now in the client's rack.
         """
         with self.guard:
             route = self.routes.get(topic)
