@@ -69,7 +69,7 @@ def require_kind(schema: Schema, kind: str) -> Schema:
 
 
 class RequestedOnce(Generic[K, V]):
-    """Caches what a function that requests schemas returns for each argument. Errors are not cached.
+    """Caches the results of a function that requests schemas, one for each argument. Errors are not cached.
 
     Two threads that need the same schema at the same time may both request it. Tasks of an event loop share
     one request.

@@ -32,7 +32,7 @@ _NO_LAYER = 1
 
 
 class KerberosLogin:
-    """The client side of one login, which has already begun. `begin` returns its first message."""
+    """The client side of one login. `Kerberos.login` creates it, and `begin` returns the first message."""
 
     mechanism = "GSSAPI"
 

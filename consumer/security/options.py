@@ -212,7 +212,7 @@ def _tls(values: Mapping[str, Any]) -> Tls:
                 raise _wrong(name, values[name], "not together with ssl_context: configure it there")
         return Tls(own, YOURS, YOURS)
     if "ssl_keyfile" in values and "ssl_certfile" not in values:
-        raise _wrong("ssl_keyfile", values["ssl_keyfile"], "together with ssl_certfile")
+        raise _wrong("ssl_keyfile", values["ssl_keyfile"], "it needs ssl_certfile")
     cafile = values.get("ssl_cafile")
     return Tls(
         context(

@@ -5,8 +5,8 @@ Rules:
 * Commands (`--command-config`), `Admin` and Spark use only the security properties. `client_options` reads
   all other properties of consumers and producers.
 
-* An unsupported security property raises ConfigError, and is never ignored. Otherwise an ignored trust store,
-  for example, would only be noticed when a connection fails.
+* An unsupported security property raises ConfigError. If a trust store, for example, were ignored, the
+  fault would be noticed only when a connection fails.
 
 * Stores in the formats PEM and PKCS12 are read. PKCS12 needs the extra `security`. Java's own format JKS is
   not supported.
@@ -357,7 +357,7 @@ def _trusted(path: str, password: str | None) -> str:
     except OSError as error:
         raise ConfigError("ssl.truststore.location", path, f"a file ({error.strerror})") from None
     except ValueError:
-        allowed = "a PKCS12 file, and ssl.truststore.password its password"
+        allowed = "a PKCS12 file; ssl.truststore.password must be its password"
         raise ConfigError("ssl.truststore.location", path, allowed) from None
     held = [*([store.cert] if store.cert is not None else []), *store.additional_certs]
     if not held:
@@ -466,7 +466,7 @@ def _unescaped(text: str) -> str | None:
             return chr(int(escape[1], 16))
         return _LETTERS.get(escape[2], escape[2])
 
-    # Java writes a character beyond U+FFFF as two surrogates. They are joined to one character.
+    # Java writes a character beyond U+FFFF as two surrogates. They are joined into one character.
     return (
         _ESCAPE.sub(character, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     )

@@ -137,7 +137,7 @@ def _mask_address(address: str) -> str:
 
 
 def mask_logins(value: Any, depth: int = 3) -> Any:
-    """Mask the logins in addresses, or in a container of them, for an error message: see `mask_login`.
+    """Mask the logins in an address, or in a container of addresses, for an error message: see `mask_login`.
 
     Values in more than `depth` nested containers are not shown, because a container may contain itself.
     """

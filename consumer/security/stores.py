@@ -243,7 +243,7 @@ def _pkcs12(option: str, path: str, password: str | None) -> str:
     except OSError as error:
         raise _wrong(option, path, "a PKCS12 file", _words(error)) from None
     except ValueError:
-        raise ConfigError(option, path, "a PKCS12 file, and ssl_password its password") from None
+        raise ConfigError(option, path, "a PKCS12 file; ssl_password must be its password") from None
     key, certificate, chain = bundle
     if key is None or certificate is None:
         raise ConfigError(option, path, "a PKCS12 file with a certificate and its key")

@@ -43,7 +43,7 @@ SCRAM = {
         ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "not with OAUTHBEARER"),
         ({**SCRAM, "sasl_extensions": {"a": "b"}}, "only with sasl_mechanism OAUTHBEARER"),
         ({"security_protocol": "SSL", "ssl_cafile": "/nowhere/ca.pem"}, "PEM certificates"),
-        ({"security_protocol": "SSL", "ssl_keyfile": "key.pem"}, "together with ssl_certfile"),
+        ({"security_protocol": "SSL", "ssl_keyfile": "key.pem"}, "it needs ssl_certfile"),
         ({"security_protocol": "SSL", "ssl_certfile": "/nowhere/own.jks"}, "keytool -importkeystore"),
         ({"security_protocol": "SSL", "ssl_min_version": "SSLv3"}, "TLSv1.2"),
         ({"security_protocol": "SSL", "ssl_check_hostname": "no"}, "True or False"),

@@ -256,7 +256,7 @@ def test_a_pkcs12_file_is_a_certificate_with_its_key(tmp_path: Path) -> None:
     client, server = trusting(certfile=str(path), password="store-secret").pipe("kafka"), Server(asks=True)
     do_handshake(client, server)
     assert server.tls.getpeercert()
-    with pytest.raises(ConfigError, match="ssl_password its password"):
+    with pytest.raises(ConfigError, match="ssl_password must be its password"):
         trusting(certfile=str(path), password="wrong")
 
 
