@@ -178,8 +178,7 @@ class PartitionState:
         self.is_new = new
         self.released = False
         self.epoch = home.next_epoch()
-        # When the partition got its epoch (ms). `Consumer.why` reports this time as the start of a lookup or
-        # validation.
+        # When (ms) the epoch began. `Consumer.why` reports this time as the start of a lookup or validation.
         self.changed_at = home.clock()
         self.lookup_pending = False
         self.extra_fetch_open = False  # Whether a fetch without a session is in flight for the partition.
