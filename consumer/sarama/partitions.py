@@ -11,8 +11,8 @@ Rules (those of sarama's consumer.go, except where a rule says otherwise):
 
 * `consume_partition` raises OffsetOutOfRange for an offset outside the log.
 
-* If the log start offset later passes the position, `errors()` reports OffsetOutOfRange, and the partition's
-  messages end. The application decides where to continue.
+* If the log start offset later passes the position, `errors()` reports OffsetOutOfRange, and the loop over
+  the partition's records ends. The application decides where to continue.
 
 * After `close` and `async_close`, no more messages are queued. Messages that are already queued are still
   returned after `async_close`, but not after `close`.
@@ -152,7 +152,7 @@ class AsyncPartitionConsumers(AsyncBlock):
             raise ConfigError("offset", offset, "allowed: an offset of at least 0, OLDEST or NEWEST")
         self._check_open()
         if checked in self._open or checked in self._opening:
-            raise IllegalState(f"{checked} is being consumed already; close() that consumer first")
+            raise IllegalState(f"{checked} is already being consumed; close() its consumer first")
         self._opening.add(checked)
         try:
             start, end = await self._resolve_offset(checked, offset)

@@ -161,7 +161,7 @@ class AsyncQueueProducer(AsyncBlock):
         The iterator ends when the producer is closed. Requires return_successes=True.
         """
         if self._successes is None:
-            raise ConfigError("return_successes", False, "True, to read successes()")
+            raise ConfigError("return_successes", False, "set it to True to read successes()")
         return aiter(self._successes)
 
     def errors(self) -> AsyncIterator[ProducerError]:
@@ -170,7 +170,7 @@ class AsyncQueueProducer(AsyncBlock):
         The iterator ends when the producer has closed.
         """
         if self._errors is None:
-            raise ConfigError("return_errors", False, "True, to read errors()")
+            raise ConfigError("return_errors", False, "set it to True to read errors()")
         self._errors_requested = True
         return aiter(self._errors)
 

@@ -152,7 +152,7 @@ class QueueProducer(Block):
         The iterator ends when the producer is closed. Requires return_successes=True.
         """
         if self._successes is None:
-            raise ConfigError("return_successes", False, "True, to read successes()")
+            raise ConfigError("return_successes", False, "set it to True to read successes()")
         return self._drain(self._successes)
 
     def errors(self) -> Iterator[ProducerError]:
@@ -161,7 +161,7 @@ class QueueProducer(Block):
         The iterator ends when the producer has closed.
         """
         if self._errors is None:
-            raise ConfigError("return_errors", False, "True, to read errors()")
+            raise ConfigError("return_errors", False, "set it to True to read errors()")
         self._errors_requested = True
         return self._drain(self._errors)
 

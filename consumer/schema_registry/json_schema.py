@@ -257,7 +257,7 @@ def check_function(schema: Schema) -> Callable[[Any], None]:
             validator.validate(value)
         except jsonschema.ValidationError as error:
             place = f"{error.json_path}: {error.message}"
-            raise ValueError(f"the value does not fit the schema: {place:.{_MAX_TEXT}}") from None
+            raise ValueError(f"the value does not conform to the schema: {place:.{_MAX_TEXT}}") from None
         except unresolvable as error:
             reason = f"the JSON Schema refers to {error.ref}, which is not one of its references"
             raise ValueError(reason) from None

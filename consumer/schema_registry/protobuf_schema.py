@@ -2,8 +2,9 @@
 
 The registry sends a schema as a FileDescriptorProto in base64, if the request contains format=serialized.
 
-Message indexes are the positions of a message in its file, and in each enclosing message. As in Confluent's
-Java clients, the nested messages that protoc generates for map fields do not count.
+Message indexes are a path to a message: the position of its outermost enclosing message in the file, then the
+position of each nested message in the message that encloses it. As in Confluent's Java clients, the nested
+messages that protoc generates for map fields do not count.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
     """Return a DescriptorPool with a FileDescriptorSet's files, and the files of Google that they import.
 
     Raises InvalidSchema if a file is invalid, for example because it imports an unknown file.
-    `missing_import(file, imported file)` returns the message of this error.
+    `missing_import(file, imported file)` returns the error message for an unknown import.
     """
     pools: Any = import_module("google.protobuf.descriptor_pool")
     pb: Any = import_module("google.protobuf.descriptor_pb2")
@@ -161,7 +162,7 @@ def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None
 
 
 def _add_import(pool: Any, own: Any, pb: Any, name: str) -> bool:
-    """Add to the pool a file whose module this process can import. Return whether the pool has the file."""
+    """Add a file to the pool if this process can import its module. Return whether the pool has the file."""
     try:
         pool.FindFileByName(name)
     except KeyError:

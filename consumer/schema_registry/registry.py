@@ -28,8 +28,8 @@ SchemaId: TypeAlias = int | UUID
 
 TRIES, PAUSE_S = 4, 0.5
 MAX_REDIRECTS: Final = 5
-# The size limit of a registry's response: 16 MiB. A registry keeps its schemas in Kafka's records, which have
-# at most 1 MiB by default.
+# The size limit of a registry's response: 16 MiB. A registry keeps its schemas in Kafka's records, whose size
+# is at most 1 MiB by default.
 MAX_SCHEMA_BYTES: Final = 16 << 20
 MAX_DEPTH: Final = 100
 MAX_MESSAGE: Final = 300
@@ -109,9 +109,9 @@ class Schema:
     def references(self) -> Iterator[tuple[str, Schema]]:
         """Yield the schemas to which this schema refers, each once and after its own references.
 
-        If schemas on several levels refer to different schemas by the same name, only the first of these is
-        yielded. A reference takes precedence over the references of its own schema, which take precedence
-        over the next reference.
+        If several of these references have the same name but different schemas, only one schema is yielded.
+        The order of precedence is depth-first: a reference, then the references of its schema, and then the
+        next reference.
         """
         requested: set[str] = set()
 
@@ -212,7 +212,7 @@ class Registry:
         """Return the id of a schema under a subject. `schema` is its text, and `kind` its type.
 
         With `register`, a schema that the subject does not have is registered as its newest version. Without
-        it, such a schema raises NoSuchSchema.
+        `register`, NoSuchSchema is raised for such a schema.
 
         Raises RegistryFailed if the registry rejects the request, for example because the schema is
         incompatible with the subject's other versions.
@@ -253,8 +253,8 @@ class Registry:
     def get(self, path: str, schema: str) -> dict[str, Any]:
         """Return the registry's response to a request for `schema`: a JSON object that contains the schema.
 
-        Raises NoSuchSchema if the registry does not have the schema, and RegistryFailed if no address
-        returned it.
+        Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if an address
+        rejects the request, or if no address returns the schema.
         """
         return self._ask("GET", path, schema, "schema")
 
@@ -263,11 +263,11 @@ class Registry:
     ) -> dict[str, Any]:
         """Return the registry's response, a JSON object that contains the field `required`.
 
-        The request goes to each address in turn. If all addresses fail, they are tried again, because the
-        registry may be restarting.
+        The addresses are tried in turn until one returns the field. If all of them fail, they are tried
+        again, because the registry may be restarting.
 
-        Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if no address
-        returned the field.
+        Raises NoSuchSchema if the registry does not have the schema. Raises RegistryFailed if an address
+        rejects the request, or if no address returns the field.
         """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if body is not None:
@@ -396,5 +396,5 @@ def _status(response: Response, url: str, names: OptionNames) -> str:
 
 
 def _format(form: str) -> str:
-    """Return the query string of a request for a schema, which selects the format of the schema."""
+    """Return the query string that selects the format of the requested schema, or "" for the default."""
     return f"?format={form}" if form else ""

@@ -117,7 +117,7 @@ def test_json_fits_its_schema_in_both_directions(
     decode = JsonSchemaDeserializer(Registry.at(registry.url)).deserialize
     assert decode("j1", read(shell, "j1"), ()) == {"to": "BER"}
     send("j1 --value-format json-schema", {"from": "BER"}, code=2)
-    assert "the value does not fit the schema" in shell.errors
+    assert "the value does not conform to the schema" in shell.errors
 
 
 def test_keys_nulls_and_ids_of_schemas(

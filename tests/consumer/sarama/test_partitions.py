@@ -170,7 +170,7 @@ def test_invalid_partitions_and_offsets_are_rejected(server: Server) -> None:
             with pytest.raises(ConfigError, match=f"{message} is not allowed"):
                 consumers.consume_partition(*place)  # type: ignore[arg-type]
         consumers.consume_partition("t", 0, OLDEST)
-        with pytest.raises(IllegalState, match="consumed already"):
+        with pytest.raises(IllegalState, match="already being consumed"):
             consumers.consume_partition("t", 0, NEWEST)
     with pytest.raises(IllegalState, match="closed"):
         consumers.consume_partition("t", 0)
@@ -395,7 +395,7 @@ def test_a_second_close_does_not_close_the_next_consumer_of_the_partition(server
         first.close()
         first.async_close()
         assert [record.offset for record in islice(second, 2)] == [1, 2]
-        with pytest.raises(IllegalState, match="t-0 is being consumed already"):
+        with pytest.raises(IllegalState, match="t-0 is already being consumed"):
             consumers.consume_partition("t", 0)
 
 

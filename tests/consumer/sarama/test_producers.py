@@ -341,9 +341,13 @@ def test_in_asyncio_input_times_out_with_a_hint_if_successes_are_not_read(
 def test_results_that_are_not_returned_cannot_be_read_in_asyncio(server: Server) -> None:
     async def main() -> None:
         async with AsyncQueueProducer(server.bootstrap, return_errors=False) as producer:
-            with pytest.raises(ConfigError, match="return_successes=False is not allowed; True, to read"):
+            with pytest.raises(
+                ConfigError, match="return_successes=False is not allowed; set it to True to read"
+            ):
                 producer.successes()
-            with pytest.raises(ConfigError, match="return_errors=False is not allowed; True, to read"):
+            with pytest.raises(
+                ConfigError, match="return_errors=False is not allowed; set it to True to read"
+            ):
                 producer.errors()
 
     asyncio.run(main())

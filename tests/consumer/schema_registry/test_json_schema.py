@@ -78,7 +78,7 @@ def test_objects_are_converted_both_ways(server: RegistryServer) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"seats": 2}, r"does not fit the schema: \$: 'to' is a required property"),
+        ({"seats": 2}, r"does not conform to the schema: \$: 'to' is a required property"),
         ({"to": "BER", "seats": -1}, r"\$\.seats: -1 is less than the minimum of 0"),
         ("BER", r"\$: 'BER' is not of type 'object'"),
     ],
