@@ -143,7 +143,7 @@ class ConsumerTracing(ConsumerInterceptor):
     def process(self, record: ConsumerRecord[Any, Any]) -> Generator[Span, None, None]:
         """Create the span in which a record is processed.
 
-        An exception in the `with` block sets the span's status, and is raised again.
+        An exception in the `with` block sets the span's status to ERROR, and is raised again.
         """
         attributes = self._process | _of_record(record.topic, record.partition, record.key, record.value)
         attributes["messaging.kafka.offset"] = record.offset

@@ -144,7 +144,7 @@ class AdminRunner:
                 runtime.end(now() + 1000)
 
 
-# The admin client's options that have their own arguments, in addition to those for TLS and SASL.
+# The admin client's options other than those for TLS and SASL (`NAMES`).
 _OWN_OPTIONS: Final = (
     "client_id",
     "dialer",

@@ -380,7 +380,7 @@ class ConsumerOperations(PollOperations):
                     raise RequestTimedOut(
                         "close",
                         limit,
-                        "an earlier close() of this consumer is not finished yet; it continues",
+                        "an earlier close() of this consumer is still in progress",
                     )
             if runtime.failure is None:
                 await runtime.pause()

@@ -118,8 +118,8 @@ class Iteration:
     `time.time()` is the fastest clock to read, and continues while the computer sleeps. It may be set back,
     so the iteration also checks `owned_from`.
 
-    After a process was suspended for longer than its session timeout, the iteration returns none of these
-    records.
+    If the process is suspended for longer than the consumer's session timeout, the iteration then returns
+    none of the remaining records.
     """
 
     __slots__ = (
@@ -578,7 +578,7 @@ class PollOperations:
         return failures
 
     def held_offsets(self) -> dict[TopicPartition, int]:
-        """Map each partition to its first offset that was taken from the engine and not returned yet.
+        """Map each partition to the first offset taken from the engine but not returned to the application.
 
         The records are held by an iteration, or are being converted by the deserializers.
         """

@@ -179,7 +179,7 @@ class ProducerOperations:
                 return purge.count
             if not await runtime.wait(last_change, deadline):
                 raise RequestTimedOut(
-                    "purge", self.options.max_block_ms, "the producer did not drop its records in time"
+                    "purge", self.options.max_block_ms, "the producer has not dropped its unsent records yet"
                 )
 
     # ---- transactions
@@ -308,7 +308,7 @@ class ProducerOperations:
                     raise RequestTimedOut(
                         "close",
                         limit,
-                        "an earlier close() of this producer is not finished yet; it continues",
+                        "an earlier close() of this producer is still in progress",
                     )
             failure = await self._leave_transaction(limit, deadline)
             self._records.close(CLOSED)

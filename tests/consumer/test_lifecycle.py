@@ -811,7 +811,9 @@ def test_a_second_close_that_times_out_does_not_stop_the_first() -> None:
         first = threading.Thread(target=close)
         first.start()
         until(lambda: consumer._operations.closer is not None)
-        with pytest.raises(RequestTimedOut, match=r"an earlier close\(\) of this consumer is not finished"):
+        with pytest.raises(
+            RequestTimedOut, match=r"an earlier close\(\) of this consumer is still in progress"
+        ):
             consumer.close(timeout=0.1)
         assert not results
         server.slow(0)
@@ -835,7 +837,7 @@ def test_a_second_task_whose_close_times_out_does_not_stop_the_first(broker: str
         assert await consumer.poll(10)
         first = asyncio.create_task(consumer.close())
         await asyncio.sleep(0)
-        with pytest.raises(RequestTimedOut, match="of this consumer is not finished"):
+        with pytest.raises(RequestTimedOut, match="of this consumer is still in progress"):
             await consumer.close(timeout=0.1)
         assert not first.done()
         goes_on.set()
