@@ -72,7 +72,11 @@ def is_coroutine_dialer(dialer: Any) -> bool:
 def check_dialer(dialer: Any, *, awaits: bool) -> None:
     """Raise ConfigError for a coroutine function if this client cannot await it."""
     if dialer is not None and not awaits and is_coroutine_dialer(dialer):
-        raise ConfigError("dialer", dialer, "a plain function: only asyncio clients can await a coroutine")
+        raise ConfigError(
+            "dialer",
+            dialer,
+            "set it to a plain function, because only asyncio clients can await a coroutine",
+        )
 
 
 def connected_socket(answer: object) -> socket.socket:

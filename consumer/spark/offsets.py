@@ -11,8 +11,9 @@ A source can store only offsets in the checkpoint. So all other data that must s
 additional keys, which cannot be topic names. Their values are empty objects. Other readers see these keys as
 topics without partitions.
 
-An additional key has the name of a topic and its id, the first offsets of its new partitions (``began=``), or
-the leader epochs of its logs. The keys "@ids" and "@began" of the oldest checkpoints are still read.
+Each topic has up to two additional keys: one with its id and the first offsets of its new partitions
+(``began=``), and one with the leader epochs of its logs. The keys "@ids" and "@began" of the oldest
+checkpoints are still read.
 
 Rules:
 
@@ -27,11 +28,11 @@ Rules:
   not store an initial offset.
 
 * The first end offset of a new query contains the first offset of every partition, even if there is nothing
-  to read. Spark runs a batch up to this offset, and the options are not evaluated again.
+  to read. Spark runs a batch up to this offset and stores it, so the options are not evaluated again.
 
-* A query that began when no partition existed is not a new query. Its offset is `{"@": {}}`, and the offset
-  of a new query is `{"@new": {}}`. Spark's own source writes `{}`. A topic that appears later is read from
-  its start, whatever `startingOffsets` says.
+* A query that began when no partition existed is not a new query. Its offset is `{"@": {}}`, or `{}` if
+  Spark's own source wrote it. The offset of a new query is `{"@new": {}}`. A topic that appears later is read
+  from its start, whatever `startingOffsets` says.
 
 * A position moves back only to the offset at which a log was truncated, or to the start of a re-created log.
   Both are data loss, and raise an error unless failOnDataLoss=false.
@@ -245,7 +246,7 @@ def find_changes(
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """Return the last known leader epoch of each log that has a newer leader epoch now."""
+    """Return the leader epoch in `start` of each log whose leader epoch has increased since then."""
     return {
         p: epoch
         for p, epoch in start.epochs.items()
@@ -481,7 +482,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _texts(numbers: Positions) -> dict[str, str]:
-    """Map each topic to a text that pairs its partitions with their numbers, such as ``0:17,1:9``.
+    """Map each topic to its ``partition:number`` pairs as one text, such as ``0:17,1:9``.
 
     The numbers are offsets or leader epochs. The texts are parts of the JSON keys that begin with ``@``.
     """

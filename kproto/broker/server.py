@@ -622,7 +622,7 @@ def _jwks(url: str) -> str:
     feature = "sasl.oauthbearer.jwks.endpoint.url"
     response = request("GET", url, feature=feature, headers={"Accept": "application/json"}, redirects=5)
     if response.status != 200:
-        raise OSError(f"{response.url} responds with HTTP {response.status}")
+        raise OSError(f"{response.url} responded with HTTP {response.status}")
     return response.body.decode()
 
 

@@ -74,18 +74,18 @@ def test_a_redirect_does_not_receive_the_client_secret(status: int) -> None:
         http_server(200, '{"access_token": "abc"}') as (target, sent),
         http_server(status, Location=target) as (source, _),
     ):
-        assert f"responds with HTTP {status}" in token_error(source)
+        assert f"responded with HTTP {status}" in token_error(source)
     assert sent == []
 
 
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (401, SECRET, "responds with HTTP 401: are client id, secret and scope right"),
-        (500, SECRET, "responds with HTTP 500"),
-        (200, SECRET, "responds without an access_token: the response is not JSON"),
-        (200, f'["{SECRET}"]', "responds without an access_token"),
-        (200, f'{{"error": "{SECRET}"}}', "responds without an access_token"),
+        (401, SECRET, "responded with HTTP 401: are client id, secret and scope right"),
+        (500, SECRET, "responded with HTTP 500"),
+        (200, SECRET, "responded without an access_token: the response is not JSON"),
+        (200, f'["{SECRET}"]', "responded without an access_token"),
+        (200, f'{{"error": "{SECRET}"}}', "responded without an access_token"),
     ],
 )
 def test_a_secret_in_an_issuers_response_is_not_shown(status: int, body: str, words: str) -> None:
@@ -123,7 +123,7 @@ def test_an_endpoint_that_does_not_speak_http_is_named_by_its_address() -> None:
         thread = threading.Thread(target=speak, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/token"
-        assert f"{url} can't be reached for a token (BadStatusLine)" in token_error(url)
+        assert f"{url} can't be reached to request a token (BadStatusLine)" in token_error(url)
         thread.join()
 
 
@@ -162,9 +162,15 @@ JUNK: list[tuple[Callable[[], Any], str]] = [
     (lambda: "", "a string that can't be a bearer token"),
     (lambda: f"{SECRET}\r\n", "can't be a bearer token: it begins or ends with a space or a line end"),
     (lambda: Token(cast("Any", 5)), "a string that can't be a bearer token"),
-    (lambda: Token(SECRET, cast("Any", "soon")), "expires_at is seconds since 1970, and not a str"),
-    (lambda: Token(SECRET, cast("Any", True)), "expires_at is seconds since 1970, and not a bool"),
-    (lambda: Token(SECRET, 1_795_732_125_749), "expires_at is .*, and 1795732125749 are milliseconds"),
+    (
+        lambda: Token(SECRET, cast("Any", "soon")),
+        "expires_at must be a number of seconds since 1970, not a str",
+    ),
+    (
+        lambda: Token(SECRET, cast("Any", True)),
+        "expires_at must be a number of seconds since 1970, not a bool",
+    ),
+    (lambda: Token(SECRET, 1_795_732_125_749), "expires_at must be .*, but 1795732125749 is in milliseconds"),
     (lambda: Token(SECRET, 0), "expired .* ago by this machine's clock"),
     (lambda: Token(SECRET, float("nan")), "whose expires_at is NaN"),
     (lambda: f"e30.{NEVER}.x", "whose expires_at is NaN"),
@@ -262,7 +268,7 @@ def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
 
     def give() -> Token:
         if not available:
-            raise NoToken("https://idp responds with HTTP 503", final=final)
+            raise NoToken("https://idp responded with HTTP 503", final=final)
         return available.pop()
 
     async def awaited() -> Token:
@@ -278,7 +284,7 @@ def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     passed[0] += 3_599_000
     assert ask() is first
     assert [record.getMessage() for record in caplog.records] == [
-        "https://idp responds with HTTP 503: the last token is used, which is valid for 1 s more"
+        "https://idp responded with HTTP 503: the last token is used, which is valid for 1 s more"
     ]
     # By the monotonic clock, the token has now expired. By the wall clock, it is still valid.
     passed[0] += 2000
