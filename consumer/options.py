@@ -114,7 +114,8 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
     if options.batch_size > options.buffer_memory:
         allowed = f"at most buffer_memory ({options.buffer_memory})"
         raise ConfigError("batch_size", options.batch_size, allowed)
-    # Compress an empty input, so that a missing package raises now and not when the first batch is sent.
+    # Compress an empty input, so that the error for a missing package is raised now, and not when the first
+    # batch is sent.
     try:
         compress(codec_number(options.compression_type), b"", options.compression_level)
     except ConfigError as error:

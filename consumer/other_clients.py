@@ -155,7 +155,10 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 
 
 def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]) -> TypeError:
-    """Return a TypeError like Python's for an unknown argument, with the arguments to use instead."""
+    """Return a TypeError like Python's for an unknown argument.
+
+    The message names the argument to use instead, or lists the known arguments.
+    """
     name = min(names)
     argument = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
     use = f"use {argument}" if argument else f"it has {', '.join(known)}"
@@ -189,7 +192,7 @@ _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, val
 
 
 def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
-    """Decorate a client's `__init__`: it takes one positional argument, and its errors show no password.
+    """Make a client's `__init__` accept one positional argument, and hide passwords in its errors.
 
     Some tools show the variables of each frame of a traceback, and variables of `__init__` contain passwords.
     So this function re-raises errors of `__init__` without the frames of `__init__`.

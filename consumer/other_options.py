@@ -229,7 +229,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "bootstrap_controllers": "not supported: brokers forward requests to the controller",
     },
 }
-# Maps each kind of client to the other kinds of clients, and to the options that only these have.
+# Kind of client -> other kind of client -> the entries of `OPTIONS` that only the other kind has.
 OTHER_KINDS: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = {
     "a consumer": {"a producer": _PRODUCER_OPTIONS},
     "a producer": {"a consumer": _CONSUMER_OPTIONS},

@@ -112,7 +112,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def wake(self) -> None:
-        """Make the engine handle now what the application's calls have changed. The engine must be locked."""
+        """Make the engine process the application's calls immediately. The engine must be locked."""
         raise NotImplementedError
 
     def shut_down(self, deadline: int) -> None:

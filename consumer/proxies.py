@@ -55,7 +55,7 @@ class ProxyDialer:
 
 
 def _split(url: str) -> tuple[str, str, int]:
-    """Return the scheme, the host and the port of a proxy. Raises ConfigError without showing the address."""
+    """Return the scheme, host and port of a proxy's URL. The ConfigError for an invalid URL hides the URL."""
     try:
         parts = urlsplit(url)
         if parts.scheme in ("socks5", "socks4", "http") and parts.hostname and parts.port:

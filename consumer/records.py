@@ -1,4 +1,4 @@
-"""The types that a consumer returns: records, columns of records, and changes and waits to report."""
+"""The types that clients return or report: records, columns of records, changes and delivery statuses."""
 
 from __future__ import annotations
 
@@ -207,8 +207,8 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
     `since` and `until` are in milliseconds since 1970. `since` is the time when the wait began. `until` is
     the time when the wait ends by itself. Each is None if it is unknown.
 
-    `lag` is the number of offsets from the position to the high watermark at the last fetch. It is None if it
-    is unknown.
+    `lag` is the number of offsets from the position to the high watermark at the last fetch, or None if it is
+    unknown.
     """
 
     partition: TopicPartition

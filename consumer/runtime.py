@@ -137,8 +137,8 @@ class Runtime:
         # poll before it does so, the next poll calls the callback, or raises the error.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
-        # While a method is about to return records: the calling thread or task, and the records. Otherwise
-        # None. If the method is interrupted, the engine takes back these records.
+        # The calling thread or task and the records, while a method is about to return them; otherwise None.
+        # If the method is interrupted, the engine takes back the records.
         self.delivering: tuple[object, object] | None = None
         # Whether `wakeup` was called and has not ended a poll yet.
         self.woken = False
@@ -331,8 +331,8 @@ class Runtime:
                 actions = iter(self.driver.step(event, now()))
                 try:
                     self._route(actions, for_caller)
-                # Ctrl-C: the remaining actions are still performed, because a request that is not written
-                # would get no response.
+                # Even after Ctrl-C, the remaining actions are performed, because a request that is not
+                # written would get no response.
                 except BaseException:
                     self._route(actions, [])
                     raise
@@ -397,7 +397,7 @@ class Runtime:
         return future
 
     async def run(self, event: Callable[[Any], ev.Event]) -> Any:
-        """Apply an event that completes a future, wait for it, and return its result."""
+        """Apply an event that completes a future, wait for the future, and return its result."""
         future = self._new_future()
         try:
             self.apply(event(future))
@@ -471,7 +471,7 @@ def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
 
 
 def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
-    """Handle each item of `queue` once, even if several threads call this at the same time."""
+    """Handle each item of `queue` once, even if several threads call this function at the same time."""
     while queue:
         items: list[T] = []
         try:

@@ -27,7 +27,7 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 * If "cooperative-sticky" is the only assignor, a session continues through rebalances. Claims of revoked
   partitions end, claims of added partitions begin, and claims of retained partitions are not interrupted.
 
-* A claim that ends returns no more records. sarama continues to return buffered records.
+* A claim that has ended returns no more records, whereas in sarama it still returns buffered records.
 
 * After the end of a claim, the group waits at most `max_poll_interval_ms` for its `consume_claim` to return.
   Then the marks are committed, and the partition is released. Marks of lost partitions are not committed.
@@ -81,8 +81,8 @@ from .session import Claim, Handler, Session, check_handler
 
 POLL_S = 0.1  # Interval (s) at which `consume` checks whether the session has to end.
 ERROR_PAUSE_S = 0.3
-# The last part (s) of the timeout of `close`, which is reserved for the last commit and LeaveGroup if
-# handlers do not return.
+# `close` reserves up to this many seconds of its timeout for the last commit and LeaveGroup, in case handlers
+# do not return. If `close` is cancelled, it ends within this time.
 LEAVE_S = 2.0
 
 
@@ -374,8 +374,8 @@ class AsyncConsumerGroup(AsyncBlock):
             try:
                 await self._call_handler("cleanup", session)
             except Exception as error:
-                # A KprotoError, such as that of a commit after partitions were lost, is reported and not
-                # raised.
+                # A KprotoError, such as the error of a commit after the loss of partitions, is reported and
+                # not raised.
                 if not isinstance(error, KprotoError):
                     self._cleanup_error = error
                 self._report(error, "cleanup")
@@ -516,7 +516,7 @@ class AsyncConsumerGroup(AsyncBlock):
     def _report(self, error: Exception, source: str = "") -> None:
         """Report an error to `errors()` and the log.
 
-        `source` names the method of the handler that raised the error; it is "" if none did.
+        `source` names the handler's method that raised the error, or is "" if no such method raised it.
         """
         if source and source not in getattr(error, "__notes__", ()):
             error.add_note(source)
