@@ -159,7 +159,8 @@ def assertion_of(values: Mapping[str, Any]) -> Assertion:
     options = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
     if "file" in options and len(options) > 1:
         unused = next(name for name in options if name != "file")
-        raise ConfigError(f"{PREFIX}{unused}", HIDDEN, f"not together with {PREFIX}file")
+        allowed = f"{PREFIX}file is also set, and contains the whole assertion"
+        raise ConfigError(f"{PREFIX}{unused}", HIDDEN, allowed)
     if "file" not in options and "private_key_file" not in options:
         allowed = f"the path of a key in PEM, or {PREFIX}file with an assertion"
         raise ConfigError(f"{PREFIX}private_key_file", None, allowed)

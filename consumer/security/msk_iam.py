@@ -43,7 +43,7 @@ class MskIamTokenProvider:
             if (value is not None or name == "region") and (not isinstance(value, str) or not value):
                 raise ConfigError(name, value, "a string that is not empty")
         if profile is not None and role_arn is not None:
-            raise ConfigError("role_arn", role_arn, "not together with profile")
+            raise ConfigError("role_arn", role_arn, "profile is also set: remove one of them")
         try:
             self._signer: Any = import_module("aws_msk_iam_sasl_signer.MSKAuthTokenProvider")
         except ImportError:

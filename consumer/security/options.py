@@ -209,7 +209,7 @@ def _tls(values: Mapping[str, Any]) -> Tls:
     if own is not None:
         for name in values:
             if name.startswith("ssl_") and name != "ssl_context":
-                raise _wrong(name, values[name], "not together with ssl_context: configure it there")
+                raise _wrong(name, values[name], "ssl_context is also set: configure it there")
         return Tls(own, YOURS, YOURS)
     if "ssl_keyfile" in values and "ssl_certfile" not in values:
         raise _wrong("ssl_keyfile", values["ssl_keyfile"], "it needs ssl_certfile")
@@ -248,14 +248,14 @@ def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
     if mechanism == "GSSAPI":
         for name in (*oauth, "sasl_username", "sasl_password"):
             if name in values:
-                raise _wrong(name, values[name], "not with GSSAPI, which uses Kerberos")
+                raise _wrong(name, values[name], "sasl_mechanism GSSAPI uses Kerberos instead")
         return {"mechanism": mechanism, "kerberos": _kerberos(values)}
     if kerberos:
         raise _wrong(kerberos[0], values[kerberos[0]], f"only with sasl_mechanism GSSAPI; it is {mechanism}")
     if mechanism == "OAUTHBEARER":
         for name in ("sasl_username", "sasl_password"):
             if name in values:
-                raise _wrong(name, values[name], "not with OAUTHBEARER, which sends a token")
+                raise _wrong(name, values[name], "sasl_mechanism OAUTHBEARER sends a token instead")
         return {"mechanism": mechanism, "tokens": _tokens(values), "extensions": extensions}
     if oauth:
         raise _wrong(oauth[0], values[oauth[0]], f"only with sasl_mechanism OAUTHBEARER; it is {mechanism}")
@@ -293,7 +293,7 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
     if provider is not None:
         for name in values:
             if name.startswith("sasl_oauthbearer_"):
-                raise _wrong(name, values[name], "not together with sasl_oauth_token_provider")
+                raise _wrong(name, values[name], "sasl_oauth_token_provider is also set: remove one of them")
         return TokenSource(_imported(provider) if isinstance(provider, str) else provider)
     scope, tls_context = values.get("sasl_oauthbearer_scope"), values.get("ssl_context")
     grant_type = values.get(_GRANT_TYPE)
@@ -303,7 +303,8 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
         # 4.2).
         for name in _CREDENTIALS[1 if grant_type == CLIENT_CREDENTIALS else 0 :]:
             if name in values:
-                raise _wrong(name, values[name], f"not together with options that begin with {PREFIX}")
+                allowed = f"options that begin with {PREFIX} are also set, and an assertion replaces it"
+                raise _wrong(name, values[name], allowed)
         client_id = values.get(_CREDENTIALS[0])
         assertion = assertion_of(values)
         return TokenSource(AssertionEndpoint(str(url), assertion, scope, tls_context, grant_type, client_id))

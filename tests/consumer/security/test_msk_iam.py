@@ -72,5 +72,5 @@ def test_invalid_arguments_are_named() -> None:
     for region in ("", None):
         with pytest.raises(ConfigError, match=r"^region="):
             MskIamTokenProvider(region)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="not together with profile"):
+    with pytest.raises(ConfigError, match="profile is also set"):
         MskIamTokenProvider("eu-west-1", profile="a", role_arn="b")
