@@ -2,8 +2,8 @@
 
 Rules:
 
-* A range with an open end is read to the end that the log has when reading begins. If the batch was planned
-  for the current action, it is read to the planned end.
+* A range with an open end is read to the end that the log has when reading begins, unless the batch was
+  planned for the current action. In that case, the range is read to the planned end.
 
 * The end of a slice is an offset, not a number of records. Compaction, transaction markers and aborted
   transactions leave gaps, so a slice may have fewer records than offsets.
@@ -159,8 +159,8 @@ class _Fetches:
             except UnknownTopic:
                 raise LogDeleted(f"{self.name} was deleted") from None
             except (ConnectionFailed, RequestTimedOut, Retriable) as e:
-                # If this error is only a timeout because little time was left, keep the reason of the earlier
-                # error.
+                # If little time was left, this attempt may have failed only for lack of time, so keep the
+                # reason of the earlier error.
                 if remaining_s > PAUSE_S or not why:
                     why = str(e)
                 time.sleep(PAUSE_S)

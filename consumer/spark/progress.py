@@ -107,7 +107,7 @@ def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
             continue
         previous: Positions = {} if begin is None else begin.positions
         start = {p: end.began.get(p, previous.get(p, 0)) for p in end.positions}
-        # Spark omits a field of the JSON whose value is not a finite number.
+        # Spark omits JSON fields whose values are not finite numbers.
         speed = float(source.get("processedRowsPerSecond") or 0)
         result.append(Behind(int(source["numInputRows"]), start, end.positions, latest.positions, speed))
     return result

@@ -62,7 +62,7 @@ def full_schema(options: Options) -> StructType:
 
 
 def ddl(options: Options) -> str:
-    """Return the columns of `full_schema` as DDL. Decoded keys and values have their decoded types."""
+    """Return the columns of `full_schema` as DDL. A column with a format has the decoded type."""
     decoded = {
         column_format.column: module_of(column_format).column_type(column_format)
         for column_format in options.formats

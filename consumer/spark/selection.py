@@ -48,7 +48,7 @@ class SpecificOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
-    """A bound at the first record of each partition at or after `timestamp_ms` (ms since 1970)."""
+    """A bound at each partition's first record whose timestamp is at least `timestamp_ms` (ms since 1970)."""
 
     timestamp_ms: int
 

@@ -106,7 +106,7 @@ _QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
 
 
 def launcher(folder: Path) -> Path:
-    """Write a script to `folder` that starts this Python faster as Spark's worker, and return its path."""
+    """Write to `folder` a script that starts this Python faster as a Spark worker, and return its path."""
     script = folder / "python"
     script.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
     script.chmod(0o755)

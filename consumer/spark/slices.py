@@ -40,7 +40,8 @@ class Plan(NamedTuple):
         as `collect`, the id contains the creation time of the DataFrame, which is not after `load()`. So the
         result is False, and tasks look up the ends again.
 
-        Looking up the ends again is safe for such an action, because it has no shuffle.
+        Such tasks may safely look up the ends again: the action has no shuffle, so Spark never recomputes a
+        range whose rows it has already received.
 
         For a job on `df.rdd`, which has no id, the result is False. Before Spark 4.2, ids contain no time,
         and the result is True.

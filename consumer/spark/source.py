@@ -42,7 +42,7 @@ def _requires_pyspark(version: str, feature: str) -> Generator[None]:
 
 
 def _hide_secrets(options: MutableMapping[str, str]) -> None:
-    """Mask the secrets in the repr of `options`, which local variables of Spark's functions refer to."""
+    """Mask the secrets in the repr of `options`, because tracebacks may show Spark's local variables."""
     for name, value in list(options.items()):
         if mask_secret(name, value) != value:
             options[name] = HiddenText(value)

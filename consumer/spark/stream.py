@@ -190,8 +190,8 @@ class Planner:
         self._reported_losses: set[str] = set()
         self._is_selected = None if options.choice is None else partition_filter(options.choice)
         self._batch_at: float | None = None
-        # Partition of a log that has a new leader and was not truncated -> (previous epoch, current epoch,
-        # position). The log is checked again only after one of these values has changed.
+        # Maps a partition to (previous epoch, current epoch, position) if its leader changed and its log was
+        # not truncated. The log is checked again only after one of these values has changed.
         self._untruncated: dict[TopicPartition, tuple[int, int, int]] = {}
         self._group = LagGroup(self.logs, options.commit_group_id, clock)
 
@@ -210,8 +210,8 @@ class Planner:
                 self.options.min_offsets_per_trigger,
                 self.options.max_trigger_delay_ms,
             )
-            # All available offsets are counted, without the limit. The shares of the limit are rounded down,
-            # and might never reach the minimum.
+            # Compare the minimum with all available offsets, even those beyond the limit. Each partition's
+            # share of the limit is rounded down, so the sum of the shares might never reach the minimum.
             available = end if max_offsets is None else advance(start, view, starts)
             if should_wait(waiting(start, available), min_offsets, since_last_ms, max_delay_ms):
                 return start
@@ -287,8 +287,8 @@ class Planner:
             found_changes = find_changes(start, view, self._is_selected)
         ahead = [p for p in found_changes.truncated if p not in view.truncations]
         if ahead and self.logs.isolation == "read_committed":
-            # An earlier run that also read uncommitted records has reached a position beyond the last stable
-            # offset. The logs are not truncated, so the query waits until the transactions end.
+            # If an earlier run of the query also read uncommitted records, its position may be beyond the
+            # last stable offset. The logs are not truncated, so the query waits until the transactions end.
             high_watermarks = self.logs.ends(ahead, isolation="read_uncommitted")
             ends = {
                 p: max(view.ends[p], min(start.positions[p], high_watermark))

@@ -10,7 +10,7 @@ A repeated batch must have the same rows in each partition. Spark ensures this i
 its input, and if its partitioning does not change. The partitioning depends on
 ``spark.sql.shuffle.partitions``, minPartitions, maxRecordsPerPartition and the query itself.
 
-The tasks of a batch commit one by one, so some tasks may be visible before others.
+The tasks of a batch commit one by one, so the rows of some tasks may be visible before the rows of others.
 
 Rules:
 

@@ -1,7 +1,7 @@
 """Decodes keys and values into columns, according to the options ``value.format`` and ``key.format``.
 
 The table `FORMATS` contains the module of each format. On the driver, the module returns the type of the
-decoded column, without Arrow. On an executor, it decodes whole batches of values.
+decoded column in DDL. On an executor, it decodes whole batches of values.
 
 Rules:
 
