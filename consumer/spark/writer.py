@@ -5,15 +5,15 @@ Rules, as in Spark's own sink:
 * The column `value` is required. `key`, `topic`, `partition` and `headers` are written if they exist, and
   other columns are ignored.
 
-* A column name with capital letters is accepted if no other column has the exact name. Spark's own sink
-  ignores such a column.
+* A column name with capital letters is accepted unless another column has the name in lowercase. Spark's own
+  sink ignores such a column.
 
 * Keys and values are strings or binary. A null value is a tombstone.
 
 * The option `topic` takes precedence over the column. If `partition` is null, the partitioner selects the
   partition by the murmur2 hash of the key.
 
-* Errors in columns, types and modes, and a missing topic, are raised before anything is written.
+* A wrong column, type or mode, or a missing topic, raises an error before anything is written.
 
 * Delivery is at least once: a retried task writes its rows again, and the rows of a failed task remain. A
   task ends when every record has been acknowledged.
@@ -122,7 +122,7 @@ class RowWriter:
             if name in self.columns:
                 column_names = f"{schema.fields[self.columns[name]].name}, {column.name}"
                 raise ConfigError(
-                    "schema", column_names, f"only one column can be {name}; drop or rename the other"
+                    "schema", column_names, f"only one column can be named {name}; drop or rename the other"
                 )
             kinds = [kind.simpleString() for kind in allowed]
             if column.dataType.simpleString() not in kinds:

@@ -26,10 +26,10 @@ def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bo
 
 
 def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
-    """Return the type to which a writer's union is converted if its branches have a common type.
+    """Return the reader's type for a writer's union whose branches have a common type.
 
     If the two unions are equal except for namespaces, the result is the common type of the reader's branches.
-    Otherwise it is the reader's type.
+    Otherwise it is `reader` itself.
     """
     only = common_type(reader)
     if only is None or reader.kind != "union":
@@ -62,8 +62,8 @@ def _position(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
 def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
     """Return, for each symbol of the writer's enum, the symbol in the decoded column.
 
-    This is the writer's symbol if the reader's enum contains it, or else the reader's default symbol. It is
-    None if the enum has no default.
+    This is the writer's symbol if the reader's enum contains it. Otherwise it is the reader's default symbol,
+    or None if the reader's enum has no default.
     """
     if reader.kind != "enum":
         return list(writer.symbols)

@@ -32,8 +32,8 @@ _LOGICAL: Final = {
     ("long", "local-timestamp-micros"): "TIMESTAMP_NTZ",
 }
 
-# The pairs (kind, logical type) that Spark does not ignore, and that cannot be columns here. All other
-# logical types are ignored, as in Spark.
+# Maps each pair (kind, logical type) that cannot be a column to the reason. Spark does not ignore these
+# logical types. Other unsupported logical types are ignored, as in Spark.
 _NOT_READ: Final = {
     ("long", "timestamp-nanos"): "PySpark has no timestamps of nanoseconds",
     ("long", "local-timestamp-nanos"): "PySpark has no timestamps of nanoseconds",
@@ -75,8 +75,8 @@ class AvroNode:
     size: int = 0
     precision: int = 0
     scale: int = 0
-    # If the type cannot be a column: its definition, the reason, and the attribute without which it could be
-    # one.
+    # Set if the type cannot be a column: its definition, the reason, and the attribute whose removal makes it
+    # a column.
     refused: tuple[str, str, str] | None = None
     null: int = -1  # The position of null among a union's branches, or -1 if the union has no null.
 
@@ -143,7 +143,7 @@ def checked_columns(option: str, node: AvroNode, place: str = "") -> AvroNode:
             option,
             text,
             f"{why}, for the Avro type{_of_field(place)}; set {option} to the schema without the attribute "
-            f"{attribute}, which makes the type {node.ddl}, or without the field",
+            f"{attribute} (the type is then {node.ddl}), or without the field",
         )
     for field in node.fields:
         checked_columns(option, field.node, _inside(place, field.names[0]))
@@ -182,7 +182,7 @@ class _Reader:
         return ConfigError(self.option, json.dumps(part)[:200], reason)
 
     def read_column(self, part: Any, space: str, place: str) -> AvroNode:
-        """Parse a type that is not a branch of a union, so it cannot be null."""
+        """Parse a type outside a union. Raises ConfigError if the type is null."""
         node = self.read(part, space, place)
         if node.kind == "null":
             raise self.wrong(
@@ -236,8 +236,8 @@ class _Reader:
         if len(null) > 1 or len(null) == len(branches):
             raise self.wrong(
                 parts,
-                f"the union{_of_field(place)} needs a type other than null, and null at most once; add a "
-                "type, or remove the field",
+                f"the union{_of_field(place)} needs a type other than null, and may contain null only "
+                "once; change the union, or remove the field",
             )
         types = tuple(branch for branch in branches if branch.kind != "null")
         return AvroNode("union", inner=types, null=null[0] if null else -1)

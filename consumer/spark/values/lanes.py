@@ -180,7 +180,7 @@ class Lanes:
 
 
 def _texts(values: Any) -> Any:
-    """Find the values that are not UTF-8 by decoding the values one by one."""
+    """Decode the values one by one to find those that are not UTF-8."""
     from .strings import decode
 
     return decode(values)

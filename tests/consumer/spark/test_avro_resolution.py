@@ -314,7 +314,7 @@ def test_a_type_that_spark_reads_otherwise_is_rejected_by_its_field(kind: Any, r
         with pytest.raises(ConfigError, match=rf"{reason}, for the Avro type of field {place}; set value\."):
             column(whole)
     plain = {"long": "BIGINT", "int": "INT"}.get(kind["type"], "BINARY")
-    with pytest.raises(ConfigError, match=rf"which makes the type {plain}, or without the field"):
+    with pytest.raises(ConfigError, match=rf"\(the type is then {plain}\), or without the field"):
         column(kind)
 
 
