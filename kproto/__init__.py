@@ -148,7 +148,7 @@ def _client() -> ModuleType:
         )
     spec = spec_from_file_location("consumer", ours, submodule_search_locations=[str(ours.parent)])
     if spec is None or spec.loader is None:
-        raise ImportError(f"kproto's package 'consumer' is missing, reinstall kproto: {ours}")
+        raise ImportError(f"kproto's package 'consumer' is missing at {ours}: reinstall kproto")
     sys.modules["consumer"] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

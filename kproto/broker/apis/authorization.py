@@ -137,7 +137,7 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """The permissions that an API requires, and the function that narrows a request to them."""
+    """The permissions that an API requires, and the function that narrows a request to the permitted part."""
 
     requirements: tuple[Requirement, ...]
     narrow: Callable[[Access, Any], Authorized]

@@ -175,8 +175,8 @@ def _changed_value(
     row = rows.get(change.name)
     if row is None or row.type.config_type is not ConfigType.LIST or change.value is None:
         return None
-    # If the resource does not set the config, APPEND and SUBTRACT start with Kafka's default. Values of other
-    # resources, such as that of the broker for a topic config, are ignored.
+    # If the resource does not set the config, APPEND and SUBTRACT start from Kafka's default. They ignore
+    # values from other levels, such as the broker's value for a topic config.
     items = [item for item in _split(configs.get(change.name, row.default)) if item]
     for item in _split(change.value):
         if change.config_operation == ChangeType.SUBTRACT and item in items:

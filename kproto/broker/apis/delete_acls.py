@@ -21,7 +21,7 @@ from .authorization import AUTHORIZATION_FAILED, on_cluster
 def handle_delete_acls(broker: Broker, call: Call) -> Result:
     """Delete the ACLs that match the filters.
 
-    An ACL that several filters match is reported in the result of each of them.
+    An ACL that matches several filters is reported in the result of each of these filters.
     """
     request = call.request
     assert isinstance(request, DeleteAclsRequest)

@@ -40,7 +40,7 @@ def handle_describe_delegation_token(broker: Broker, call: Call) -> Result:
 def _filter(
     broker: Broker, call: Call, request: DescribeDelegationTokenRequest
 ) -> Callable[[DelegationToken], bool]:
-    """Return a predicate that is true for a token with a requested owner that the caller may describe.
+    """Return a predicate for the requested owners' tokens that the caller may describe.
 
     A caller may describe its own tokens. Another owner's token requires DESCRIBE on the token, or
     DESCRIBE_TOKENS on its owner (DelegationTokenManager.filterToken).

@@ -153,8 +153,8 @@ class DelayedFetch:
             size = self._found[key].batches.size if key in self._found else 0
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
-                # If `max_bytes` of the request is negative, the first existing partition gets an error. As in
-                # Kafka, the limit of the following partitions is 0.
+                # A negative `max_bytes` in the request causes an error for the first existing partition. As
+                # in Kafka, the following partitions are then read with a limit of 0 bytes.
                 room = max(room - size, 0)
             results[key] = data
         return results, total

@@ -10,7 +10,8 @@ Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 * A partition accepts exactly one batch of magic 2 per request. The batch must not be a control batch, and
   must not be larger than `max.message.bytes`.
 
-* A batch of a transaction needs a transactional id, and its partition must be in the transaction.
+* A transactional batch requires a transactional id in the request, and its partition must be in the
+  transaction.
 
 * From v12 on, the Produce request itself adds the partition to the transaction (KIP-890). Up to v11, the
   client sends AddPartitionsToTxn first.

@@ -1,4 +1,4 @@
-"""The checks that AddRaftVoter and RemoveRaftVoter share: whether a change of the quorum's voters is valid.
+"""The checks of AddRaftVoter and RemoveRaftVoter requests, which change the voters of the quorum.
 
 Every valid request fails, as in a Kafka cluster with a single node. A new voter cannot be reached, and the
 only voter cannot be removed.
