@@ -394,7 +394,7 @@ def _on_throttle_clients(broker: Broker, event: ThrottleClients, now: int) -> No
 
 
 def _injected_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
-    """Return the error that the operator injects into a request and into all its pieces, or None."""
+    """Return the injected error of a request, which is the same for all its pieces, or None."""
     large = connection.large_request
     if large is None:
         return _take_injected_error(broker, api_key)
@@ -423,7 +423,7 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
         call, connection.oversized_call = connection.oversized_call, None
         connection.response_in_flight = False
         # The request was executed, but its response was too long to encode. `call` now has an
-        # `injected_error`: `_execute` only sends the error response.
+        # `injected_error`, so `_execute` sends only an error response.
         _execute(broker, connection, call)
     while connection.request_queue and not connection.is_busy and not connection.response_in_flight:
         if (broker.muted.of(connection.conn) or 0) > now:

@@ -20,8 +20,8 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 * The first stored batch of a transaction must not start at a higher sequence than an earlier attempt to write
   it in the same epoch.
 
-* After an attempt to write a KIP-890 transaction, a producer that is unknown to the partition must start at
-  sequence 0.
+* In a transaction with KIP-890's protocol (Produce v12 and later), a producer that is unknown to the
+  partition must start at sequence 0.
 
 * The state of a producer expires if the producer writes nothing for `producer.id.expiration.ms`.
 
@@ -83,7 +83,8 @@ class VerificationState:
 
     epoch: int
     lowest_sequence: int
-    # Whether the first attempt belonged to a KIP-890 transaction, whose sequences start at 0.
+    # Whether the first attempt used Produce v12 or later, with which an unknown producer must start at
+    # sequence 0 (KIP-890).
     starts_at_zero: bool
     timestamp: int
 
@@ -131,7 +132,7 @@ class PartitionProducers:
         *,
         starts_transaction: bool = False,
     ) -> ErrorCode | StoredBatch:
-        """Return NONE for a batch to store, an error for one to reject, or the batch that it duplicates.
+        """Return NONE for a batch to store, an error for one to reject, or the stored batch for a duplicate.
 
         `count` is the number of records in the batch. `starts_transaction` is true for the first batch of a
         transaction in this partition.

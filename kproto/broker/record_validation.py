@@ -31,12 +31,13 @@ from ..records.record_stream import record_lists
 from .settings import Settings
 from .topics import Topic
 
-# The maximum number of records in a compressed batch with less than seven bytes per record, the size of the
-# smallest record. Decoding them takes 0.1 s. Kafka has no such limit. A producer splits the rejected batch.
+# The maximum number of records in a compressed batch that has less than seven bytes per record. (The smallest
+# uncompressed record has seven bytes.) Decoding them takes 0.1 s. Kafka has no such limit. If a batch is
+# rejected, the producer splits it.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
-# A compressed batch may have at most this number of headers times `MAX_COMPRESSED_RECORDS`. Decoding so many
-# headers takes 0.1 s.
+# The maximum number of headers in a compressed batch is this number times the maximum number of records.
+# Decoding 250,000 headers takes 0.1 s.
 MAX_HEADERS_OF_A_RECORD: Final = 5
 
 # The maximum number of invalid records that the error of one batch names.

@@ -157,7 +157,7 @@ class Shell:
     def close_idle_connections(self) -> None:
         """Close connections that have had no traffic for connections.max.idle.ms.
 
-        Unlike Kafka, this broker does not close connections whose client waits for a response.
+        Unlike Kafka, this broker never closes a connection as idle while its client waits for a response.
         """
         self._idle_timer = None
         max_idle = self.broker.settings.connections_max_idle_ms / 1000

@@ -5,8 +5,8 @@ Rules:
 * Before the login is complete, a client may send one ApiVersions request, one SaslHandshake request, and then
   SaslAuthenticate requests. Any other request closes the connection.
 
-* A second ApiVersions or SaslHandshake after the handshake is answered with ILLEGAL_SASL_STATE before the
-  connection is closed.
+* If an ApiVersions or SaslHandshake request arrives between the handshake and the end of the login, its
+  response has the error ILLEGAL_SASL_STATE, and the connection is closed.
 
 * After SaslHandshake v0 (before KIP-152), the SASL messages have no request headers.
 
