@@ -124,7 +124,7 @@ class Shell:
             self._delay_timer = self.loop.call_at(self._delayed[0][0] + self._delay, self._send_delayed)
 
     def connection_step(self, connection: SocketConnection, event: Event) -> None:
-        """Apply an event of a connection; if the step fails, only this connection is closed."""
+        """Pass an event to the broker; if the broker fails to handle it, close only this connection."""
         try:
             self.step(event)
         except Exception:

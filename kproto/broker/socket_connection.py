@@ -62,7 +62,7 @@ class ConnectionOwner(Protocol):
         ...
 
     def connection_step(self, connection: SocketConnection, event: Event) -> None:
-        """Apply an event of a connection; if the step fails, only this connection is closed."""
+        """Pass an event to the broker; if the broker fails to handle it, close only this connection."""
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
         """Register a connection; if it uses TLS, its handshake must be complete."""
@@ -100,13 +100,13 @@ class SocketConnection(asyncio.Protocol):
         # Whether a response was written while the buffer was full. `ResponseSent` follows when the socket is
         # writable again.
         self._sent_is_due = False
-        # The bytes of a large response that were not passed to the transport yet. While such bytes exist, the
-        # send buffer is full.
+        # The bytes of a large response that have not been passed to the transport yet. While such bytes
+        # exist, the send buffer is full.
         self._unsent = memoryview(b"")
         # Whether to close the connection after `_unsent` has been sent.
         self._closes_when_sent = False
-        # Requests that were not passed to the broker yet. The next one is passed as soon as the broker has no
-        # queued request of this connection.
+        # Requests that have not been passed to the broker yet. The next one is passed as soon as the broker
+        # has no queued request of this connection.
         self._bodies: deque[bytes] = deque()
         self._body_bytes = 0
         self._is_feeding = False

@@ -74,7 +74,7 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 
 
 def check_topic_config(name: str, value: str | None) -> str | None:
-    """Return None if a topic config is valid, else the reason, with Kafka's message if there is one."""
+    """Return why a topic config is invalid, in Kafka's words where possible, or None."""
     if name not in TOPIC_CONFIGS:
         return f"Unknown topic config name: {name}"
     if value is None:

@@ -5,7 +5,8 @@ Rules, as in Kafka's ProducerStateManager and TransactionIndex:
 * X5. A transaction starts with its first record in the partition. This record and all later records are
   unstable until the transaction's marker is written: `read_committed` does not read them.
 
-* A marker may also be written to a partition without records of the producer. Such a marker has no effect.
+* A marker may also be written to a partition that contains no records of its transaction. Such a marker has
+  no effect.
 
 * A Fetch response lists the aborted transactions that overlap the fetched offsets.
 """

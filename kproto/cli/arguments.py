@@ -218,7 +218,7 @@ def command_config(parser: argparse.ArgumentParser) -> None:
 def client_security(path: Path) -> SecurityConfig:
     """Return the client settings in the file that `--command-config` names.
 
-    Raises a ConfigError that names the option, if the file cannot be read or its settings are not allowed.
+    Raises ConfigError, which names the option, if the file cannot be read or its settings are not allowed.
     """
     from consumer.security import client_properties
 

@@ -162,7 +162,7 @@ class JsonReader:
                 return _primitive(value, kind, place)
 
     def _union(self, value: Any, branches: list[Any], place: str) -> Any:
-        """Return the name of a branch and the value as a pair, which fastavro encodes as this branch."""
+        """Return the pair (branch name, value), which fastavro encodes as this branch of the union."""
         names = [self._name(branch) for branch in branches]
         if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
             [(name, inner)] = cast("dict[str, Any]", value).items()

@@ -246,7 +246,9 @@ def _tls(
             generated = certificates(folder, names)
         except OSError as error:
             raise ConfigError(
-                "--tls-self-signed", str(folder), f"allowed: a folder ({error.strerror})"
+                "--tls-self-signed",
+                str(folder),
+                f"cannot be used: {error.strerror}; allowed: a writable folder",
             ) from None
         return generated, generated.context(auth)
     from ..broker.security.tls import server_context

@@ -280,7 +280,7 @@ def _part(record: ConsumerRecord, part: str, options: argparse.Namespace) -> Any
         if not isinstance(error, NoSuchSchema):
             raise
         reason: Exception = error
-    # The packages of the formats with a schema raise many kinds of errors for invalid bytes.
+    # The Avro, Protobuf and JSON Schema packages raise many kinds of exceptions for invalid bytes.
     except Exception as error:
         reason = error
     place = f"{record.topic_partition} @ {record.offset}"

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from consumer import FeatureMetadata, FeatureUpdate
 
 METADATA_VERSION = "metadata.version"
-# Release of Kafka -> the number N of its last metadata.version, such as 3 for 3.3-IV3 (MetadataVersion). The
-# levels of metadata.version are consecutive numbers from 7 on.
+# Release of Kafka -> the number N in the name of its last metadata.version: 3 for 3.3-IV3 (MetadataVersion).
+# Levels are assigned to these versions in order, from 7 on.
 _RELEASES = {
     "3.3": 3, "3.4": 0, "3.5": 2, "3.6": 2, "3.7": 4, "3.8": 0, "3.9": 0, "4.0": 3, "4.1": 1, "4.2": 1,
     "4.3": 0, "4.4": 2,
 }  # fmt: skip
 
-# Release of Kafka -> the number N of its first metadata.version, if N is not 0. The first version in Kafka 4
-# is 3.3-IV3, with level 7.
+# Release of Kafka -> the number N in the name of its first metadata.version, if N is not 0. The oldest
+# version that Kafka 4 supports is 3.3-IV3, with level 7.
 _FIRST = {"3.3": 3}
 # Each feature except metadata.version -> the releases that raised its level by one (Feature.defaultLevel).
 _RAISED = {
@@ -134,7 +134,7 @@ def _updates(options: argparse.Namespace) -> Mapping[str, FeatureUpdate]:
     updates: dict[str, FeatureUpdate] = {}
     if options.release_version is not None:
         if options.updates:
-            raise ConfigError("--release-version", options.release_version, "allowed: without NAME=LEVEL")
+            raise ConfigError("--release-version", options.release_version, "allowed only without NAME=LEVEL")
         levels = release_levels(options.release_version)
         # A feature that the release does not have can be disabled, but not enabled.
         return {
@@ -183,8 +183,8 @@ def print_results(
     if not failed and not options.execute:
         return say_not_executed("no feature was changed")
     errors = list(failed.values())
-    # From Kafka 4.0 on, an error in one update rejects all updates. The error is printed once, without the
-    # names of the features.
+    # From Kafka 4.0 on, one invalid update makes the controller reject all updates with the same error. This
+    # error is printed once, without the names of the features.
     reasons = {str(error).replace(f" {name}:", "", 1) for name, error in failed.items()}
     if len(errors) > 1 and len(reasons) == 1 and not succeeded:
         errors = [KprotoError(*reasons)]

@@ -124,7 +124,10 @@ def test_with_telemetry_clients_receive_instance_ids() -> None:
             "--listen SSL://127.0.0.1:0 --tls-self-signed folder --tls-cert c.pem",
             "needs either --tls-self-signed FOLDER or --tls-cert FILE",
         ),
-        ("--listen SSL://127.0.0.1:0 --tls-self-signed /dev/null/x", "allowed: a folder (Not a directory)"),
+        (
+            "--listen SSL://127.0.0.1:0 --tls-self-signed /dev/null/x",
+            "cannot be used: Not a directory; allowed: a writable folder",
+        ),
         ("--listen SSL://127.0.0.1:0 --tls-cert /nowhere", "allowed: a PEM certificate with its key"),
         ("--set ssl.client.auth=maybe", "allowed: none, requested or required"),
         (

@@ -82,7 +82,7 @@ def test_a_release_has_a_level_of_each_feature(shell: Shell) -> None:
     assert len(shell.errors.splitlines()) == 1
     for words, allowed in {
         "upgrade": "allowed: at least one feature, or --release-version",
-        "upgrade --release-version 4.0 group.version=1": "allowed: without NAME=LEVEL",
+        "upgrade --release-version 4.0 group.version=1": "allowed only without NAME=LEVEL",
         "downgrade --release-version 1.0": "choose from",
     }.items():
         shell(f"cluster {words}", code=2)
