@@ -118,8 +118,7 @@ class Broker:
         self.users: Final = users or Users()
         self.acls: Final = initial_acls(settings) if acls is None else acls
         self.purgatory: Final = Purgatory()
-        # Connections that will be closed at a deadline. A value is the last response, or None, and the reason
-        # for the log.
+        # Connection to close at a deadline -> the last response (or None), and the reason for the log.
         self.pending_closes: Final[dict[int, tuple[Message | None, str]]] = {}
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
         # Connections whose response has been sent, so that their next request may be served.
@@ -139,7 +138,7 @@ class Broker:
 
     @property
     def wall_clock(self) -> int:
-        """The time of day in ms, to which record timestamps and token expiry refer."""
+        """The wall-clock time in ms since 1970, used for record timestamps and token expiration."""
         return self.now + self.cluster.wall_clock_offset
 
     def backlog(self, conn: int) -> int:

@@ -85,7 +85,7 @@ class PushedMetrics(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The size of the payload in bytes, plus the length of the names, which the client chooses."""
+        """The size of the payload in bytes, plus the length of the names that the client chose."""
         names = (self.client_id, self.client_software_name, self.client_software_version)
         return len(self.payload) + sum(map(len, names))
 

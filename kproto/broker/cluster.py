@@ -5,13 +5,14 @@
 
 Rules:
 
-* All brokers share the same logs, offsets and groups. Only the leadership of partitions moves between nodes.
+* All brokers share the same logs, offsets and groups. Only partition leadership and coordinator roles move
+  between nodes.
 
 * Replication is not simulated. The operator removes the records that a new leader has not replicated
   (`TruncateLog`).
 
-* Leaders are assigned round-robin by partition index, unless the operator assigns them. If the default leader
-  of a new partition is down, another node becomes the leader.
+* Leaders are assigned round-robin by partition index, unless the operator or an admin request assigns them.
+  If the default leader of a new partition is down, another node becomes the leader.
 
 * A group id is hashed to a partition of `__consumer_offsets`. The leader of this partition coordinates the
   group, until the group is moved.
@@ -84,7 +85,8 @@ class BrokerCluster:
         self.coordinator: Final = GroupCoordinators(settings.group, self.topics)
         self.transactions: Final = transactions.TransactionCoordinator(settings.transactions, self.topics)
         self.connections: Final[dict[int, Connection]] = {}
-        # Leaders that were assigned explicitly; the other partitions are assigned to the nodes round-robin.
+        # Explicitly assigned leaders. Any other partition is led by its first replica or, without a replica
+        # list, by a node chosen round-robin.
         self.leaders: Final[dict[Partition, int]] = {}
         # Group id -> coordinator, for groups that were moved.
         self.coordinators: Final[dict[str, int]] = {}
@@ -94,7 +96,7 @@ class BrokerCluster:
         self.brokers: Final[dict[int, ClusterBroker]] = {}
         # Group id -> the time (ms) at which its new coordinator finishes loading it.
         self.loading: Final[dict[str, int]] = {}
-        # The time of day minus the argument `now` of `machine.step`, in ms. The shell (`broker.shell`)
+        # The wall-clock time minus the argument `now` of `machine.step`, in ms. The shell (`broker.shell`)
         # updates this difference.
         self.wall_clock_offset = 0
         self.unsent = 0
@@ -108,9 +110,9 @@ class BrokerCluster:
         self.client_metrics: Final = ClientMetricsResources()
         # Entity -> its quotas by name. They are stored and described, but not enforced.
         self.client_quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}
-        # The level of the feature transaction.version, or None if UpdateFeatures has not changed it, and the
-        # number of changes.
+        # The level of the feature transaction.version; None if UpdateFeatures has not changed it.
         self.transaction_version: int | None = None
+        # The number of times that UpdateFeatures has changed the level.
         self.features_epoch = 0
         self._settings: Final = settings
         self._node_ids: Final = tuple(self.nodes)
@@ -235,7 +237,7 @@ class BrokerCluster:
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
         """Record that the producer's transaction is ongoing in the group's offsets partition.
 
-        This has no effect if the transaction has not committed offsets of the group.
+        This has no effect if the transaction contains no offsets of the group.
         """
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
@@ -249,7 +251,7 @@ class BrokerCluster:
 
     @property
     def needs_routing(self) -> bool:
-        """Whether requests to groups must be checked, because this node might not serve each group.
+        """Whether this node must check that it serves the group before it handles a group request.
 
         Another node may coordinate the group, or the group may still be loading.
         """

@@ -45,7 +45,7 @@ class Connection:
 
     @property
     def principal(self) -> str:
-        """The principal of the client: from SASL, or on listeners without SASL from the certificate."""
+        """The client's principal: from SASL, or from the certificate on listeners without SASL."""
         return self.certificate_principal if self.authenticator is None else self.authenticator.principal
 
     @property

@@ -49,7 +49,7 @@ class DelegationToken:
         return self.ends_at < now or self.expires_at < now
 
     def has_right(self, principal: str) -> bool:
-        """Return whether a principal may describe the token, as its owner, requester and renewers may."""
+        """Return whether a principal may describe the token (as its owner, requester or renewer)."""
         return principal in (self.owner, self.requester, *self.renewers)
 
 
@@ -91,7 +91,9 @@ class DelegationTokens:
     def renew(self, token_hmac: bytes, principal: str, period_ms: int, now: int) -> tuple[ErrorCode, int]:
         """Set the expiration of a token to `period_ms` from now. Return the error code and the expiration.
 
-        A `period_ms` of 0 or less means the default. The expiration is 0 if the token was not renewed.
+        A `period_ms` of 0 or less means `delegation.token.expiry.time.ms`.
+
+        The expiration is 0 if the request fails.
         """
         token = self._found(token_hmac, now)
         if token is None:

@@ -1,12 +1,12 @@
-"""Broker configs that are changed while brokers run, for one broker or for all (KIP-226).
+"""Broker configs that can be changed while brokers run, for one broker or for all (KIP-226).
 
 Rules:
 
 * Only configs that take effect immediately can be changed (`Setting.dynamic`). Changes of other configs are
   rejected.
 
-* The precedence of values is: the value for one broker, the value for all brokers, the value with which the
-  brokers started.
+* Values take precedence in this order: the value for one broker, the value for all brokers, the value with
+  which the brokers started.
 """
 
 from __future__ import annotations

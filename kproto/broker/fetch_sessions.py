@@ -136,8 +136,7 @@ class FetchSession:
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions that may have new data, in the session's order."""
-        # With the permissions or the isolation level of the new reader, idle partitions may have records to
-        # return.
+        # The new reader's permissions or isolation level may let it read records of idle partitions.
         if reader != self.reader:
             self.reader = reader
             for key in self.partitions.keys() - self.active:

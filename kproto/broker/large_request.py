@@ -8,8 +8,8 @@ machine serves at most `PIECE` elements of a request. Kafka has several threads 
 * Requests are divided, and responses joined, as bytes. So memory use is proportional to the sizes of the
   request and its response.
 
-* Only a request with `Api.divided` is divided: its elements are independent of each other. Any other request
-  is served whole, and may have at most `MAX_ELEMENTS` elements.
+* Only requests of APIs with `Api.divided` are divided: their elements are independent of each other. Any
+  other request is served whole, and may have at most `MAX_ELEMENTS` elements.
 
 * An element with more than `MAX_OF_ONE` elements of its own, such as the partitions of a topic, is divided,
   too. The response then has several entries for the topic.
@@ -30,14 +30,14 @@ from ..wire.skimmer import Division, divide, find_array
 from .call import replace_fields
 
 CORRELATION_ID_SIZE: Final = 4
-# A frame of at most this size in bytes is never divided: its elements take less than 50 ms.
+# A frame of at most this size in bytes is never divided: serving its elements takes less than 50 ms.
 SMALL_FRAME: Final = 16 << 10
 # A request with a frame above this size in bytes is served one step after the frame was received. Each of the
 # two steps copies the frame, which takes milliseconds. Other clients are served in between.
 HUGE_FRAME: Final = 1 << 20
 # The maximum number of elements in a piece. The slowest APIs take 13 µs for each element.
 PIECE: Final = 1000
-# An element with more nested elements than this, such as a topic with more partitions, is divided itself.
+# An element with more nested elements than this, such as a topic with more partitions, is itself divided.
 MAX_OF_ONE: Final = 5000
 # The maximum number of elements in a request that cannot be divided. Such a request takes up to 6 µs per
 # element.
@@ -117,7 +117,7 @@ class LargeRequest:
         return not self._elements
 
     def add_response(self, response: Message, frame: bytes) -> bytes | None:
-        """Add the response to a piece; return the frame of the whole response after the last piece."""
+        """Add a piece's response; after the last piece, return the frame of the whole response."""
         cls, version = type(response), self._version
         assert self._divided is not None
         name = self._divided

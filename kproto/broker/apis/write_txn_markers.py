@@ -30,7 +30,8 @@ from ..topics import Partition
 from .api import Api
 from .authorization import CLUSTER_FAILED, Access, Authorization, Authorized, cluster_requirement
 
-# The transaction version from which a marker's epoch must be newer than the epoch of the records (KIP-1228).
+# The first transaction version in which a marker's epoch must be higher than the epoch of the records
+# (KIP-1228).
 _STRICT: Final = 2
 
 _Results = dict[int, dict[str, dict[int, ErrorCode]]]
