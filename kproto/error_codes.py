@@ -1,4 +1,4 @@
-"""The error codes of Kafka 4.4, which of them are retriable, and which need new metadata.
+"""The error codes of Kafka 4.4: which are retriable, and which require a metadata refresh.
 
 Messages carry error codes as plain ints, because a broker may be newer than this list:
 
@@ -8,7 +8,7 @@ Messages carry error codes as plain ints, because a broker may be newer than thi
     describe(code)                # never raises: "REBALANCE_IN_PROGRESS (27)"
 
 Names and sets follow Kafka's ``Errors``: RETRIABLE contains the codes whose exception is a
-RetriableException, REFRESH_METADATA those whose exception is an InvalidMetadataException.
+RetriableException, and REFRESH_METADATA those whose exception is an InvalidMetadataException.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ REFRESH_METADATA: frozenset[int] = frozenset(
     }
 )
 
-# The codes whose exception in Kafka is a RetriableException. They include every code that needs new metadata.
+# The codes whose exception in Kafka is a RetriableException. They include those of REFRESH_METADATA.
 RETRIABLE: frozenset[int] = REFRESH_METADATA | {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.REQUEST_TIMED_OUT,

@@ -1,7 +1,7 @@
 """Every exception that kproto raises.
 
     KprotoError
-    ├── DecodeError            bytes are not the message that they should be
+    ├── DecodeError            bytes are not a valid message of the expected type
     │   ├── FrameError         a size prefix is negative or larger than allowed
     │   └── RecordError        a record batch is malformed: CRC, size, count, magic, codec
     ├── EncodeError            values do not fit the message in this version
@@ -20,7 +20,7 @@
     ├── IllegalState           a call does not fit the object's state (poll after close, ...)
     └── BrokerError            a broker answered with an error code
         ├── OffsetOutOfRange   the position is below the start or above the end of the log
-        │   ├── LogTruncated   the log was truncated below the position: records that were read are lost
+        │   ├── LogTruncated   the log was truncated below the position: records already read are lost
         │   └── NoOffsetForPartition  no offset is committed, and no policy says where to start
         ├── CommitFailed       the group rebalanced; these offsets are not committed
         ├── Fenced             another member with the same group.instance.id replaced this one
@@ -76,8 +76,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
-# Matches quotations and words of at least three times `_MAX_SHOWN` characters. A value that `brief` has
-# shortened is not that long, and does not match.
+# Matches quotations and words with at least 3 * `_MAX_SHOWN` characters. Values that `brief` has shortened
+# have fewer characters, and do not match.
 _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
 
 
@@ -166,8 +166,8 @@ class DeserializationError(KprotoError):
     `key`, `value` and `headers` are the original bytes of the record, and `timestamp` is in ms since 1970.
     The application can write the record to another topic (KIP-1036).
 
-    The consumer's position stays at the record. Polls raise the error for this partition until the
-    application seeks, and still read other partitions. To skip the record, seek to `offset + 1`.
+    The consumer's position stays at the record. Until the application seeks, polls raise the error again for
+    this partition, but still read other partitions. To skip the record, seek to `offset + 1`.
     """
 
     key: bytes | None = None
@@ -352,7 +352,7 @@ class AuthenticationFailed(KprotoError, PermissionError):
 
 
 class RequestTimedOut(KprotoError, TimeoutError):
-    """No response arrived in time. `request` names the request or call, `timeout_ms` is its timeout.
+    """No response arrived in time. `request` names the request or call, and `timeout_ms` is its timeout.
 
     If requests to several brokers failed, `reasons` maps each broker's address to its error, and `detail`
     names all of them.
@@ -476,7 +476,7 @@ class NoOffsetForPartition(OffsetOutOfRange):
 
 
 class LogTruncated(OffsetOutOfRange):
-    """The log was truncated below the position: the records that were read are lost (KIP-320).
+    """The log was truncated below the position: records that the consumer has read are lost (KIP-320).
 
     `partition` is TOPIC-PARTITION. `position` is the offset of the next record to read. To continue, seek to
     `diverging_offset`, or to an earlier offset.

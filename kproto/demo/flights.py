@@ -79,7 +79,7 @@ def totals(frame: pd.DataFrame) -> dict[str, Total]:
 
 
 def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
-    """Return the expected totals by key: (origin, start of the hour in ms UTC)."""
+    """Return the expected totals by key: (origin, start of the hour in ms since 1970)."""
     hours = frame["event_time"] // 3_600_000 * 3_600_000
     grouped = frame.groupby(["origin", hours])["dep_delay"]
     sums = grouped.agg(["size", "count", "sum"]).reset_index()

@@ -34,7 +34,9 @@ class HourlyQuery:
         self._spark, self._query = spark, query
 
     def result(self, produced: int) -> dict[tuple[str, int], Total]:
-        """Wait until `produced` departures are read; return (origin, hour in ms UTC) -> totals.
+        """Wait until `produced` departures are read; return (origin, hour) -> totals.
+
+        `hour` is the start of the hour, in ms since 1970.
 
         If Spark needs more than a minute to read `produced` departures, the result contains only the
         departures that it has read.
@@ -110,7 +112,7 @@ def _start(
 
 @contextlib.contextmanager
 def _stderr_into(path: Path) -> Generator[None]:
-    """Redirect stderr to a file during the block, also that of processes which the block starts.
+    """Redirect stderr to a file during the block, including the stderr of processes that the block starts.
 
     Without the redirection, Spark's workers would print errors when they end.
     """

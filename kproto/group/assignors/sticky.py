@@ -27,8 +27,8 @@ sorted order decides.
 The sorted order also decides which of two members that report a partition in the same older generation counts
 as its previous owner.
 
-A partition moves only if the move reduces the difference between two members' numbers of partitions. So the
-algorithm terminates for every input.
+A partition moves only if the move reduces the difference between the loads of the old and the new owner, so
+the algorithm terminates for every input.
 """
 
 from __future__ import annotations
@@ -437,7 +437,7 @@ class _GreedyAssignment:
         """Return a lower bound of the number of partitions of the topic's least loaded subscriber.
 
         The bound is the last computed least load minus the number of later moves, because a move reduces the
-        least load by at most one. A close bound saves a search.
+        least load by at most one. A high bound saves `_balance` the search for that subscriber.
         """
         least, moves = self.least_loads.get(topic, (0, 0))
         return least - (self.moved - moves)
@@ -445,8 +445,8 @@ class _GreedyAssignment:
     def _move(self, partition: TopicPartition, to: str) -> None:
         """Move a partition to the member `to`.
 
-        If another partition of the topic was moved from `to` to the current owner before, that partition is
-        moved back instead.
+        If another partition of the topic was moved from `to` to the original owner of this partition, that
+        partition is moved back instead, provided that this improves the balance.
         """
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))

@@ -84,7 +84,7 @@ def _describe(group: ClassicGroup, version: int, operations: int) -> DescribedGr
 
 
 def list_groups(context: GroupContext, call: RequestReceived[ListGroupsRequest]) -> None:
-    """Answer with the groups that match the filters of state and type (R118, R119, R122).
+    """Answer with the groups that match the state and type filters (R118, R119, R122).
 
     An empty filter matches every group.
     """

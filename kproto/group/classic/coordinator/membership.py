@@ -6,11 +6,11 @@
 * R73, R74: Heartbeat succeeds in CompletingRebalance. In PreparingRebalance the error code is
   REBALANCE_IN_PROGRESS, but the session timeout restarts.
 
-* R134, R135: a member does not expire while one of its requests is delayed. The response restarts its session
-  timeout.
+* R134, R135: after its first generation has begun, a member does not expire while one of its requests is
+  delayed. The response restarts its session timeout.
 
-* R134: only a new member can expire while its JoinGroup is delayed. Its timeout is then
-  NEW_MEMBER_JOIN_TIMEOUT_MS.
+* R134: a new member can expire while its JoinGroup is delayed. Its timeout is NEW_MEMBER_JOIN_TIMEOUT_MS
+  until its first generation begins.
 
 * R147: a member that does not send SyncGroup within the rebalance timeout after a generation starts is
   removed, even if it sends heartbeats.
@@ -254,8 +254,8 @@ def _remove_leaving_member(
 
     The reason for the removal is added to `reasons`.
 
-    An instance id with an empty member id is an administrator's request to remove a static member. A static
-    member sends no LeaveGroup itself (R84).
+    An entry with an instance id and no member id is an administrator's request to remove a static member. A
+    static member sends no LeaveGroup itself (R84).
     """
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if member_id in group.pending:

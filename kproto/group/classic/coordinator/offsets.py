@@ -465,7 +465,7 @@ def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
     * In a Stable group with protocol type "consumer", only offsets of topics to which no member subscribes
       expire. Their retention begins with the commit.
 
-    If an OffsetCommit request specifies a retention time (v2 to v4), this time always begins with the commit.
+    The retention time in an OffsetCommit request (v2 to v4) always runs from the commit.
     """
     subscribed: frozenset[str] = frozenset()
     empty_since: int | None = None
