@@ -270,7 +270,7 @@ class ClassicGroup:
         """Give a static member the member id of its new incarnation (R42, R49).
 
         The new id replaces the old one in `unsynced`. In Kafka, the old id stays there and never sends
-        SyncGroup, so that the sync deadline starts an unnecessary rebalance.
+        SyncGroup, so the sync deadline starts an unnecessary rebalance.
         """
         old_id = member.member_id
         del self.members[old_id]

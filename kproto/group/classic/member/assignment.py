@@ -215,8 +215,8 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
 def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignment:
     """Decode the assignment of a SyncGroup response.
 
-    Raises DecodeError for an unreadable assignment. An assignment of zero bytes raises IllegalState, unless
-    the policy has `replaces_unreadable_assignment`: it then contains no partitions.
+    Raises DecodeError for an unreadable assignment. An assignment of zero bytes counts as empty if the policy
+    has `replaces_unreadable_assignment`, and raises IllegalState otherwise.
     """
     if not response.assignment and not member.policy.replaces_unreadable_assignment:
         raise IllegalState(

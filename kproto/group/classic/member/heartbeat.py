@@ -102,8 +102,8 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
         if member.state in (S.STABLE, S.ADOPTING):
             request_rejoin(member, COMMIT_WHILE_REBALANCING)
     elif code == ErrorCode.FENCED_INSTANCE_ID:
-        # As in Java, only the commit fails. The next Heartbeat fails with the same error code, and then the
-        # member is fenced.
+        # With `fenced_join_again`, only the commit fails, as in Java. The next Heartbeat fails with the same
+        # error code, and then the member is fenced.
         if not member.policy.fenced_join_again:
             fence(member, "OffsetCommit", out)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):

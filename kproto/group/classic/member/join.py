@@ -235,8 +235,8 @@ def _on_joined(
         return
     metadata = {m.member_id: m.metadata for m in response.members}
     if policy.check_inherited_plan and not skips:
-        # The leader uses the metadata that it sent, because its metadata in the response may be wrong. With
-        # wrong metadata it would own nothing, and no rebalance would follow.
+        # The leader uses the subscription that it sent, because its subscription in the response may be
+        # wrong. With a wrong subscription it would own nothing, and no rebalance would follow.
         metadata[response.member_id] = _sent_metadata(request, response.protocol_name)
     member.subscriptions = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, metadata[m.member_id]) for m in response.members
@@ -258,7 +258,7 @@ def _sent_metadata(request: JoinGroupRequest, protocol: str | None) -> bytes:
 def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
     """Return whether this restarted static member is the leader although the response does not say so.
 
-    A JoinGroup response below v9 then names as leader the member id of the process that this member replaces.
+    In this case, a JoinGroup response below v9 contains the member id of the replaced process as `leader`.
     """
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:

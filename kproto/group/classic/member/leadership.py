@@ -100,7 +100,7 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
 
 
 def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
-    """Return each topic's partition count or, `with_racks`, the racks of its replicas as a snapshot.
+    """Return a snapshot: each topic's partition count or, if `with_racks`, the racks of its partitions.
 
     The snapshot is compared with later metadata. Topics that do not exist are omitted.
     """
@@ -132,8 +132,8 @@ def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topic
 
     The empty assignment is wrong if the coordinator has a different assignment for the member.
 
-    The empty assignment is also wrong if no member owns any partition of `topics`: then the leader does not
-    know that it is the leader.
+    The empty assignment is also wrong if no member owns any partition of `topics`: the leader then sent no
+    assignments, because it does not know that it is the leader.
 
     The result is False if `described` has no stable group with this member.
     """

@@ -12,7 +12,7 @@ from .state import Actions, Member, S, move, request_rejoin
 
 
 def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
-    """Reset the generation, and unless `keep_id` also the member id; request a rejoin (M13).
+    """Reset the generation and, unless `keep_id`, the member id; request a rejoin (M13).
 
     `reason` is sent with the next JoinGroup (KIP-800). After an unreadable assignment, the member id is
     always reset and another reason is sent (Java's AbstractCoordinator.joinGroupIfNeeded).
@@ -55,8 +55,8 @@ def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
 
     The member joins again at the next poll, with the same member id.
 
-    The partitions are lost because the group will reassign them: the member stops its heartbeats. Java keeps
-    the partitions.
+    The member stops its heartbeats, so the group will reassign its partitions. Therefore the member loses
+    them immediately. Java keeps the partitions.
     """
     generation = member.generation
     forget_membership(member, FAILED_WITH.format(reason), keep_id=True)

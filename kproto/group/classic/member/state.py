@@ -105,8 +105,8 @@ TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which the member looks up the coordinator if it is unknown.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
-# The number of JoinGroup requests in a row without a backoff: enough for a cooperative rebalance. Later
-# requests back off until an assignment requires no rejoin. Java's member never backs off.
+# The number of consecutive JoinGroup requests without a backoff, which suffices for a cooperative rebalance.
+# Further requests back off until an assignment requires no rejoin. Java's member never backs off.
 JOINS_WITHOUT_BACKOFF = 5
 
 
@@ -176,8 +176,7 @@ class Member:
         self.is_finding_coordinator = False
         self.failed_lookups = 0
         self.failed_heartbeats = 0
-        # The number of JoinGroup requests since the last assignment after which the member did not have to
-        # rejoin.
+        # The number of JoinGroup requests since the last assignment that required no further rejoin.
         self.joins = 0
 
         # Times in milliseconds; None while the timer is stopped.
@@ -213,7 +212,7 @@ class Member:
 
     @property
     def identity(self) -> Identity | None:
-        """The identity that a commit carries; None without a generation, during a rebalance and after a loss.
+        """The identity that a commit carries; None without a generation and during a rebalance.
 
         The identity stays valid during a `Revoke`, and `Lose` removes it.
 
@@ -305,7 +304,7 @@ def restart_session(member: Member, now: int) -> None:
 
 
 def restart_poll_interval(member: Member, now: int) -> None:
-    """Restart the timer of max.poll.interval.ms. Stop it in poll or without a generation (M108, M112)."""
+    """Restart the max.poll.interval.ms timer, or stop it in a poll or without a generation (M108, M112)."""
     is_timed = member.generation is not None and not member.is_polling
     member.poll_ends_at = now + member.config.rebalance_timeout_ms if is_timed else None
 
