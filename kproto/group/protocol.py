@@ -1,6 +1,6 @@
 """The interfaces that all group protocols share.
 
-One interface is between a client and its member, the other is between a broker and its coordinator.
+One interface connects a client and its member. The other connects a broker and its coordinator.
 
 The client's interface: a client engine drives a `ClientMember`, which `kproto.group.members` creates.
 
@@ -189,7 +189,8 @@ class RejoinRequested(msgspec.Struct, frozen=True):
 class CloseRequested(msgspec.Struct, frozen=True):
     """The application closes the consumer.
 
-    The member revokes its partitions, leaves the group if `leave`, and returns `Left` within `timeout_ms`.
+    The member revokes its partitions, leaves the group if `leave` is true, and returns `Left` within
+    `timeout_ms`.
     """
 
     leave: bool = True
@@ -265,7 +266,7 @@ class RevokePurpose(Enum):
 
     # The member sends JoinGroup next.
     JOIN = "join"
-    # The group assigned the partitions to another member. The member adopts its new assignment next.
+    # The member's new assignment lacks the partitions. The member adopts the new assignment next.
     REASSIGNED = "reassigned"
     # The application has called unsubscribe. The member leaves the group next.
     UNSUBSCRIBE = "unsubscribe"
@@ -310,7 +311,7 @@ class AdoptAssignment(msgspec.Struct, frozen=True):
     # offset they start at the earliest offset, whatever `auto.offset.reset` says.
     new: frozenset[TopicPartition] = frozenset()
     # Maps a topic to its number of partitions at the group's first assignment. If this number is unknown, the
-    # topic is missing, and its partitions do not count as new.
+    # mapping lacks the topic, and the topic's partitions do not count as new.
     initial_counts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
 
@@ -333,7 +334,10 @@ class Rejoining(msgspec.Struct, frozen=True):
 
 
 class Fatal(msgspec.Struct, frozen=True):
-    """Raise `error` to the application. Unless `final`, the member joins again at the next `PollEntered`."""
+    """Raise `error` to the application.
+
+    Unless `final` is true, the member joins again at the next `PollEntered`.
+    """
 
     error: KprotoError
     # Whether the member will never join again.
@@ -403,7 +407,7 @@ class ClientMember(Protocol):
 
     @property
     def assigned_identity(self) -> Identity | None:
-        """The identity with which the member last received an assignment, even if the assignment is lost."""
+        """The identity with which the member last received an assignment. It remains set after a `Lose`."""
         ...
 
     # -- subscription and assignment
@@ -463,9 +467,9 @@ class ClientMember(Protocol):
         ...
 
     def assignment_deadline(self) -> int | None:
-        """Return the time at which the member loses its partitions unless it stays active, or None.
+        """Return the time at which the member loses its partitions without further activity, or None.
 
-        Being active means that the coordinator responds and the application polls.
+        A member is active while the coordinator responds and the application polls.
         """
         ...
 
@@ -480,7 +484,7 @@ class ClientMember(Protocol):
         ...
 
     def retried_error(self, response: Message) -> int | None:
-        """Return the error code of `response` if the member only retries the request, otherwise 0.
+        """Return the error code of `response` to report as a failure that the member retries, or 0.
 
         Return None if the retries of this API are not reported.
         """
@@ -589,7 +593,7 @@ class GroupDescription(NamedTuple):
 
 
 class GroupCoordinator(Protocol):
-    """The interface of a group coordinator, for any type of group, that the embedded broker uses.
+    """The interface through which the embedded broker uses a coordinator of any type of group.
 
     A broker creates a coordinator with its settings and a `TopicCatalog`, and then calls its methods:
 

@@ -124,7 +124,7 @@ def _racks(value: list[Any], count: int, where: str) -> list[frozenset[str]]:
 def _texts(value: object, where: str) -> list[str]:
     items = cast("list[object]", value)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in items):
-        raise BadQuestion(f"{where} is {short_json(items)}, not a list of text")
+        raise BadQuestion(f"{where} is {short_json(items)}, not a list of strings")
     return cast("list[str]", value)
 
 

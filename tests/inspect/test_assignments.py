@@ -183,7 +183,7 @@ def test_the_outcomes_agree_with_the_assignment(
         ),
         (
             {"topics": {"t": {"partitions": 1, "racks": [[1]]}}},
-            "topics.t.racks[0] is [1], not a list of text",
+            "topics.t.racks[0] is [1], not a list of strings",
         ),
         ({"members": [{"id": "m"}]}, "the key 'members[0].subscribed' is missing"),
         ({"members": [member("m"), member("m")]}, 'members[1].id is "m", which is the id of another member'),

@@ -116,6 +116,6 @@ def on_poll_ended(member: Member, event: PollLeft, now: int, out: Actions) -> No
 
 
 def on_poll_began_again(member: Member, event: PollEntered, now: int, out: Actions) -> None:
-    """Join again: the application polls after a missed max.poll.interval.ms or a `Fatal` error (M110)."""
+    """Rejoin when the application polls after a missed max.poll.interval.ms or a `Fatal` error (M110)."""
     member.is_polling = True
     move(member, S.UNJOINED if member.unreleased is None else S.RELEASING)
