@@ -205,7 +205,10 @@ def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
-    """Return an assignment as kafka-consumer-groups prints it, such as flights:0,1 a:2; None if empty."""
+    """Return an assignment such as "flights:0,1 a:2", or None if it is empty.
+
+    In kafka-consumer-groups, semicolons separate the topics.
+    """
     parts = [f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in _by_topic(partitions).items()]
     return " ".join(parts) or None
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def answer(handle: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
-    """Print the result of `handle` for each line of stdin, and flush when no further input is available.
+    """Print the result of `handle` for each line of stdin; flush stdout after each batch of lines.
 
     Returns the exit code: 1 if at least one result has an error, else 0.
     """

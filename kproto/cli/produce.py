@@ -62,7 +62,7 @@ def _partition(text: str) -> int:
 def _produce(options: argparse.Namespace) -> int:
     """Send the lines of stdin as records, and wait until the records are written.
 
-    All lines before an invalid line are written before the invalid line is reported.
+    If a line is invalid, the records of all earlier lines are written before the error is reported.
     """
     from consumer import Producer
 
@@ -150,16 +150,16 @@ def _data(text: str | None, part: str, options: argparse.Namespace) -> bytes | N
         return parsed(text, form) if encode is None else encode(text)
     # For values that do not fit the schema, the packages of the formats raise many kinds of errors.
     except Exception as error:
-        raise ValueError(f"a {part} in the format {form}; this one is not ({error})") from None
+        raise ValueError(f"a {part} in the format {form} ({error})") from None
 
 
 def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `Producer.send` for an object with the keys `_KEYS`; other keys are ignored.
 
-    The input may be the output of `kproto consume --json`. A string is sent as its text, and any other key or
-    value as its JSON.
+    The input may be the output of `kproto consume --json`. In the text formats (string, hex and base64), a
+    string is the text of the key or value. Any other key or value is encoded from its JSON.
 
-    A format with a schema encodes every value. In the format `string`, {"base64": TEXT} stands for bytes.
+    In the format `string`, {"base64": TEXT} stands for bytes. In every other format it is an ordinary object.
     """
     try:
         fields: object = json.loads(line)

@@ -98,7 +98,7 @@ def _quorum(options: argparse.Namespace) -> int:
 
 
 def _leader(quorum: QuorumInfo) -> QuorumReplicaState:
-    """Return the leader's state: of the voters with the leader's id, the one with the longest log."""
+    """Return the leader's state. If several voters have its id, return the one with the longest log."""
     return max(
         quorum.voters, key=lambda voter: (voter.replica_id == quorum.leader_id, voter.log_end_offset or 0)
     )

@@ -249,8 +249,8 @@ def spread(
     `factors` maps each partition to its number of replicas. If there are enough racks, the replicas of a
     partition are in different racks.
 
-    The leader of the first partition is the first broker, whereas Kafka's AdminUtils begins at a random
-    broker.
+    The first broker is the preferred leader of the first partition. Kafka's AdminUtils starts at a random
+    broker instead.
     """
     by_rack: dict[str | None, list[int]] = {}
     for broker in sorted(brokers):

@@ -42,7 +42,7 @@ def formatted(value: Any, form: str) -> str:
 
 
 def json_value(data: bytes | None, form: str, *, lossless: bool = False) -> Any:
-    r"""Return a key or value for a JSON line: null, the value of its JSON, or a string.
+    r"""Return a key or value for a JSON line: null, the parsed JSON, or a string.
 
     A byte that is not valid UTF-8 is written as an escape such as `\xff`. With `lossless`, a value with such
     bytes is {"base64": TEXT}, which `bytes_in_json` reads. Raises ValueError for invalid JSON.
@@ -74,7 +74,7 @@ def _finite(text: str) -> float:
 
 
 def _reject_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a JSON number of at most 64 bits")
+    raise ValueError(f"{text} is not a JSON number that fits in a 64-bit float")
 
 
 def bytes_in_json(value: object) -> bytes | None:

@@ -1,4 +1,4 @@
-"""`kproto scenario`: list, run and draw the scenarios of the documentation, with any parameters."""
+"""`kproto scenario`: list, run and draw the scenarios of the documentation, also with other parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MATRICES = {
     "stop-the-world": ("members",),
     "race": (),
 }
-# The error text for a parameter that is given to a command which lists scenarios.
+# The error text for a parameter of a command that only lists scenarios.
 ONE_SCENARIO = "a single scenario, such as S1-20, takes parameters"
 FORMS = ("--requests", "--html", "--svg")  # The output forms of a single scenario.
 

@@ -2,8 +2,8 @@
 
 Keys and values are encoded as by Confluent's serializers (`consumer.schema_registry`).
 
-Avro values are shown as the JSON of `avro_json`, Protobuf messages in Google's JSON mapping, including fields
-with default values, and JSON Schema values as their JSON.
+Avro values are shown as the JSON of `avro_json`, and JSON Schema values as their JSON. Protobuf messages are
+shown in Google's JSON mapping, including fields with default values.
 """
 
 from __future__ import annotations

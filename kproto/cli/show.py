@@ -65,9 +65,7 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.svg is not None:
         if options.message not in MACHINES:
             names = ", ".join(MACHINES)
-            raise ConfigError(
-                "--svg", str(options.svg), f"allowed only for a state machine, which is one of {names}"
-            )
+            raise ConfigError("--svg", str(options.svg), f"allowed only for a state machine: {names}")
         return _written(
             "--svg",
             options.svg,

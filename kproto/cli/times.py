@@ -11,8 +11,8 @@ from .arguments import duration, parse_digits
 
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
-# The special offsets, which ListOffsets requests by a negative timestamp. Kafka's tools write their names
-# with hyphens.
+# The special offsets. A ListOffsets request names each of them by a negative timestamp. Kafka's tools write
+# their names with hyphens.
 _NAMED = ("earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered")
 
 
@@ -31,7 +31,7 @@ def offset_time(option: str, text: str) -> str | int:
 
 
 def datetime_ms(option: str, text: str) -> int:
-    """Return an ISO 8601 time in ms since 1970. A time without a zone is in UTC."""
+    """Convert an ISO 8601 time to ms since 1970. A time without a zone is in UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -41,7 +41,7 @@ def datetime_ms(option: str, text: str) -> int:
 
 
 def duration_ms(option: str, text: str) -> int:
-    """Return the milliseconds in a time such as 10m, or in an ISO 8601 duration such as P7DT2H."""
+    """Return a duration such as 10m, or an ISO 8601 duration such as P7DT2H, in ms."""
     match = _ISO_DURATION.fullmatch(text)
     if match is not None and any(match.groups()):
         parts = zip(match.groups(), _UNITS_MS, strict=True)

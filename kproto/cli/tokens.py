@@ -204,7 +204,7 @@ def _print(options: argparse.Namespace, tokens: Sequence[DelegationToken]) -> No
 
 
 def _minute(time_ms: int) -> str:
-    """Return a time as Kafka's tool prints it, in local time, or a number if it is after the year 9999."""
+    """Return a time as Kafka's tool prints it (in local time), or in ms if it is after the year 9999."""
     try:
         return datetime.fromtimestamp(time_ms / 1000).strftime("%Y-%m-%dT%H:%M")
     except (ValueError, OverflowError, OSError):

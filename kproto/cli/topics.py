@@ -182,7 +182,7 @@ def _partition_counts(options: argparse.Namespace) -> dict[str, int]:
     for name in options.topics:
         topic, colon, partitions = name.partition(":")
         if colon and partitions.isdecimal():
-            raise ConfigError("TOPIC", name, f"call `kproto topics ... {topic} --partitions {partitions}`")
+            raise ConfigError("TOPIC", name, f"run `kproto topics ... {topic} --partitions {partitions}`")
     return {str(name): int(options.partitions) for name in options.topics}
 
 

@@ -85,7 +85,7 @@ def _set(options: argparse.Namespace) -> int:
 
 
 def _password() -> str:
-    """Return the new password, which is never an argument, because arguments are visible to other users."""
+    """Return the new password. It is never read from the command line, which other users can see."""
     password = read_secret(_PASSWORD_VARIABLE, "new password: ")
     if not password:
         allowed = f"allowed: a password on the first line of stdin, or in {_PASSWORD_VARIABLE}"

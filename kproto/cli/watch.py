@@ -146,8 +146,8 @@ def _watch(options: argparse.Namespace) -> int:
             )
             try:
                 await stack.enter_async_context(proxy)
-            # ConnectionFailed is an OSError, too, but the clause below reports every OSError as a failure of
-            # --listen.
+            # ConnectionFailed is an OSError, too. Without this clause, the next one would report it as a
+            # failure of --listen.
             except ConnectionFailed:
                 raise
             except OSError as error:
@@ -277,8 +277,8 @@ class ExchangeHandler:
 
     If printing fails, for example because stdout is closed, `wait_for_failure` raises the error.
 
-    The callback itself must not raise the error: the proxy would close the clients' connections as if the
-    broker had failed.
+    The callback itself must not raise the error: otherwise the proxy would close the clients' connections as
+    if the broker had failed.
     """
 
     def __init__(self, printer: ExchangePrinter) -> None:
@@ -348,7 +348,7 @@ class ExchangePrinter:
 
         if self.began is None:
             self.began = exchange.asked_at
-            # Time 0 of all diagrams and tables of the page, even if the filters exclude this exchange.
+            # The first exchange is time 0 of the page's diagrams and tables, even if the filters exclude it.
             self.builder = DiagramBuilder(self._names.of, began=self.began)
         self.history.add(exchange)
         self.transactions.add(exchange)

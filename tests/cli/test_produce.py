@@ -136,7 +136,7 @@ def test_formats_of_values(
         ("", ""),
         ("--key-separator ;", "line 2 of stdin='second' is not allowed; allowed: KEY;VALUE"),
         ("--json", 'allowed: an object such as {"key": "UA1", "value": "departed"}'),
-        ("--value-format hex", "a value in the format hex; this one is not (non-hexadecimal"),
+        ("--value-format hex", "a value in the format hex (non-hexadecimal"),
     ],
 )
 def test_an_invalid_line_is_an_error_after_the_lines_before_it(

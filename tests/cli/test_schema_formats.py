@@ -94,7 +94,7 @@ def test_protobuf_is_sent_and_printed_as_json(
     send("b1 --value-format protobuf --value-message Nothing", "{}", code=2)
     assert "--value-message='Nothing' is not allowed; allowed: shop.Price" in shell.errors
     send("b1 --value-format protobuf", {"pence": 5}, code=2)
-    assert "a value in the format protobuf; this one is not" in shell.errors
+    assert "a value in the format protobuf (" in shell.errors
 
 
 def test_a_nested_protobuf_message_has_its_message_indexes(

@@ -27,7 +27,7 @@ def test_a_partition_count_behind_a_colon_is_rejected_with_the_option(shell: She
     """`kproto broker --topic` has the form TOPIC:PARTITIONS, but `kproto topics create` has --partitions."""
     shell("topics create flights:3", code=2)
     assert "TOPIC='flights:3' is not allowed" in shell.errors
-    assert "call `kproto topics ... flights --partitions 3`" in shell.errors
+    assert "run `kproto topics ... flights --partitions 3`" in shell.errors
 
 
 def test_a_deletion_without_execute_only_prints_its_plan(shell: Shell) -> None:
