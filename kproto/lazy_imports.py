@@ -76,7 +76,7 @@ def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> Attrib
     """Return the error for a name that `package` does not have.
 
     For a name of `OTHER_CLASSES`, the message gives the name of kproto's class. In `from ... import`, Python
-    replaces the message of an AttributeError, so the error is an ImportError there.
+    replaces the message of an AttributeError. The error for such a statement is therefore an ImportError.
     """
     ours = OTHER_CLASSES.get(name)
     if ours not in sources:

@@ -170,7 +170,7 @@ class Drawing(NamedTuple):
 
 
 def draw_edges(edges: Edges[Any]) -> Drawing:
-    """Return a drawing of a machine that has edges and no table. States appear by their names."""
+    """Return a drawing of a machine that has edges and no table. States are labelled with their names."""
     return Drawing(
         columns=tuple(state.name for state in edges),
         rows=(),

@@ -116,7 +116,9 @@ def decode_records(question: Question) -> Answer:
                         row |= _internal_messages(topic, record)
                     batch_rows.append(row)
                 if len(rows) + len(batch_rows) > MOST_ROWS:
-                    raise BadQuestion(f"more than {MOST_ROWS} records; split the record set by its batches")
+                    raise BadQuestion(
+                        f"more than {MOST_ROWS} records; split the record set at a batch boundary"
+                    )
             found_batches.append(
                 {
                     "baseOffset": batch.base_offset,
@@ -165,7 +167,7 @@ def encode_records(question: Question) -> Answer:
         encoded.append(_batch(fields, rows[used : used + count], index))
         used += count
     if used != len(rows):
-        raise BadQuestion(f"the batches count {used} rows, but there are {len(rows)}")
+        raise BadQuestion(f"the batches' counts add up to {used}, but there are {len(rows)} rows")
     return {"hex": b"".join(encoded).hex()}
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ..group.classic.member.state import Member
     from ..records.columns import Columns
 
-# Limits of what is shown: rows of columns, fields of a message, bytes of a field, characters of a key or
-# value.
+# The maximum number of records, fields of a message, bytes of a field, and characters of a key or value that
+# are shown.
 _MOST_ROWS: Final = 10
 _MOST_FIELDS: Final = 200
 _MOST_BYTES: Final = 16

@@ -6,9 +6,9 @@ A proxy sees requests and responses, but not the coordinator's state. The cause 
   generation's list has joined. A member that is only in the previous list was removed, unless it sent
   LeaveGroup.
 
-2. The session of a removed member has expired if its last exchange is older than the session timeout at the
-  start of the generation. Otherwise the member did not rejoin in time, or sent no SyncGroup in the previous
-  generation.
+2. If at least the session timeout passed between the last exchange of a removed member and the start of the
+  generation, the member's session has expired. Otherwise the member sent no SyncGroup in the previous
+  generation, or did not rejoin in time.
 
 3. A JoinGroup is a cause, unless the member sent it after receiving REBALANCE_IN_PROGRESS. A changed
   subscription is always a cause.

@@ -88,8 +88,9 @@ class GroupEvent:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The time from `start` to `end` (ms) in which `member` owned `partition`. The partition was assigned in
-    `generation`.
+    """The period from `start` to `end` (ms) in which `member` owned `partition`.
+
+    The partition was assigned in `generation`.
     """
 
     partition: TopicPartition
@@ -101,7 +102,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """A time from `start` to `end` (ms) in which no member read `partition` (rule 3).
+    """The period from `start` to `end` (ms) in which no member read `partition` (rule 3).
 
     `is_new_partition` means that the partition was new and had no earlier owner.
     """

@@ -205,7 +205,7 @@ def test_a_batch_may_have_no_rows_but_not_fewer() -> None:
     (line,) = answers([json.dumps({**empty, "batches": [{**batch, "count": -1}]})], encode_records)
     assert "batches[0].count is -1, but 0 rows are left" in line["error"]
     (line,) = answers([json.dumps({**RECORDS, "batches": []})], encode_records)
-    assert "the batches count 0 rows, but there are 2" in line["error"]
+    assert "the batches' counts add up to 0, but there are 2 rows" in line["error"]
 
 
 def test_an_answer_has_at_most_the_allowed_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
