@@ -45,7 +45,8 @@ _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 # APIs whose exchanges are drawn if the response differs from the responses drawn before.
 _NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
-# Of these APIs, only a client's first exchange is drawn, not also its first exchange after each JoinGroup.
+# For these APIs, only a client's first exchange is drawn. For other APIs, its first exchange after each
+# JoinGroup is drawn, too.
 _ONCE = ("Metadata", "FindCoordinator")
 # A pause of at least this many ms between two rows is drawn as a row with its length and its undrawn
 # exchanges.
@@ -114,7 +115,7 @@ class _Turn(NamedTuple):
 
 
 class _Rebalance(NamedTuple):
-    """The start and the end of a rebalance in ms. `generation` is -1 if it led to no generation."""
+    """The start and the end of a rebalance in ms. `generation` is -1 if the rebalance led to none."""
 
     begin: int
     end: int
@@ -211,7 +212,7 @@ class DiagramBuilder:
         return is_new
 
     def _rebalances(self) -> list[_Rebalance]:
-        """Return the rebalances of all groups, each with its cause: that of the new generation."""
+        """Return the rebalances of all groups, each with the cause of its new generation."""
         groups = dict.fromkeys(turn.group for turn in self._turns if turn.group)
         rebalances = [
             rebalance._replace(cause=self._causes.get((group, rebalance.generation), ""))

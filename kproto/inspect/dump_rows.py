@@ -160,7 +160,7 @@ def _digits(rest: str, number: int) -> tuple[bytes, int]:
     if whole is None:
         raise _Wrong(
             f"the digits of line {number} are not hex bytes in the order of the characters to their right; "
-            "print bytes, not words (xxd, hexdump -C, od -tx1, in gdb x/16xb)"
+            "print bytes, not words (with xxd, hexdump -C, od -tx1 or gdb's x/16xb)"
         )
     return bytes.fromhex("".join(whole)), max(map(len, whole), default=0)
 

@@ -35,7 +35,7 @@ _names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProx
 _UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # The key type of a FindCoordinator request about groups (FindCoordinatorRequest.CoordinatorType).
 _GROUP_KEY = 0
-# The maximum numbers of entries of a list, and of characters of a text, that are shown.
+# How many entries of a list, and how many characters of a text, are shown at most.
 _MOST = 6
 _LONG = 60
 
@@ -162,7 +162,7 @@ def _place(part: Any, above: str) -> str:
 
 
 def _plain(message: Any) -> str:
-    """Describe a message without a formatter: its numbers and strings, and the lengths of its lists."""
+    """Describe a message that has no formatter: its numbers and strings, and the lengths of its lists."""
     words: list[str] = []
     for field in message.__fields__:
         value = getattr(message, field.name)

@@ -135,7 +135,7 @@ class Conversation:
         self._names = {} if names is None else names
         self._principal = ""
         self._mechanism = ""
-        # The user name of an authentication in progress, which the broker has not accepted yet.
+        # The user name of an authentication that the broker has not accepted yet.
         self._claimed: str | None = None
         # Whether the client has sent SaslHandshake v0, after which frames may be SASL tokens without a Kafka
         # header.

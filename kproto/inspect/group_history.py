@@ -4,13 +4,13 @@ Rules:
 
 * `MemberNames` names a member by its client id. A number follows if several members have the same client id.
 
-* A member owns a partition from the SyncGroup response that assigns the partition. The member ends the
-  ownership with LeaveGroup, or with a JoinGroup that does not list the partition as owned.
+* A member's ownership of a partition begins with the SyncGroup response that assigns the partition. The
+  ownership ends with LeaveGroup, or with a JoinGroup that does not list the partition as owned.
 
-* An ownership also ends with an error code that shows that the member was removed, with the member's removal
-  by the coordinator, and with the end of the connection on which the member sends group requests.
+* An ownership also ends when an error code shows that the member was removed, when the coordinator reports
+  the removal, and when the connection on which the member sends group requests ends.
 
-* If a member continues on another connection, the end of the first connection does not end its ownership.
+* The end of a connection does not end the ownership of a member that continues on another connection.
 
 * Each generation has an event with its cause: see `rebalance_causes`. If `add_notice` is called, removals and
   causes are those that the coordinator reports.

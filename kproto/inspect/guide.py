@@ -63,7 +63,7 @@ def messages_of(name: str) -> list[type[Message]]:
 
 
 def rows(message: type[Message], version: int | None = None) -> list[FieldRow]:
-    """Return every field, or those of `version`, each followed by the fields within it."""
+    """Return all fields, or only those of `version`, each followed by its nested fields."""
     return list(_rows(message, message.__versions__, version, 0))
 
 
