@@ -210,7 +210,7 @@ def decode_response_views(frame: bytes | bytearray, response: type[R], version: 
 def body_version(
     response: type[Message], version: int, frame: bytes | bytearray | memoryview, offset: int
 ) -> int:
-    """Return the version of the response body at `offset`, for a request in this version.
+    """Return the version of the response body at `offset`; `version` is the version of the request.
 
     The response has the version of the request, with one exception. A broker that does not know the version
     of an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511).

@@ -338,7 +338,7 @@ def module_of(name: str) -> str:
 
 
 def record_module(name: str, topic: str) -> str:
-    """Return the module for a record of this name in a topic, even if no such record is declared."""
+    """Return the module in which the record of this name and topic is, or would be, declared."""
     starts = _GROUP_MODULES if topic == "__consumer_offsets" else {}
     return next((file for start, file in starts.items() if name.startswith(start)), _RECORD_MODULES[topic])
 

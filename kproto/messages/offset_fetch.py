@@ -13,8 +13,8 @@ class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+"):
     topics: list[OffsetFetchRequestTopic] | None = field("1-7", default=[], nullable="2-7")
     # The groups to look up (KIP-709).
     groups: list[OffsetFetchRequestGroup] = field("8+", default=[])
-    # Whether a partition for which an open transaction has a pending offset gets the error
-    # UNSTABLE_OFFSET_COMMIT (KIP-447).
+    # Whether the broker returns UNSTABLE_OFFSET_COMMIT for a partition if an open transaction has a pending
+    # offset for it (KIP-447).
     require_stable: Bool = field("7+", default=False)
 
 

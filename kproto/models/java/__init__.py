@@ -2,7 +2,8 @@
 
 The model reproduces these defects of the Java consumer, which `kproto.group.classic.member` does not have:
 
-* A member that receives FENCED_INSTANCE_ID joins again, and so fences the member that replaced it.
+* A member that receives FENCED_INSTANCE_ID in a heartbeat response raises the error once. Then it joins
+  again, and so fences the member that replaced it.
 
 * An exception in the rebalance listener does not undo the new assignment.
 
