@@ -15,8 +15,8 @@ The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It diff
 
 * The member id is reset after ILLEGAL_GENERATION, and when a JoinGroup is retried.
 
-* JoinGroup and LeaveGroup have no reason. The subscription has no generation. skipAssignment does not exist.
-  Fetch sessions are not closed, so they expire at the broker.
+* JoinGroup and LeaveGroup carry no reason, and the subscription carries no generation. skipAssignment does
+  not exist. Fetch sessions are not closed, so they expire at the broker.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
-    # Unless it is made in a callback, a call that begins before the previous one has returned comes from
-    # another thread. Java throws ConcurrentModificationException for it.
+    # Outside callbacks, a poll that begins before the previous call has returned comes from another thread.
+    # Java then throws ConcurrentModificationException.
     if state.thread.state is not NOTHING:
         out.append(c.Notify("error", *CONCURRENT))
         return
@@ -174,8 +174,8 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
     """Make the blocked call, or else the next blocking call, throw WakeupException.
 
-    A wakeup inside onJoinPrepare (ConsumerNetworkClient.wakeup) ends the preparation without calling
-    onPartitionsRevoked. The result of the commit is ignored, and the next poll continues the join.
+    A wakeup inside onJoinPrepare (ConsumerNetworkClient.wakeup) ends the preparation, and onPartitionsRevoked
+    is not called. The result of the commit is ignored, and the next poll continues the join.
     """
     waiting = [commit for commit in state.commits if commit.synchronous]
     if state.closing:

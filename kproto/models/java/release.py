@@ -25,8 +25,8 @@ class JavaRelease:
     # Whether a membership is lost only if generation and member id are both missing (2.6). In 4.3 one missing
     # value suffices (KAFKA-13419).
     lost_needs_both: bool
-    # Whether the member id is reset together with the generation after ILLEGAL_GENERATION, and before a
-    # JoinGroup is retried, as in 2.6.
+    # Whether the member id is reset, together with the generation, after ILLEGAL_GENERATION and after a
+    # retriable JoinGroup error (2.6).
     forgets_member_id: bool
     # Whether a failed JoinGroup is retried after retry.backoff.ms. Java 2.6 retries immediately.
     backs_off: bool

@@ -365,7 +365,7 @@ class JavaState:
     # The application's thread
     thread: ApplicationThread = field(default_factory=ApplicationThread)
     poll_deadline: int = 0
-    # The open poll(long), if any. Its timeout runs only while the call waits for records.
+    # The poll(long) in progress, if any. Its timeout runs only while the call waits for records.
     legacy_poll: LegacyPoll | None = None
     poll_limit: int = 500
     metrics: KafkaConsumerMetrics = field(default_factory=KafkaConsumerMetrics)

@@ -6,7 +6,8 @@ For other groups it uses the general algorithm of the current release.
 A member claims the partitions that it owned. In 2.6, every member keeps its claims up to the maximum, in the
 order in which it reports them. Then members below the minimum get partitions of members with the maximum.
 
-The current release first sorts the claims, and limits the number of members with the maximum.
+The current release first sorts the claims, and limits the number of members with the maximum number of
+partitions.
 
 The eager assignor accepts only the claims of the newest generation. It accepts claims without a generation
 only if no claim has a generation.
@@ -34,7 +35,7 @@ Plan = dict[str, list[TopicPartition]]
 def assign(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Assign the partitions as the cooperative sticky assignor.
+    """Assign the partitions as the cooperative sticky assignor does.
 
     A partition that changes its owner is assigned to no member until its old owner has revoked it.
     """
@@ -49,7 +50,10 @@ def assign(
 def assign_eager(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Assign the partitions as the eager sticky assignor, which reads owned partitions from the user data."""
+    """Assign the partitions as the eager sticky assignor does.
+
+    The owned partitions are read from the user data.
+    """
     if _subscriptions_differ(members):
         return sticky.assign(partitions, members, racks)
     owned: dict[str, Sequence[TopicPartition]] = {}
@@ -108,7 +112,7 @@ def _assign_unowned(
     least: int,
     released_partitions: set[TopicPartition],
 ) -> dict[TopicPartition, str]:
-    """Assign the free partitions in turn, first to members below the minimum, then to members at it."""
+    """Assign the free partitions in turn: to members below the minimum, then to members with the minimum."""
     moving: dict[TopicPartition, str] = {}
 
     def give(member: str) -> None:

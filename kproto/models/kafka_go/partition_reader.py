@@ -5,8 +5,9 @@
 
 * One Fetch is in flight at a time. The next Fetch is sent when all records of the previous one are queued.
 
-* A cancelled reader ends immediately if it is backing off, or waits for space in the record queue. A reader
-  with a request in flight ends when the response arrives. So a rebalance waits for the fetches in flight.
+* A cancelled reader ends immediately if it is looking up the leader, is backing off, or waits for space in
+  the record queue. Otherwise it ends when the response to its request arrives. So a rebalance waits for the
+  fetches in flight.
 
 * In a cancelled reader, Go's select decides at random whether each record of the last response is queued. All
   records after the first that is not queued are dropped.
@@ -102,7 +103,8 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
 def cancel(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
     """Stop the reader at the end of its generation.
 
-    A reader with a request in flight stops when the response arrives, except during the lookup of the leader.
+    A reader with a request in flight ends only when the response arrives. During the lookup of the leader, it
+    ends immediately.
     """
     reader.cancelled = True
     if reader.open is None or reader.state is W.LOOKING_UP:

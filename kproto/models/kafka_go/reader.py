@@ -97,7 +97,10 @@ def _is_commit_queue_full(state: KafkaGoState) -> bool:
 
 
 def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
-    """Commit the event's offsets, or else the last record read from each partition (CommitMessages)."""
+    """Commit the event's offsets or, if it has none, the last record read from each partition.
+
+    Follows CommitMessages.
+    """
     offsets = dict(state.read_offsets if event.offsets is None else event.offsets)
     if state.closing:
         out.append(FinishCommit(event.token, CLOSED))
@@ -191,7 +194,7 @@ def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
 
 
 def on_commit_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
-    """Handle a commit's response, and retry after any error; None means that the request failed.
+    """Handle a commit's response (None if the request failed), and retry after any error.
 
     Follows commitOffsetsWithRetry.
     """

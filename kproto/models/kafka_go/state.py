@@ -402,7 +402,7 @@ def network_error(why: str) -> Error:
 
 
 def report_error(state: KafkaGoState, error: Error, out: Out) -> None:
-    """Log an error. After MaxAttempts consecutive errors the open poll, if any, raises the last one
+    """Log an error. After MaxAttempts consecutive errors the poll in progress, if any, raises the last one
     (Reader.run).
     """
     out.append(Notify("log", *error))

@@ -82,7 +82,7 @@ def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> 
 def handle_assign_op(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
-    """Apply a call of assign, unassign or an incremental form. Return the error of a rejected call, or None.
+    """Apply an assign(), unassign() or incremental call. Return the error of a rejected call, or None.
 
     Follows rd_kafka_cgrp_handle_assign_op.
 
