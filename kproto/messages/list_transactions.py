@@ -9,7 +9,7 @@ from ..wire.types import Int16, Int32, Int64, String
 class ListTransactionsRequest(Message, api_key=66, versions="0-2", flexible="0+"):
     state_filters: list[String]
     producer_id_filters: list[Int64]
-    # List only transactions that have been open longer than this, in ms; below 0 list all (KIP-994).
+    # List only transactions that have been open longer than this, in ms; if negative, list all (KIP-994).
     duration_filter: Int64 = field("1+", default=-1)
     # List only transactional ids that match this regular expression in RE2 syntax (KIP-1152).
     transactional_id_pattern: String | None = field("2+", default=None)
