@@ -175,7 +175,7 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
     ) -> bytes:
         """Return the batch with this producer id, epoch and sequence; -1 stands for none.
 
-        Only later calls copy the records; the first call returns the buffer that already has them.
+        The first call returns the buffer that already holds the records; later calls copy them.
         """
         return add_header(
             self._laid_out,
@@ -363,8 +363,8 @@ def assign_offsets(
 ) -> bytes:
     """Convert the batches of a produce request to batches of a log, with offsets from `base_offset` on.
 
-    The records are not changed. The next offset of the log is `last_offset` + 1 of the last batch. See Java's
-    `LogValidator`.
+    The records are not changed. The next offset of the log is one more than the `last_offset` of the last
+    batch. See Java's `LogValidator`.
 
     `log_append_time` is a time in ms for topics whose message.timestamp.type is LogAppendTime. Only this
     argument changes the CRC.

@@ -35,19 +35,19 @@ from numpy.typing import NDArray
 
 from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 
-# The number of rows per slice: small enough for its int64 arrays to stay in the second-level cache.
+# The number of rows per slice: small enough for the int64 arrays of a slice to stay in the L2 cache.
 _SLICE = 16384
 # The minimum number of batches to read in parallel. With fewer batches, reading record by record is faster.
 _FEW_LANES = 40
-# The number of pieces of batches to read in parallel. A numpy operation takes 7 µs, and hardly more for this
-# number of pieces.
+# The number of pieces of batches to read in parallel. A numpy operation takes 7 µs even for few pieces, and
+# hardly more for this number.
 _LANES = 256
 # The minimum number of records in a useful run. If most runs are shorter, batches are read in parallel.
 _SHORTEST_RUN = 4
 # The minimum number of records that one search for runs must cover to be faster than parallel reading.
 _WORTH_A_STEP = 500
-# After this number of searches for runs that each cover fewer records than `_WORTH_A_STEP`, batches are read
-# in parallel.
+# After this number of searches that each cover fewer than `_WORTH_A_STEP` records, batches are read in
+# parallel.
 _PATIENCE = 4
 # The minimum number of records for which record starts are guessed. For fewer records, guessing takes too
 # long.
@@ -294,8 +294,8 @@ def _guess(
     begin = np.repeat(at, many) + begin * np.repeat(apart, many)
     end = begin + np.repeat(width, many)
     looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
-    # A candidate for a record start has a zero byte, the attributes, after a byte that is not zero: the last
-    # byte of the record's length.
+    # Candidates for record starts are found by a zero byte (the attributes) after a nonzero byte (the last
+    # byte of the record's length).
     zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
     upto = np.cumsum(end - begin + 1)
     which = np.searchsorted(upto, zero, side="right")
@@ -335,7 +335,7 @@ _NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NO_PLACES, _NO_PLACES, _NO_PLACES)
 def _begins(windows: Windows, place: Int64s) -> Bools:
     """Return for each position whether a record can start there.
 
-    A record starts with its length, a varint. The attributes follow, a byte that is always zero.
+    A record starts with its length, a varint. The next byte, the attributes, is always zero.
     """
     table, _ = tables()
     begins: Bools = windows.bytes[place + (table[windows.twos(place)] & 3)] == 0
@@ -385,8 +385,8 @@ def _slice(
 ) -> bool:
     """Decode the rows from `low` to `high` into `fields`. Returns False if a row is irregular.
 
-    `far` means that offset deltas may take three bytes. The first window of 8 bytes may then end before the
-    end of the key's length.
+    `far` means that offset deltas may take three bytes. In that case the first window of 8 bytes may not
+    contain the whole varint of the key's length.
     """
     table, _ = tables()
     eights = windows.eights

@@ -66,8 +66,8 @@ def encode_columns(
 ) -> list[bytes]:
     """Encode rows into batches of magic 2 with base offset 0, as a producer sends them.
 
-    `timestamp` is an array of int64 (ms). `key` and `value` are Arrow arrays of binary or string, lists of
-    bytes and None, or None if all of them are null.
+    `timestamp` is an array of int64 (ms). `key` and `value` are Arrow arrays of binary or string, or lists of
+    bytes and None. None in place of a column means that it is null in every row.
 
     `headers` has a tuple of (key, value) pairs for each row.
 
@@ -202,7 +202,7 @@ def _encoded(
 
 
 def _widest(number: int) -> int:
-    """Return an upper bound for the varint width in bytes of any number from 0 to `number`."""
+    """Return an upper bound for the width, in bytes, of the varint of any number from 0 to `number`."""
     return (2 * number).bit_length() // 7 + 1
 
 

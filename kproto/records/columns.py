@@ -72,7 +72,7 @@ from .record_stream import record_lists
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
-# The number of rows that are converted to objects at a time. Their data stays in the cache.
+# The number of rows that are converted to objects at a time: so few that their data stays in the CPU cache.
 _CHUNK = 1024
 # The minimum number of records to decode with numpy. Fewer records are read faster row by row.
 _FEW = 150
@@ -308,7 +308,7 @@ def columns_of(
 def _read_rows(
     parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None, most: int
 ) -> Columns:
-    """Decode row by row, if there are few records, or records that numpy cannot decode."""
+    """Decode row by row: faster for few records, and needed for records that numpy cannot decode."""
     records_read: list[Record] = []
     kinds: list[str] = []
     counts: list[int] = []

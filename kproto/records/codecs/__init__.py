@@ -1,5 +1,4 @@
-"""The codecs of record batches. Each codec has a module, which reads every format of the codec that topics
-contain.
+"""The codecs of record batches. Each codec's module reads every variant of its format that occurs in topics.
 
 Each module has `compress(data, level)` and `decompress_into(data, out)`.
 
@@ -24,7 +23,7 @@ class CodecError(ValueError):
 
 
 class Full(Exception):
-    """The output buffer is too small for the input, or the input is malformed."""
+    """The output buffer is too small for the decompressed data, or the input is malformed."""
 
 
 @cache

@@ -11,8 +11,7 @@ from typing import Any
 from . import CodecError, Full
 
 _STEP = 1 << 20
-# The size (bytes) of the first piece of input that is read from each member of the file, except from the
-# first member.
+# The size (bytes) of the first piece of input that is read from the second and each later member of a file.
 _AHEAD = 1 << 10
 # The size in bytes of the smallest member, which has only a header and a trailer.
 _LEAST = 18

@@ -75,7 +75,7 @@ def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
     each block, and whether blocks depend on earlier blocks.
     """
     if len(head) < 7 or not head.startswith(_MAGIC):
-        raise CodecError("no lz4 frame")
+        raise CodecError("not an lz4 frame")
     flags, largest = head[4], _BLOCK_SIZES.get(head[5] >> 4 & 7)
     at = 14 if flags & 0x08 else 6
     if flags >> 6 != 1 or largest is None or flags & 0x01 or at >= len(head):

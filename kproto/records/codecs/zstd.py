@@ -1,10 +1,10 @@
-"""The codec zstd, with the package zstandard if it is installed, or else cramjam.
+"""The codec zstd. It uses cramjam, and for decompression also zstandard, if it is installed.
 
-zstandard decompresses only frames whose header has the decompressed size. cramjam decompresses all other
-frames.
+`decompress_into` uses zstandard only for a single frame whose header has the decompressed size, and otherwise
+cramjam. `blocks` uses only zstandard.
 
-Decompression contexts of zstandard are reused. This is up to 1.6 times as fast as a new context for each
-batch.
+`decompress_into` reuses the decompression contexts of zstandard. This is up to 1.6 times as fast as a new
+context for each batch.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def start_of(data: memoryview, most: int) -> bytes:
 
 def _check_complete(data: memoryview) -> None:
     if not _is_complete(data):
-        raise CodecError("the zstd data are not complete frames")
+        raise CodecError("the zstd data do not consist of complete frames")
 
 
 def blocks(data: memoryview) -> Iterator[bytes] | None:
