@@ -294,10 +294,10 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         raises RequestTimedOut if this takes longer than the second call's `timeout`. An open transaction is
         aborted, but a commit in progress is completed, within the same `timeout`.
 
-        After the producer has closed and all callbacks have been called, the method raises at most
-        one error. The error of a commit for which no `commit` call waits any more, for example because the
-        call has timed out, takes precedence. Otherwise it raises RequestTimedOut for records that were not
-        sent, or else NotDelivered for records that failed.
+        After the producer has closed and all callbacks have been called, the method raises at most one error.
+        The error of a commit for which no `commit` call waits any more, for example because the call has
+        timed out, takes precedence. Otherwise it raises RequestTimedOut for records that were not sent, or
+        else NotDelivered for records that failed.
 
         If Ctrl-C or, in asyncio, the cancellation of the task interrupts this call, the producer closes
         immediately, and logs a warning with the number of records that are lost.
