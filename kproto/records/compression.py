@@ -159,7 +159,7 @@ def decompress_blocks(
     *,
     old_lz4: bool = False,
 ) -> Iterator[bytes]:
-    """Decompress block by block, as an iterator. Arguments and errors are those of `decompress`.
+    """Iterate over blocks of the decompressed bytes. Arguments and errors are those of `decompress`.
 
     A block is at most 1 MiB for gzip and zstd, 4 MiB for lz4, and 22 times its compressed size for snappy.
 
@@ -268,7 +268,7 @@ def _raised(
 
 
 def _start(codec: int, data: memoryview, old_lz4: bool) -> bytes:
-    """Return the first `LOOK` bytes of output, or fewer if the input after them is malformed."""
+    """Return the first `LOOK` bytes of output, or fewer if malformed input ends the output early."""
     blocks = _blocks(codec, data, old_lz4)
     if blocks is None:
         return zstd.start_of(data, LOOK)

@@ -6,7 +6,7 @@
 * The sections of all rows are decoded together when headers are first read. Slices of columns share the
   result.
 
-* Each step of numpy reads one header of every record: the first headers, then the second ones, and so on.
+* Each step reads one header of every record with numpy: all first headers, then all second ones, and so on.
 
 * Each distinct key is decoded once, because a topic has few different keys.
 

@@ -50,10 +50,11 @@ _LZ4 = 3
 # The number of messages that are copied together while a wrapper is scanned.
 _SCANNED_MESSAGES = 10_000
 
-# The maximum size in bytes of the messages that are decoded together, unless one message is larger.
+# The messages that are decoded together start within this number of decompressed bytes.
 _PART_BYTES = 1 << 20
 
-# The maximum number of decompressed bytes that a wrapper keeps, so that they are decompressed only once.
+# A wrapper keeps its decompressed bytes if they are one block of at most this many bytes. Such a wrapper is
+# decompressed only once.
 _FEW_BYTES = 1 << 20
 
 # The number of bytes of a message up to and including its magic.
@@ -200,7 +201,7 @@ class Wrapper:
         self._at = at
         self._check_crc = check_crc
         self._max_decompressed = max_decompressed
-        # The difference between the offsets of the messages and the offsets in the log.
+        # The number that is added to an inner offset to get the offset in the log.
         self._shift = 0
         # All decompressed bytes, if they are few.
         self._whole: bytes | None = None
@@ -329,8 +330,8 @@ class _Part(NamedTuple):
 def _complete_messages(data: bytearray, most: int) -> tuple[int, int, int]:
     """Return the number of complete messages, the position of the last one, and its end.
 
-    Each message starts within the first `_PART_BYTES`. The messages end before a message with an invalid size
-    or magic.
+    Each counted message starts within the first `_PART_BYTES`. The count stops before a message with an
+    invalid size or magic.
     """
     at, last, end = 0, 0, len(data)
     for number in range(most):
@@ -354,8 +355,8 @@ def encode_messages(
 ) -> bytes:
     """Encode a message set of magic 0 or 1: one message per record, or one wrapper if compressed.
 
-    With LogAppendTime, a wrapper has the highest timestamp of its messages. `kproto.records.batches` reads
-    the message set.
+    A wrapper has the highest timestamp of its messages. With LogAppendTime, readers return this timestamp for
+    each message. `kproto.records.batches` reads the message set.
 
     Raises `EncodeError` for records with headers, and for a codec that the magic does not support.
     """

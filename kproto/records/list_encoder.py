@@ -130,8 +130,8 @@ def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[by
 def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> bool:
     """Return whether `_alike` can encode the rows.
 
-    `_alike` requires rows without keys, values of equal length, ascending timestamps, and many rows per
-    millisecond.
+    `_alike` requires that the rows have no keys, that their values have equal length, that the timestamps
+    ascend, and that there are many rows per millisecond.
     """
     count = len(timestamps)
     if keys.count(None) < count or not 1 < count <= _MOST:
@@ -151,8 +151,8 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes
 
     The result also contains the size (bytes) of the largest record.
 
-    The bytes before each value are constant, except for the offset delta. Each byte of the offset deltas is
-    written into all records of one timestamp by one slice assignment.
+    In the records of one timestamp, the bytes before each value differ only in the offset delta. One slice
+    assignment writes the first byte of all these offset deltas, another one the second byte, and so on.
     """
     varints, deltas = small_varints()
     count, base, length = len(timestamps), timestamps[0], len(values[0])
@@ -166,8 +166,8 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes
         size = len(moment) + width + len(null) + length + 1
         before = varints[size] + moment
         alike = bytearray(ZERO_BYTE + before + bytes(width) + null).join(values[first:end])
-        # The position of the offset delta in the record after `first`, and the distance to the one in the
-        # next record.
+        # The position in `alike` of the offset delta of the record after `first`, and the distance from there
+        # to the offset delta of the next record.
         at, step = length + 1 + len(before), len(varints[size]) + size
         for byte in range(width):
             alike[at + byte :: step] = places[byte][first + 1 : end]

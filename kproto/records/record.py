@@ -177,8 +177,8 @@ def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: in
 
     Each counted record starts within the first `most_bytes` bytes. Only its length is read.
 
-    A record with a malformed length counts as complete and ends with the data. So parsing it raises the
-    error.
+    A record with a malformed length counts as complete and extends to the end of `data`, so that parsing it
+    raises the error.
     """
     end, beyond = len(data), at + most_bytes
     for number in range(most):
@@ -207,7 +207,7 @@ def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: in
 
 
 def begins_records(start: memoryview) -> bool:
-    """Return whether bytes start like records: with a valid length at the start of each."""
+    """Return whether bytes start like records: each record must start with a valid length."""
     data, at = bytes(start), 0
     while at < len(data):
         try:
