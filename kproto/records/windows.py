@@ -1,6 +1,7 @@
 """Windows: views of an arena as integers that begin at any byte, and the decoding of varints in them.
 
-* Windows are unaligned numpy views. They should be indexed, because `take` would copy the whole view.
+* Windows are unaligned numpy views. Read them by indexing (`eights[positions]`), because `take` would copy
+  the whole view.
 
 * Varints of one and two bytes are looked up in a table of all windows of two bytes. Varints of three and four
   bytes need a second look-up. Longer varints are computed.
@@ -41,7 +42,7 @@ class Windows:
     def twos(self, place: Int64s) -> Int64s:
         """Return the window of two bytes at each position.
 
-        The two bytes are combined from single bytes, because reading unaligned windows takes twice as long.
+        Each window is combined from two single bytes, because reading unaligned windows takes twice as long.
         """
         window: Int64s = self._next[place].astype(np.int64)
         window <<= _EIGHT
@@ -51,7 +52,7 @@ class Windows:
 
 @cache
 def tables() -> tuple[NDArray[np.int32], Int64s]:
-    """Return two tables, both indexed by a window: two bytes, read as a little-endian number.
+    """Return two tables, both indexed by a window of two bytes, which is read as a little-endian number.
 
     An entry of the first table describes the varint at the start of the window: `value << 2 | width`, with
     the width in bytes.

@@ -62,7 +62,7 @@ def moments_of(act: Act) -> list[Moment]:
 
 
 def _observations(act: Act) -> Iterator[Observation]:
-    """Yield the world's observations. If a member was closing, its "killed" is replaced by "closed"."""
+    """Yield the world's observations, with "closed" in place of "killed" for a member that was closing."""
     closing: set[str] = set()
     for observation in act.stage.observations:
         if observation.kind == "closing":
@@ -75,7 +75,7 @@ def _observations(act: Act) -> Iterator[Observation]:
 
 
 def shortened(moments: Sequence[Moment]) -> list[Moment]:
-    """Shorten each sequence of commits to the first and the last one, and count the commits between."""
+    """Shorten each sequence of commits to the first and the last one; count the commits after the first."""
     shown: list[Moment] = []
     for (who, number), group in groupby(enumerate(moments), lambda pair: (pair[1].who, _run(*pair))):
         same = [moment for _, moment in group]
@@ -141,8 +141,8 @@ def events(act: Act) -> list[GroupEvent]:
 def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
     """Yield the generations and removals that the coordinator reported, and the faults.
 
-    Times are relative to `started`, in ms. A fault is `silent` if it prevents all bytes of the client from
-    reaching a broker.
+    Times are relative to `started`, in ms. A fault is `silent` if none of the client's requests reach a
+    broker during the fault.
     """
     names, closing = world.member_names, set[str]()
     stopped: dict[str, str] = {}  # Maps a client to the fault that keeps its requests from the brokers.

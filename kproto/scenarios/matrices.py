@@ -50,8 +50,8 @@ class Loss:
     def formula(self) -> int:
         """Predict the loss: rate x new partitions x the time until they were assigned.
 
-        The prediction is 0 if the client reads new partitions from their beginning. If the new partitions
-        were never assigned, the prediction is the number of records that were written to them.
+        If the new partitions were never assigned, the prediction is the number of records that were written
+        to them. Otherwise it is 0 if the client reads new partitions from their beginning.
         """
         if self.discovered_after_ms is None:
             return self.written
@@ -85,7 +85,7 @@ def loss(
     """Run one client as the only member of a group whose topic grows by two partitions.
 
     The topic grows `grow_at_ms` after the member's start. Then `rate` records per second are written into
-    each new partition, for `after_ms` or for about two refresh intervals. Finally the member reads for
+    each new partition for `after_ms`, by default about two refresh intervals. Finally the member reads for
     `settle_ms`.
 
     The run uses `world`, which must have only the topic t. The default is a new world in which t has two

@@ -42,7 +42,8 @@ USUAL: Final[dict[str, Any]] = {
 class SaramaProgram:
     """Model the document's main(): a loop around Consume, and a handler that closes `ready` in Setup.
 
-    The program checks the reports of the model every 10 ms of virtual time.
+    Every 10 ms of virtual time, the program handles the assignments, the errors and the returns of Consume
+    that the model has reported.
     """
 
     run: ScenarioRun

@@ -19,7 +19,7 @@ from .scenario import ScenarioRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceProgram:
-    """The timings of the program, in ms. Joins after the first take `rejoin_ms`, or no time if None."""
+    """The timings of the program, in ms. Joins after the first take `rejoin_ms`, or no time if it is None."""
 
     join_ms: int = 3_000
     rejoin_ms: int | None = None

@@ -23,8 +23,8 @@ NARROW = 20
 BAR = 60
 # The maximum number of moments in a table; a longer table omits the moments in the middle.
 MANY = 60
-# The maximum number of successive identical moments of a client. A longer sequence shows only its first and
-# its last moment, with the number of the omitted ones.
+# A client's identical moments in succession are all shown up to this number. A longer sequence shows only its
+# first and its last moment, with the number of moments between them.
 AGAIN = 8
 # The maximum number of runs shown. If there are more runs, only `FEW_RUNS` of them are shown.
 MANY_RUNS = 12
@@ -38,7 +38,7 @@ def line(scenario: Scenario) -> str:
 
 
 def parameter_lines(width: int | None) -> list[str]:
-    """List the scenarios that take each parameter, then why other scenarios take no parameter."""
+    """List the scenarios that take each parameter, then those that take none, with the reasons."""
     every = scenarios()
     lines = [
         f"{row.option}: {_ranges([(name in story.takes, story.id) for story in every])}"

@@ -164,7 +164,7 @@ class ScenarioRun:
         return (self.parameters.client,)
 
     def names(self, *written: str) -> tuple[str, ...]:
-        """Return the names of the group's members: `written`, as many as the parameters require."""
+        """Return the members' names: `written`, cut or extended to the number in the parameters."""
         count = self.parameters.members
         if count is None:
             return written
@@ -230,8 +230,8 @@ class Scenario:
 
         With `drawn`, the run keeps the traces that a diagram needs.
 
-        Raises ConfigError for a parameter that the scenario does not take. Raises it also for a value with
-        which the scenario does not reach its end.
+        Raises ConfigError for a parameter that the scenario does not take, and for a value with which the
+        scenario does not reach its end.
         """
         parameters = parameters or Parameters()
         check_taken(self.id, parameters, self.takes, self.fixed)

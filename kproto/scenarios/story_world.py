@@ -31,8 +31,8 @@ NOT_STATIC: Final = ("kafka-go", "sarama-cluster")
 # Processing time of a batch in ms, in runs with the parameter `commit`. A member that is killed sooner after
 # a delivery has not processed the batch.
 _PROCESSING_MS = 5_000
-# The session timeout and the heartbeat interval of a member whose scenario does not set them: the lowest
-# default of all clients (that of sarama and Java 2.6), and Kafka's default.
+# The session timeout and the heartbeat interval, in ms, of a member whose scenario does not set them. 10 s is
+# the lowest default of all clients (sarama and Java 2.6), and 3 s is Kafka's default.
 _SESSION_MS, _HEARTBEAT_MS = 10_000, 3_000
 
 
@@ -45,7 +45,8 @@ class StoryWorld(World):
     """A world that applies `parameters`. The parameter `partitions` replaces the partition count of the first
     topic.
 
-    `members` is the number of members that the scenario starts by name, or None if no other member may join.
+    `members` is the number of members that the scenario itself starts. If it is None, the parameter `members`
+    adds no members.
 
     If the parameter `members` is larger, additional members join with the first one and have its options.
 
