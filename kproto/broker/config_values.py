@@ -74,7 +74,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """The type of whole numbers of 32 or 64 bits, with bounds and excluded values."""
+    """The type of 32-bit or 64-bit integers, with bounds and excluded values."""
 
     bits: int = 64
     minimum: int | None = None
@@ -93,7 +93,7 @@ class Integer:
         """Return a description of the allowed values; None if `text` is valid."""
         number = whole_number(text, self.bits)
         if number is None:
-            return f"a whole number of {self.bits} bits"
+            return f"a {self.bits}-bit integer"
         if self.minimum is not None and number < self.minimum:
             return f"at least {self.minimum}"
         if self.maximum is not None and number > self.maximum:

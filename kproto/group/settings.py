@@ -69,7 +69,7 @@ class GroupSettings:
                 raise ConfigError(name, value, f"the group settings are: {', '.join(known)}")
             number = whole_number(trimmed(str(value)), bits[known[name]])
             if number is None:
-                raise ConfigError(name, value, f"allowed: a whole number of {bits[known[name]]} bits")
+                raise ConfigError(name, value, f"allowed: a {bits[known[name]]}-bit integer")
             values[known[name]] = number
         return cls(**values)
 

@@ -83,7 +83,8 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
             send_error(context, call, ErrorCode.PRODUCER_FENCED)
             return
         # The request is the retry of a request that succeeded, so the response is repeated. If the first
-        # request took the last epoch, Kafka fails (prepareIncrementProducerEpoch: IllegalStateException).
+        # request received the last epoch, Kafka's prepareIncrementProducerEpoch throws an
+        # IllegalStateException instead.
     else:
         txn.last_epoch = NO_EPOCH if identity is None else txn.epoch
         if txn.is_epoch_exhausted:

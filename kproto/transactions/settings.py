@@ -44,6 +44,6 @@ class TransactionSettings:
                 raise ConfigError(name, value, f"the settings of transactions are: {', '.join(known)}")
             number = whole_number(trimmed(str(value)))
             if number is None:
-                raise ConfigError(name, value, "allowed: a whole number of 32 bits")
+                raise ConfigError(name, value, "allowed: a 32-bit integer")
             values[known[name]] = number
         return cls(**values)

@@ -122,7 +122,7 @@ class TransactionMetadata:
     state: TransactionState = S.DEAD
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
-    # The previous epoch and producer id. A producer that did not receive the newest ones retries with these
+    # The previous epoch and producer id. A producer retries with them if it did not receive the current ones
     # (KIP-360, KIP-890).
     last_epoch: int = NO_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID

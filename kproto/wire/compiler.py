@@ -26,7 +26,8 @@ What makes it fast:
 * Values stay in local variables until the object is complete. One call in C then makes the object from values
   in declared order.
 
-* Varint lengths of one byte are read without a call. The buffer of a `decoder` is always `bytes`.
+* Varint lengths of one byte are read without a call. The buffer of a `decoder` is always `bytes`, so slices
+  of it need no conversion.
 
 * One call reads an array of fixed-size elements, or an array whose elements are laid out alike
   (`layouts.py`).

@@ -19,7 +19,7 @@ The values are:
 `flatten` makes the same tuples from a message.
 
 `_TupleSource` changes the decoders of `decoder_source.py` to make tuples. `_TupleLayouts` adds two faster
-ways to read array elements of equal lengths (see `layouts.py`).
+ways to read array elements that share a layout (see `layouts.py`).
 """
 
 from __future__ import annotations

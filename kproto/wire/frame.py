@@ -55,7 +55,7 @@ class Frames:
         self._broken: FrameError | None = None
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """Add the next bytes of the stream. Return the bodies of the frames that these bytes complete.
+        """Add the next bytes; return an iterator over the bodies of the frames that they complete.
 
         Raises FrameError for a size that is negative or above `max_size`. The frames before this size are
         yielded first. The caller must then close the connection: the start of the next frame is unknown, and

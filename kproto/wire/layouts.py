@@ -1,4 +1,4 @@
-"""Read array elements with one call if they share a layout, which means that their lengths are equal.
+"""Read array elements with one call if they share a layout, that is, if their fields have equal lengths.
 
 The members of a group, or the partitions of a topic, usually differ in their values but not in the lengths of
 these values. So the reader assumes that the next elements have the lengths of the previous one.
@@ -57,7 +57,7 @@ Fill = Callable[[list[Any], Any, Any], int]
 class LayoutPart(msgspec.Struct, frozen=True):
     """A part of an element: fields of fixed size, a length, and that many values.
 
-    `prefix` is the size of the length in bytes. 0 stands for a varint that holds the length plus one.
+    `prefix` is the size in bytes of the encoded length. 0 stands for a varint that holds the length plus one.
 
     `code` is the `struct` code of the values: "s" for bytes. For "", the values can be read by layout only if
     they are null or empty.
@@ -168,8 +168,8 @@ _LENGTH = {2: "h", 4: "i"}
 def _length(buf: bytes, at: int, part: LayoutPart) -> tuple[bytes, int]:
     """Return the encoded length at `at`, and its value.
 
-    The value is -1 for null. The value is -2 if the length is missing, not allowed, or not in its shortest
-    form.
+    The value is -1 for null. It is below -1 if the length is missing, not allowed, not in its shortest form,
+    or a varint of more than two bytes.
     """
     prefix = bytes(buf[at : at + (part.prefix or 1)])
     if part.prefix:

@@ -26,7 +26,7 @@ LEVEL = Integer(32, -1, 9, (0,), "-1, or from 1 to 9")
         (Boolean(), "TRUE", None),
         (Boolean(), "yes", "one of true, false"),
         (Boolean(refused="false: not here"), "true", "false: not here"),
-        (Integer(32), "2147483648", "a whole number of 32 bits"),
+        (Integer(32), "2147483648", "a 32-bit integer"),
         (Integer(64), "2147483648", None),
         (LEVEL, "-2", "at least -1"),
         (LEVEL, "10", "at most 9"),
@@ -66,5 +66,5 @@ def test_integers_of_32_bits_are_int_and_others_long() -> None:
 
 def test_the_message_for_an_invalid_value_is_kafkas_and_short() -> None:
     message = invalid_value("retention.ms", "x" * 500, Integer())
-    assert message == f"Invalid value {'x' * 60} for configuration retention.ms: a whole number of 64 bits"
+    assert message == f"Invalid value {'x' * 60} for configuration retention.ms: a 64-bit integer"
     assert invalid_value("retention.ms", " 5 ", Integer()) is None
