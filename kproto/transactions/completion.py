@@ -1,6 +1,6 @@
-"""The end of a transaction: by EndTxn, by its timeout, or by the next producer.
+"""The end of a transaction: by EndTxn, by its timeout, or by a later InitProducerId.
 
-* X2: a transaction is committed or aborted only once, and the request is answered immediately. Then the
+* X2: a transaction is committed or aborted only once. The coordinator answers EndTxn immediately, before the
   markers are written to every partition of the transaction.
 
 * X4: from EndTxn v5 on, each EndTxn starts a new epoch (KIP-890), which fences late requests of the old

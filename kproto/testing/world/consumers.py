@@ -1,6 +1,6 @@
 """kproto's consumer in a world: its engine, and an application that polls and processes records.
 
-The application passes the same events to the engine as the public consumer classes: either `Poll`, or
+The application passes the same events to the engine as the public consumer classes do: either `Poll`, or
 `PollBegan`, one `Take` for each `Wake` action of the engine, and `PollEnded`.
 
 The application sends no `Take` without a `Wake`. So a test fails if the engine omits a `Wake`.
@@ -145,8 +145,8 @@ class Consumer(EngineClient):
     def _try(self, event: ev.Event) -> bool:
         """Pass an event to the engine as `do` does. Return False if the engine rejects it with IllegalState.
 
-        The engine rejects the event if the application unsubscribed or closed after the event was scheduled.
-        Exceptions of the application's own code are raised.
+        The engine rejects the event if the application unsubscribed, or closed the consumer, after the event
+        was scheduled. Exceptions of the application's own code are raised.
         """
         if self.alive:
             try:
@@ -214,7 +214,7 @@ class Consumer(EngineClient):
 
     def _on_done(self, token: object, value: Any, error: BaseException | None) -> None:
         if token in self.done:
-            raise AssertionError(f"{self.name}: the operation {token!r} has completed twice")
+            raise AssertionError(f"{self.name}: operation {token!r} completed twice")
         self.done[token] = (value, error)
         self.world.add_entry(self.name, "done", (token, value, error))
         if token in self.requested_commits:
@@ -375,7 +375,7 @@ class Consumer(EngineClient):
     @checked(topics=TEXT, pattern=TEXT)
     @journaled
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
-        """Subscribe to topics, or to all topics that match `pattern`, and start to poll."""
+        """Subscribe to topics, or to all topics that match `pattern`, and start polling."""
         self.do(ev.Subscribe(frozenset(topics), pattern))
         self.observe("subscribed")
         self.resume_polling()
@@ -383,7 +383,7 @@ class Consumer(EngineClient):
     @checked(partitions=OFFSETS)
     @journaled
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
-        """Assign partitions manually and start to poll.
+        """Assign partitions manually and start polling.
 
         The offsets are start offsets. None means the committed offset, or else the offset of the reset
         policy.
@@ -410,7 +410,7 @@ class Consumer(EngineClient):
 
     @journaled
     def resume_polling(self) -> None:
-        """Start to poll again."""
+        """Start polling again."""
         self._keeps_polling = True
         if not self.polling:
             self._schedule_poll(0)
@@ -418,9 +418,9 @@ class Consumer(EngineClient):
     @checked(ms=ZERO_OR_MORE)
     @journaled
     def wait_in_poll(self, ms: int) -> None:
-        """Poll repeatedly for `ms`, as a `for` loop over the consumer does. Each poll has the timeout `ms`.
+        """Poll repeatedly for `ms`, as a `for` loop over the consumer does, and then stop polling.
 
-        The consumer stops polling after `ms`.
+        Each poll has the timeout `ms`, so the first poll lasts the whole time if no records arrive.
         """
         self.poll_timeout_ms = ms
         self.resume_polling()
@@ -507,7 +507,7 @@ class Consumer(EngineClient):
     def _request(
         self, event: Callable[[object], ev.Event], kind: str | None, limit: int, *, ending: bool = False
     ) -> object:
-        """Pass `event(token)` to the engine; return the token. It must be in `done` within `limit` ms."""
+        """Pass `event(token)` to the engine; return the token, which must be in `done` within `limit` ms."""
         token = self.world.next_token()
         self.deadlines[token] = self.world.now + limit
         if ending:

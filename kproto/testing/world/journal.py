@@ -2,7 +2,7 @@
 
 Rules:
 
-* A world is determined by its arguments, and by the calls on it and its clients, with their times.
+* A world is determined by its arguments, the calls on it and on its clients, and the times of these calls.
 
 * The journal keeps each call between two runs, with the number of turns before the call. For each `run` it
   keeps the number of turns that the run took.
@@ -141,7 +141,7 @@ class Knob(Generic[T]):
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
     """Return a function that checks a knob's value, and a text that describes the allowed values.
 
-    The allowed values depend on the type of the knob's default. The text is for an error.
+    The allowed values depend on the type of the knob's default. The text becomes part of an error message.
     """
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"

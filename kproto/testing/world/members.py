@@ -318,7 +318,7 @@ class ModelClient(Client):
     @checked(topics=TEXT, pattern=TEXT)
     @journaled
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
-        """Subscribe to topics, or to all topics that match `pattern`, and start to poll."""
+        """Subscribe to topics, or to all topics that match `pattern`, and start polling."""
         self.do(contract.SubscribeCalled(topics, pattern))
         self.observe("subscribed")
         self.resume_polling()
@@ -332,7 +332,7 @@ class ModelClient(Client):
     @checked(partitions=OFFSETS)
     @journaled
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
-        """Assign partitions manually and start to poll, from these offsets (None: the client's default)."""
+        """Assign partitions manually and start polling, from these offsets (None: the client's default)."""
         self.do(contract.AssignCalled(partitions))
         self.owned = set(partitions)
         self.resume_polling()
@@ -359,7 +359,7 @@ class ModelClient(Client):
 
     @journaled
     def resume_polling(self) -> None:
-        """Start to poll again."""
+        """Start polling again."""
         self._keeps_polling = True
         self.world.push(self.world.now, self.run_when_awake, self._loop)
 

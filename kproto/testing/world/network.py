@@ -4,8 +4,8 @@ Rules:
 
   * A connection has two lanes, one per direction. Each lane keeps the order of its bytes, as TCP does.
 
-  * After dropped bytes, all later bytes on the same lane are lost as well, so a stream has no gaps. Only a
-    timeout reveals the loss.
+  * After bytes are dropped, all later bytes on the same lane are lost as well, so the receiver sees no gap in
+    the stream. Only a timeout reveals the loss.
 
   * Stalled bytes arrive later.
 

@@ -17,7 +17,7 @@ class Observation(NamedTuple):
 
     The values of `kind`, and what `detail` contains:
 
-    * "delivered": poll returned records of one partition. Detail: their offsets, in this order;
+    * "delivered": poll returned records of one partition. Detail: their offsets, in the order of the records;
 
     * "assigned": a callback begins. Detail: the whole assignment of a model's member, or None if the model
       does not report it;
@@ -60,7 +60,8 @@ class Observation(NamedTuple):
 
     * "grown": the topic has new partitions;
 
-    * "fenced": the coordinator rejected the client because it is not a member. Detail: the error code.
+    * "fenced": the client received an error that rejects its member id, generation or instance id. Detail:
+      the error code.
     """
 
     turn: int

@@ -1,4 +1,4 @@
-"""The state of a world: its time, queue of turns, cluster and network, and the records of its run."""
+"""The state of a world: its time, queue of turns, cluster and network, and the history of its run."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
     """Yield the exchanges, as `kproto watch` does. An exchange is a request with its response.
 
     The exchanges are in the order of the responses. Requests without a response come last, except Fetch
-    requests: these are omitted, because the broker may still delay the response.
+    requests: these are omitted, because the broker may still be delaying the response.
 
     The client id is the client's name in the world.
     """

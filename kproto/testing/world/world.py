@@ -220,11 +220,11 @@ class World(Operator):
 
     def _add_client(self, client: C) -> C:
         if client.name in self.clients:
-            allowed = "a name that no client of this world has or had: the journal identifies clients by name"
+            allowed = "a name that no client of this world has or had (a journal identifies clients by name)"
             free = repr(self._next_free_name(client.name))
             if not self.clients[client.name].alive:
                 free += f" with client_id={client.name!r}, for its next process"
-            raise ConfigError("name", client.name, f"{allowed}; such as {free}")
+            raise ConfigError("name", client.name, f"{allowed}, such as {free}")
         self.clients[client.name] = client
         client.plan()
         return client
@@ -255,7 +255,7 @@ class World(Operator):
             self.journal.insert(at, journals.Command(turn, "", "replay_turns", turns_and_now, raised=raised))
 
         def check_until() -> bool:
-            """Return the result of `until`. If it makes journaled calls, journal the turns before them."""
+            """Return the result of `until`. If its calls are journaled, journal the preceding turns, too."""
             nonlocal index, turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))
@@ -307,8 +307,8 @@ class World(Operator):
     def call_later(self, wait: int, function: Callable[[], object]) -> None:
         """Call `function()` in `wait` ms.
 
-        A call between two runs is journaled. The journal then contains code and cannot be saved. `replay`
-        works only if `function` does not use this world or its clients.
+        If this method is called between two runs, the call is journaled. The journal then contains a function
+        and cannot be saved. `replay` works only if `function` does not use this world or its clients.
         """
         journals.reject_replayed_world(self, "call_later() is called")
         if self.is_outside_run:
@@ -414,7 +414,7 @@ class World(Operator):
 
     @checked(client=_CLIENT, kind=_CLASS)
     def requests_of(self, client: Client | str, kind: type[Any]) -> list[Any]:
-        """Return the requests of class `kind` that the client sent so far. Needs `trace=True`."""
+        """Return the requests of class `kind` that the client has sent so far. Needs `trace=True`."""
         sender = self.client(client)
         return [
             request for origin, request, _ in self.requests if origin is sender and isinstance(request, kind)
