@@ -13,6 +13,6 @@ Rules of this package:
 
 * No repr and no error contains a secret. An error names the violated rule instead of the received value.
 
-* Malformed bytes from the peer make a client class raise `SaslFailed`, and a broker class return `Rejected`.
-  They raise no other error.
+* If the peer sends malformed bytes, a client class raises `SaslFailed`, and a broker class returns
+  `Rejected`. Neither raises any other error.
 """

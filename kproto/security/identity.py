@@ -15,14 +15,14 @@ from .scram import HASHES, scram_name
 def claimed_name(mechanism: str, first: bytes) -> str | None:
     """Return the name in the first message of an exchange, or None if the message has no name.
 
-    The name of a token is its "sub" claim, although a broker may use another claim.
+    In a token, the name is the "sub" claim, even if the broker is configured to use another claim.
     """
     read = _NAMED.get(mechanism)
     return None if read is None else read(first)
 
 
 def is_final_success(mechanism: str, answer: bytes) -> bool:
-    """Return whether a broker's response, which reports no error, is the last one of the authentication.
+    """Return whether a broker's response, which must report no error, is the last of the authentication.
 
     In SCRAM, the last response proves that the broker knows the user's credential. In any other mechanism,
     the last response is empty.

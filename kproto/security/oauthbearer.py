@@ -49,7 +49,7 @@ class TokenRejected(Exception):
     """A `Check` raises this error for an unacceptable token. The message is for the broker's log."""
 
 
-# A function that returns the claims of a valid token, and raises TokenRejected for any other one.
+# A function that returns the claims of a valid token, and raises TokenRejected for any other token.
 Check = Callable[[str], Claims]
 
 

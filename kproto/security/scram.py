@@ -3,8 +3,8 @@
 * The password is never sent: client and server prove to each other that they know it. A client fails if the
   signature in the server's last message is invalid.
 
-* A client accepts iterations from 4096, the minimum of RFC 7677, up to `MOST_ITERATIONS`. A server with more
-  iterations could make the client hash for minutes. Kafka's brokers store credentials with at most 16384.
+* A client accepts iteration counts from 4096, the minimum of RFC 7677, up to `MOST_ITERATIONS`. A server that
+  asks for more could make the client hash for minutes. Kafka's brokers store credentials with at most 16384.
 
 * In names, a comma is written as =2C and an equals sign as =3D.
 

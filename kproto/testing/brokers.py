@@ -279,7 +279,9 @@ def jars(
             tool = [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster, *format_options]
             formatted = subprocess.run(tool, capture_output=True, text=True)
             if formatted.returncode:
-                raise BrokerMissing(f"a real Kafka: {formatted.stdout[-300:]}{formatted.stderr[-300:]}")
+                raise BrokerMissing(
+                    f"kafka-storage failed: {formatted.stdout[-300:]}{formatted.stderr[-300:]}"
+                )
         broker, log = stack.enter_context(_process([*run, "kafka.Kafka", config], scratch))
         if why_silent(f"127.0.0.1:{port}", broker):
             raise BrokerMissing(f"the Kafka broker did not start: {log.read_text()[-500:]}")

@@ -56,7 +56,7 @@ class Certificates:
         `client_auth` is "none", "requested" or "required", as in Kafka's ssl.client.auth. `server` is the
         path of the server certificate to use instead of the default one.
 
-        Raises ConfigError for any other `client_auth`. Raises it also if `server` is not a PEM file with a
+        Raises ConfigError if `client_auth` has any other value, or if `server` is not a PEM file with a
         certificate and its key.
         """
         if client_auth not in CLIENT_AUTH:

@@ -1,4 +1,4 @@
-"""Find the error that is raised when two threads use one object at the same time."""
+"""Find the error that an object raises if two threads call it at the same time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ..errors import KprotoError
 def first_error(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
     """Return the first error message of `long` or `short`, which run concurrently.
 
-    The calling thread calls `short` repeatedly while another thread calls `long`. Then the calling thread
-    calls `end`, which must make `long` return. The result is empty if no call failed before `end`.
+    Another thread calls `long`, and the calling thread calls `short` repeatedly until `short` fails or
+    `long` returns. Then the calling thread calls `end`, which must make `long` return. The
+    result is empty if no call failed before `end`.
     """
     long_errors: list[str] = []
 

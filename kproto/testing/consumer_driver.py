@@ -53,8 +53,8 @@ def options(client_id: str, group: str, conf: Mapping[str, Any]) -> dict[str, An
     return {"client_id": client_id, "group_id": group, "fetch_max_wait_ms": 100, **renamed}
 
 
-# Maps a request to the error codes that Java's consumer does not expect in its response. For these codes Java
-# throws a plain KafkaException, not a subclass.
+# Maps a request to error codes that Java's consumer does not expect in the response to it. For these codes
+# Java throws a plain KafkaException, not a subclass.
 UNEXPECTED = {
     "JoinGroup": (ErrorCode.ILLEGAL_GENERATION,),
     "SyncGroup": (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,),

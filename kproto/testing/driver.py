@@ -3,7 +3,7 @@
 The drivers of the original clients use the same protocol (tests/conformance/members). So an original client
 and its model can execute the same commands.
 
-Each line of input is one command. The end of the input closes the member:
+The member closes when its input ends. Each line of input is one of these commands:
 
     subscribe T..  pattern RE  unsubscribe  assign T:P:O..  seek T:P:O  poll on|off  sleep MS  commit
     commit-async  rebalance REASON  assignment  pause  resume  close [stay]
@@ -66,8 +66,8 @@ CONNECT_MS = 100
 # How long in ms a member searches for a broker before it reports that no broker responds. The member then
 # ends if its input has ended or contained `close`.
 REPORT_NO_BROKER_MS = 2_000
-# How long in ms a driver still polls after unsubscribe, because the client calls the callback of unsubscribe
-# in poll.
+# The time in ms for which a driver polls after unsubscribe: librdkafka calls the callback for revoked
+# partitions in poll.
 POLL_AFTER_UNSUBSCRIBE_MS = {"librdkafka": 1_500}
 
 NAMES = ("kproto", *model_names())  # The clients that can be driven.
@@ -219,7 +219,7 @@ class ModelDriver:
         self.connections.close()
 
     def _connect(self) -> None:
-        """Request the API versions of one bootstrap broker after the other, until one responds.
+        """Request the API versions from one bootstrap broker after another, until one responds.
 
         Commands wait until a broker responds. Raises ConnectionFailed if no broker responds and no commands
         are left.

@@ -11,8 +11,8 @@
 
 Clients connect to the address that a broker advertises, so the broker must advertise the proxy's address.
 
-For the embedded broker, call `Server.advertise`. For a real Kafka, set `advertised.listeners`, and use a
-fixed port of the proxy.
+For the embedded broker, call `Server.advertise`. For a real Kafka, set `advertised.listeners`, and give the
+proxy a fixed port.
 
 The proxy runs in a separate thread. Its methods may be called from any thread.
 """
@@ -115,7 +115,7 @@ class Proxy:
         """Cause random faults for `seconds`. The seed determines the faults and their times.
 
         `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the delay is
-        0, but a last stall may continue for up to `longest` seconds.
+        0, but the last stall may continue for up to `longest` seconds.
         """
         self._do(lambda: None)  # Raise IllegalState if the proxy is not running.
         random = Random(seed)

@@ -273,7 +273,7 @@ class Group(RuleBasedStateMachine):
     # ---- helpers
 
     def _check_own_invariants(self) -> None:
-        """Call the `@invariant()` methods: Hypothesis calls them after each step, but not at the end."""
+        """Call the `@invariant()` methods at the end, because Hypothesis calls them only after steps."""
         # In older versions of Hypothesis (6.100), `invariants` is a class method.
         declared: Any = self.invariants
         every: Any = declared() if callable(declared) else declared

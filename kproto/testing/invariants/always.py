@@ -74,5 +74,5 @@ def a_fenced_member_is_silent(world: World) -> None:
             return
         if observation.kind == "fenced":
             raise violation(
-                world, last.source, f"was fenced ({observation.detail}) and delivers {last.partitions}", last
+                world, last.source, f"was fenced ({observation.detail}), but delivers {last.partitions}", last
             )

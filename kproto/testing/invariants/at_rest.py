@@ -13,7 +13,7 @@ from .queries import (
 
 
 def what_is_owned_is_read(world: World) -> None:
-    """I1, I15: a consumer that polls has read its partitions to the end, past offsets without records."""
+    """I1, I15: each polling consumer has read its partitions to the log's end, even past the last record."""
     for consumer in consumers(world):
         if not consumer.alive or not consumer.is_polling:
             continue
