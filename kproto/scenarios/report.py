@@ -23,7 +23,7 @@ NARROW = 20
 BAR = 60
 # The maximum number of moments in a table; a longer table omits the moments in the middle.
 MANY = 60
-# A client's identical moments in succession are all shown up to this number. A longer sequence shows only its
+# Up to this number, successive identical moments of a client are all shown. A longer sequence shows only its
 # first and its last moment, with the number of moments between them.
 AGAIN = 8
 # The maximum number of runs shown. If there are more runs, only `FEW_RUNS` of them are shown.

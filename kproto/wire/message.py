@@ -437,8 +437,8 @@ def check_version(message: type[Message], version: int) -> None:
     """Raise UnsupportedVersion unless `message` has `version`."""
     if version not in message.__versions__:
         allowed = str(message.__versions__)
-        # The text of UnsupportedVersion omits version -1, which usually stands for a message that a broker
-        # does not know. So `allowed` contains the version.
+        # The text of UnsupportedVersion omits version -1, because -1 usually stands for a message that a
+        # broker does not know. Here -1 is the requested version, so `allowed` names it.
         if version == -1:
             allowed = f"version -1 is not supported; allowed: {allowed}"
         raise UnsupportedVersion(message.__name__, version, allowed)
@@ -483,7 +483,7 @@ def _field(name: str, options: FieldOptions, hint: Any) -> Field:
     if options.nullable is not None and not may_be_null:
         raise TypeError("nullable= needs an annotation with | None")
     if options.versions is not None and options.default is REQUIRED:
-        raise TypeError("a field that only some versions have needs a default")
+        raise TypeError("the field exists only in some versions, so it needs a default")
     if options.default is None and not may_be_null:
         raise TypeError("a default of None needs an annotation with | None")
     if options.default is FRESH and not isinstance(kind, type):
@@ -493,7 +493,7 @@ def _field(name: str, options: FieldOptions, hint: Any) -> Field:
     if options.tag is not None and options.default is REQUIRED:
         raise TypeError("a tagged field needs a default")
     if options.flexible not in (None, "none"):
-        raise ValueError("flexible= can only be 'none'")
+        raise ValueError("flexible= of a field can only be 'none'")
     versions = ALL_VERSIONS if options.versions is None else Versions.parse(options.versions)
     nullable = versions if may_be_null else NO_VERSIONS
     tagged = NO_VERSIONS if options.tag is None else versions

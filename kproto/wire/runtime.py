@@ -212,7 +212,7 @@ def _repeat(code: str, n: int) -> str:
 
 
 class Uuids(dict[bytes, UUID]):
-    """Maps 16 bytes to their UUID. Topic ids repeat in every message, and `UUID()` is slow."""
+    """Maps 16 bytes to their UUID. The same topic ids occur in most messages, and `UUID()` is slow."""
 
     def __missing__(self, content: bytes) -> UUID:
         value = uuid_of(int.from_bytes(content, "big"))

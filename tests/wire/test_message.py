@@ -180,7 +180,7 @@ class FreshInt(Struct):
     ("cls", "why"),
     [
         (Endless, "EndlessPart contains itself"),
-        (RangeWithoutDefault, "only some versions have needs a default"),
+        (RangeWithoutDefault, "exists only in some versions, so it needs a default"),
         (NoneWithoutNullable, "needs an annotation with"),
         (NullableWithoutNone, "needs an annotation with"),
         (SameTagTwice, "two fields have the same tag"),

@@ -102,9 +102,9 @@ def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: 
         topic_to_create("..", count=5_000),
         topic_to_create("two", count=1),
     ]
-    # A topic that the request contains twice does not count towards the limit of metadata records. If the
-    # other topics exceed the limit, each entry gets POLICY_VIOLATION. Otherwise the topic gets one
-    # INVALID_REQUEST.
+    # A topic that the request contains twice does not count towards the limit of partitions. If the other
+    # topics exceed the limit, each entry of the request gets POLICY_VIOLATION. Otherwise the repeated topic
+    # gets a single INVALID_REQUEST.
     twice = [topic_to_create("twice", count=9_000)] * 2
     response = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
     assert [result.error_code for result in response.topics] == [ErrorCode.POLICY_VIOLATION] * 5

@@ -1,4 +1,4 @@
-"""UnregisterBroker removes a stopped broker. A broker that was restarted can be unregistered again."""
+"""UnregisterBroker removes the registration of a stopped broker until the broker runs again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Delegation tokens (KIP-48): clients log in with a token as its owner. Managing tokens needs permissions."""
+"""Delegation tokens (KIP-48): logins with tokens, and the permissions for tokens of other owners.
+
+A client that logs in with a token acts as the token's owner.
+"""
 
 from __future__ import annotations
 
