@@ -66,7 +66,7 @@ def refresh_for_join(state: LibrdkafkaState, out: Out) -> bool:
 
 
 def request_assignor_metadata(state: LibrdkafkaState, topics: list[str], to: Address, out: Out) -> None:
-    """Request from the coordinator the metadata of all members' topics, which the leader assigns."""
+    """Request the metadata of all members' topics from the coordinator, for the leader's assignment."""
     send_request(state, to, metadata_request(topics), out, FOR_PLAN)
 
 

@@ -1,12 +1,13 @@
 """The offset store and its commits (rdkafka_offset.c, offsets_commit of rdkafka_cgrp.c).
 
-An offset is *stored* when the application has received the record before it. With enable.auto.offset.store,
-the delivery of a record stores the offset. Otherwise the application has to store it.
+The *stored* offset of a partition is the next offset to commit. With enable.auto.offset.store, the delivery
+of a record stores the offset after it. Otherwise the application stores offsets itself.
 
 An offset is *committed* when the group's coordinator has accepted it (M126).
 
 * The auto-commit timer commits stored offsets that are newer than the committed ones. It runs only if
-  enable.auto.commit is true and the interval is above 0. A member of a group commits only in STEADY.
+  enable.auto.commit is true and auto.commit.interval.ms is above 0. For a member of a group, the timer
+  commits only in STEADY.
 
 * When partitions are removed from the assignment, all their stored offsets are committed, even offsets that
   are not newer than the committed ones (`assignment`).
@@ -15,8 +16,8 @@ An offset is *committed* when the group's coordinator has accepted it (M126).
 
 * A commit fails with _NO_OFFSET if it has no offsets, or only logical ones.
 
-* If the coordinator is unknown, a commit waits for it once, for at most session.timeout.ms. The commit also
-  waits after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and lost connections.
+* If the coordinator is unknown, a commit waits for it, at most once and for at most session.timeout.ms. The
+  same applies after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and lost connections.
 
 * After UNKNOWN_MEMBER_ID the member loses its whole assignment. ILLEGAL_GENERATION has the same effect
   outside a rebalance. During a rebalance it only fails the commit, which was sent with the previous
@@ -163,7 +164,7 @@ def _send_commit(
 
 
 def _defer_commit(state: LibrdkafkaState, operation: OffsetCommitOp) -> bool:
-    """Defer a commit until a coordinator is known. Return False if the commit was deferred before.
+    """Defer a commit until a coordinator is known. Return False if the commit has already been deferred once.
 
     The function follows rd_kafka_cgrp_defer_offset_commit.
     """

@@ -189,8 +189,7 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# Transitions that a response or a timer of an offset lookup causes after a seek or a stop has ended the
-# lookup.
+# Transitions after a seek or a stop has ended an offset lookup: its response or its timer comes late.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "an earlier ListOffsets is answered",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",

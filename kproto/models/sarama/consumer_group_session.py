@@ -28,8 +28,8 @@
 * The leader's check reads the cached metadata, which is refreshed at the same interval. So new partitions are
   noticed after at most two intervals (M204).
 
-* In release 1.38.1 every member checks the topics that it consumes. A follower that notices new partitions
-  only restarts its own session: the coordinator answers its unchanged JoinGroup with the same generation.
+* In release 1.38.1 every member checks the topics that it consumes. If a follower notices new partitions,
+  only its own session restarts: the coordinator answers its unchanged JoinGroup with the same generation.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 * Records below the requested offset are dropped. A batch without a record at or above the requested offset
   advances the offset by one.
 
-* Control batches advance the offset and yield no message. Under read_committed, so do batches of aborted
-  transactions.
+* Control batches advance the offset and yield no message. Under read_committed, the same applies to batches
+  of aborted transactions.
 
 * If the response has only an incomplete batch, the fetch size is doubled, or set to the size in the batch's
   header, up to Fetch.Max. At Fetch.Max, the message is reported as too large, and skipped (M190).
