@@ -93,8 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Compile and import in advance if a module with Hypothesis tests uses kproto.
 
-    Without the warm-up, compilation and imports may exceed the tests' deadline. Without a deadline, no
-    warm-up is needed.
+    Without the warm-up, compilation and imports may let a test's first example exceed Hypothesis's deadline.
+    Without a deadline, no warm-up is needed.
     """
     if session.config.getoption("collectonly", False):
         return
@@ -117,7 +117,7 @@ def _has_deadline() -> bool:
 
 
 def _is_of_kproto(value: object) -> bool:
-    """Return whether the value of a module's global name is a module, class or function of kproto."""
+    """Return whether `value`, a global of a module, is a module, class or function of kproto."""
     name = (
         getattr(value, "__name__", "") if isinstance(value, ModuleType) else getattr(value, "__module__", "")
     )

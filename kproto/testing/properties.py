@@ -51,7 +51,7 @@ MOST_LINES: Final = 2_000_000
 # The limits of a decoder for each byte of its input: executed Python lines, and bytes of memory.
 LINES_A_BYTE, BYTES_A_BYTE = 500, 200
 
-# The minimum of each of a decoder's two limits, which allows for compilation and imports.
+# The constant parts of a decoder's two limits, which allow for compilation and imports.
 LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 
 # The function that compiles the codec of a message when the codec is first used.
@@ -94,8 +94,8 @@ def an_assignor_is_a_function(
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
     """I18: check that `decode(data)` either returns a value or raises a KprotoError.
 
-    The lines that the decoder executes and the memory that it uses may grow only in proportion to the length
-    of `data`. If it returns a generator, the generator is consumed.
+    The number of lines that the decoder executes, and the memory that it uses, may grow only in proportion to
+    the length of `data`. If it returns a generator, the generator is consumed.
     """
     memory_limit = BYTES_AT_LEAST + BYTES_A_BYTE * len(data)
     tracing = tracemalloc.is_tracing()
@@ -137,7 +137,7 @@ def a_batch_ends_where_its_rows_end(
     `start` and `end` map a partition to its start and end offset in the batch. `rows` are pairs (partition,
     offset).
 
-    A partition whose two offsets differ must have a row. Gaps between rows are allowed.
+    A partition whose start and end offsets differ must have at least one row. Gaps between rows are allowed.
     """
     for partition in dict.fromkeys([*end, *(row_partition for row_partition, _ in rows)]):
         offsets = [offset for row_partition, offset in rows if row_partition == partition]
@@ -204,7 +204,7 @@ def _at_most(lines: int) -> Generator[None]:
 def _stands_still(code: CodeType) -> bool:
     """Return whether the bytecode has an instruction that jumps to itself, as in `while True: pass`.
 
-    A jump to itself escapes the limit of executed lines, because Python 3.11 traces its line only once.
+    The limit of executed lines does not stop such a loop, because Python 3.11 traces its line only once.
     """
     return any(
         instruction.argval == instruction.offset

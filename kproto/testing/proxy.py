@@ -270,7 +270,9 @@ async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes
     if answer and size >> 16 == _ALERT:
         raise _SpeaksTls("this port speaks TLS, but the proxy does not: set --tls or --command-config")
     if not answer and size >> 16 == _HELLO:
-        raise _ClientSpeaksTls("clients must not use TLS to this proxy: set PLAINTEXT or SASL_PLAINTEXT")
+        raise _ClientSpeaksTls(
+            "clients must connect to this proxy without TLS: set PLAINTEXT or SASL_PLAINTEXT"
+        )
     if size >= _LARGEST:
         raise EOFError(f"a frame of {size} bytes: this is not Kafka's protocol")
     if not answer and size > _LARGEST_REQUEST:

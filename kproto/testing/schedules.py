@@ -44,7 +44,8 @@ QUICK: Final[dict[str, Any]] = {
 }
 
 # The assignors of members. A schedule uses one line, whose entries all have an assignor in common, and each
-# member uses one entry. The last two lines are the halves of a rolling upgrade.
+# member uses one entry. The last two lines are the two rolling bounces that KIP-429 requires for an
+# upgrade to cooperative-sticky.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
@@ -107,7 +108,7 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
     A half ends early if the invariants `AT_REST` hold and no application has observed an event for some time.
 
     The time without events is longer than session.timeout.ms and max.poll.interval.ms in the first half, and
-    longer than metadata.max.age.ms in the second. Afterwards only heartbeats and fetches can follow.
+    longer than metadata.max.age.ms in the second. After such a time, only heartbeats and fetches can follow.
     """
     world.heal()
     for node in world.nodes:

@@ -367,8 +367,8 @@ def record_batches(
     Batches of magic 0 and 1 may have offset gaps, but no other property of compacted batches. They have no
     headers and no producer ids, and do not use zstd.
 
-    The first draw raises ConfigError for an unknown magic or codec, if the magic supports none of `codecs`,
-    or if `max_records` is below 1.
+    The first draw raises ConfigError if the magic or a codec is unknown, if the magic supports none of
+    `codecs`, or if `max_records` is below 1.
     """
     if magic not in (0, 1, 2):
         raise ConfigError("magic", magic, "only 0, 1 and 2 exist")
@@ -421,8 +421,7 @@ def record_batches(
     if magic == 2:
         header |= {"base_offset": base, "last_offset": last + (draw(_steps) - bool(written) if gaps else 0)}
     elif "timestamp_type" in header and header["compression"] == "none":
-        # Give all messages the same timestamp, because a broker appends all messages of a request at the same
-        # time.
+        # Give all messages the same timestamp, as a broker with LogAppendTime does.
         for message in written:
             message.timestamp = written[0].timestamp
     return RecordBatch(written, header, magic)

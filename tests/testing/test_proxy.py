@@ -125,7 +125,7 @@ def test_a_client_that_uses_tls_is_rejected_and_logged_once(caplog: pytest.LogCa
 
     with running() as server:
         address = asyncio.run(main(server.bootstrap))
-    message = f"{address}: clients must not use TLS to this proxy: set PLAINTEXT or SASL_PLAINTEXT"
+    message = f"{address}: clients must connect to this proxy without TLS: set PLAINTEXT or SASL_PLAINTEXT"
     assert [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"] == [message]
 
 

@@ -15,8 +15,8 @@ END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
 # The kinds of observations that change a position. Those in END_KINDS end the ownership of partitions.
 POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
 
-# The time in ms by which an operation may exceed its deadline, because a tick and other events may come
-# first.
+# The time in ms by which an operation may exceed its deadline, because the world may first process a tick and
+# other events.
 GRACE_MS: Final = 1_000
 
 
