@@ -97,7 +97,7 @@ class WatchProxy:
         return address_text(self._listen[0], self._ports[self._broker])
 
     async def __aenter__(self) -> WatchProxy:
-        """Start to listen.
+        """Start listening.
 
         Raises OSError if the address is in use, and ConnectionFailed if the broker cannot be
         reached.

@@ -171,7 +171,7 @@ class Membership:
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Start to release all partitions and leave the group. `is_settled` is true when both are done."""
+        """Start releasing all partitions and leaving the group. `is_settled` is true when both are done."""
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())
@@ -193,7 +193,7 @@ class Membership:
         return not self.member.is_unsubscribing
 
     def close(self, leave: bool, timeout_ms: int) -> None:
-        """Start to release all partitions, and to leave the group if `leave` is true.
+        """Start releasing all partitions, and leaving the group if `leave` is true.
 
         `on_left` is called afterwards.
         """

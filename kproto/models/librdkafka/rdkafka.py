@@ -284,7 +284,7 @@ def _finish_poll(state: LibrdkafkaState, open_poll: OpenPoll, out: Out) -> None:
 
 
 def close(state: LibrdkafkaState, out: Out) -> None:
-    """Start to close the consumer (rd_kafka_consumer_close, rd_kafka_cgrp_terminate0)."""
+    """Start closing the consumer (rd_kafka_consumer_close, rd_kafka_cgrp_terminate0)."""
     state.closing = state.terminating = True
     if state.open_poll is not None:
         _finish_poll(state, state.open_poll, out)

@@ -125,12 +125,12 @@ COORD_EDGES: Final[machine.Edges[CgrpState]] = {
         C.TERM: "the consumer is closed",
     },
     C.WAIT_BROKER_TRANSPORT: {
-        C.QUERY_COORD: "FindCoordinator failed, or a response of the coordinator says that it is another one",
+        C.QUERY_COORD: "FindCoordinator failed, or the broker no longer is the coordinator",
         C.UP: "the connection is open",
         C.TERM: "the consumer is closed",
     },
     C.UP: {
-        C.QUERY_COORD: "the connection is lost, or a response of the coordinator says that it is another one",
+        C.QUERY_COORD: "the connection is lost, or the broker no longer is the coordinator",
         C.TERM: "the consumer is closed",
     },
     C.TERM: {},
