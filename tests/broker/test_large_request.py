@@ -1,4 +1,4 @@
-"""Requests with many elements are served in pieces, one after another, with a single response."""
+"""The broker serves a request with many elements piece by piece, and sends a single response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line prints results for all forms of input, and errors with an exit code."""
+"""Commands print results for all forms of input, and report errors with an exit code."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ def run_in_shell(words: str) -> subprocess.CompletedProcess[str]:
         ("encode <&- >&-", 0, ""),
         ("versions >&-", 0, ""),
         ("versions Fetch >/dev/full", 1, "No space left on device"),
-        # All commands handle a full output in the same code, so the quick tests check only one.
+        # All commands report a full device in the same code, so the quick tests check only one command.
         pytest.param("show Fetch >/dev/full", 1, "No space left on device", marks=pytest.mark.thorough),
     ],
 )

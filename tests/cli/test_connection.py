@@ -1,4 +1,4 @@
-"""Commands that connect to a cluster share client options, error formats, and JSON lines about changes."""
+"""Commands that connect to a cluster share client options, error formats, and JSON output for changes."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     No demo runs, because a demo needs pandas, Spark and a minute.
 
-    The result of a demo is faked: the totals are wrong, except for the topic `good`.
+    The faked demo reports that a total differs, unless its topic is `good`.
     """
     started: list[dict[str, Any]] = []
 

@@ -11,7 +11,7 @@ from kproto.cli import build_parser
 from kproto.cli.arguments import Parser
 
 WIDE = 1_000
-# Arguments that keep a lower-case name. Errors of `kproto decode` call the bytes of a file "data", too.
+# Arguments that keep a lower-case name. Errors of `kproto decode` also call the bytes of a file "data".
 LOWER_CASE = ("data",)
 
 

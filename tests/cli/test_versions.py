@@ -1,4 +1,4 @@
-"""`kproto versions` lists the versions of each API, and the first one with flexible fields."""
+"""`kproto versions` lists the versions of each API, and its first flexible version."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ Pool = tuple[Sequence[Any], Sequence[Any]]
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
-# A key is a field. A value is the field's value in every request. Only replicas and other brokers send other
-# values, which are not drawn.
+# Field -> its value in each request. Only followers send other values, which are not drawn.
 _FIXED: Final[Mapping[str, Any]] = {
     "replica_id": -1,
     "replica_directory_id": NO_ID,

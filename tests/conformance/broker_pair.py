@@ -244,7 +244,8 @@ class Side:
         scene = self.scene
         if name in FREE:
             return None
-        # Only headers of batches are compared, because times of markers and producer ids differ.
+        # Only these fields of a batch are compared. Producer ids and the timestamps of transaction markers
+        # differ between the brokers.
         if name == "records":
             return [
                 (batch.base_offset, batch.count, batch.is_control, batch.size)
@@ -312,7 +313,7 @@ def listing_everything(api: str, request: Any) -> bool:
 
 
 class Pair:
-    """A real Kafka and the embedded broker. Each has a scene with this title."""
+    """A real Kafka and the embedded broker, each with a scene whose title is `title`."""
 
     def __init__(self, real: str, embedded: str, title: str) -> None:
         self.sides = (Side(real, title), Side(embedded, title))
@@ -388,7 +389,7 @@ class Pair:
 def everything_of(api: str, request: Any) -> str | None:
     """Return the name of the response's array if the request asks for all entries, else None.
 
-    A request asks for all entries if its own array, which would name the entries, is null (`IF_NULL`).
+    Such a request has null instead of the array that would name the entries (`IF_NULL`).
     """
     request_field, response_field = IF_NULL.get(api, ("", None))
     return response_field if response_field is not None and getattr(request, request_field) is None else None

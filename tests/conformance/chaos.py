@@ -129,7 +129,7 @@ async def waiting(
 def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> dict[str, Ledger]:
     """Write `records` records and let two groups read them, while the broker is killed `kills` times.
 
-    A proxy before the broker injects network faults for `seconds`.
+    A proxy in front of the broker injects network faults for `seconds`.
     """
     port = judges.free_port()
     kafka = Killable(scratch, advertised=port)

@@ -141,7 +141,7 @@ class DrivenMember:
 
 @dataclass
 class Stage:
-    """One run of a scenario: its members, the proxy before the broker, and the operator's actions."""
+    """One run of a scenario: its members, the proxy in front of the broker, and the operator's actions."""
 
     start: Callable[[str, str, str, Mapping[str, Any]], DrivenMember]
     proxy: RecordingProxy
@@ -470,7 +470,8 @@ def pattern(stage: Stage) -> None:
 
 
 Scenario = Callable[[Stage], None]
-# Name -> the scenario, and the ability (a name of `LACKS`) that a client needs for it.
+# Name -> the scenario, and the ability that a client needs for it ("": none). `LACKS` lists the abilities
+# that clients lack.
 SCENARIOS: Final[Mapping[str, tuple[Scenario, str]]] = {
     "join": (join, ""),
     "second": (second, ""),

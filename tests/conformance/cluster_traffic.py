@@ -1,6 +1,6 @@
 """Clients that read and write during an operator's actions on a cluster.
 
-Consumers run blocking, in asyncio, and with sarama's handlers. Producers are idempotent or transactional.
+Consumers use the blocking API, asyncio, or handlers like sarama's. Producers are idempotent or transactional.
 Movers copy committed records to another topic exactly once.
 
     with traffic(fleet) as seen:

@@ -28,7 +28,7 @@ class Closes:
 
     @contextmanager
     def closing(self, client: Any) -> Iterator[Any]:
-        """Close the client after the `with` block within CLOSE_S seconds, and measure the time."""
+        """Close the client at the end of the `with` block, within CLOSE_S seconds, and measure the time."""
         try:
             yield client
         finally:
@@ -41,8 +41,8 @@ class Closes:
 
     @asynccontextmanager
     async def closing_async(self, client: Any) -> AsyncIterator[Any]:
-        """Close an asyncio client after the `async with` block, as `closing` does, and check that none of its
-        tasks remains.
+        """Close an asyncio client at the end of the `async with` block, as `closing` does, and check that
+        none of its tasks remains.
         """
         try:
             yield client
@@ -92,7 +92,7 @@ class InThread:
 
 
 def open_resources() -> set[str]:
-    """Return unique names of the threads of kproto's clients and of this process's open sockets.
+    """Return a unique name for each thread of a kproto client and each open socket of this process.
 
     Sockets to the JVM of a Spark session are left out: pyspark opens and closes them at any time.
     """
@@ -123,7 +123,7 @@ def _peer(connected: socket.socket) -> Any:
 
 
 def _addresses_of_spark() -> set[Any]:
-    """Return the addresses of the Spark session in this process: the JVM's and the one for accumulators."""
+    """Return the addresses of this process's Spark session: the JVM's and the accumulator server's."""
     pyspark = sys.modules.get("pyspark")
     if pyspark is None or (context := pyspark.SparkContext._active_spark_context) is None:
         return set()
