@@ -1,4 +1,4 @@
-"""Scenarios for Java's consumer only, and for kproto's with policy="java": seek, pause, commit and assign.
+"""Scenarios for two consumers only, Java's and kproto's with policy="java": seek, pause, commit and assign.
 
 With `manual_poll` a member polls only on the command `poll-once MS`, so that every run is the same.
 """
@@ -224,8 +224,8 @@ def a_subscribed_topic_is_deleted(stage: Stage) -> None:
     stage.produce(4)
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
-    # Automatic commits are off. The response to a commit that arrives while the broker deletes the topic
-    # would vary between runs.
+    # Automatic commits are off, because the response to a commit that arrives while the broker deletes the
+    # topic would vary between runs.
     a = stage.member("A", auto_commit=False)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until("assigned")

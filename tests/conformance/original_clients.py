@@ -18,7 +18,7 @@ GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkag
 BESIDES = {"franz-go": "franzgo"}
 # Clients of which kproto has no model. Their programs support only the commands subscribe, commit and close.
 PYTHON = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
-SECURED = "secured"  # A program for sarama and franz-go over TLS and SASL. Its source documents the commands.
+SECURED = "secured"  # Runs sarama or franz-go with TLS and SASL. Its source documents the commands.
 NAMES = (*JAVA, *GO, "librdkafka")
 ALL = (*NAMES, *BESIDES, *PYTHON)
 
@@ -53,7 +53,9 @@ def built(program: Path, executable: Path) -> str:
 
 
 def with_modules(name: str, *, module: str = "") -> str:
-    """Build a Go program with its own go.mod, whose modules are large or need a C compiler.
+    """Build a Go program that has its own go.mod.
+
+    The program requires modules that are large or need a C compiler, or other releases than `members/go.mod`.
 
     `module` ("PATH VERSION") replaces a required module, to build the same program with another release.
     """
@@ -76,7 +78,10 @@ def with_modules(name: str, *, module: str = "") -> str:
 
 
 def own_tests(compiler: str, module: str, package: str) -> tuple[Path, Path]:
-    """Build the tests of a module of `secured`; return the executable and their folder."""
+    """Build the tests of a package; return the executable and the package's folder.
+
+    `module` is a module that `members/secured` requires.
+    """
     secured()  # Downloads the module.
     place = _cache() / "go"
     order = [compiler, "list", "-m", "-f", "{{.Dir}}", module]

@@ -239,7 +239,7 @@ async def _frame(source: asyncio.StreamReader) -> bytes:
 
 
 def _set_error(answer: Any, code: int) -> None:
-    """Set the error code of a response, in the field that the response's type has for it."""
+    """Set the error code of a response. The field that holds it depends on the API."""
     for part in getattr(answer, "coordinators", None) or getattr(answer, "groups", None) or ():
         part.error_code = code
         return
@@ -257,8 +257,9 @@ def _set_error(answer: Any, code: int) -> None:
 def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] = ()) -> list[str]:
     """Return the requests as lines, with numbered member ids. Two runs of a scenario have equal lines.
 
-    Requests that depend on timing are left out: successful heartbeats, metadata, offset lookups and repeated
-    equal commits. A commit with new offsets is kept.
+    Requests that depend on timing are left out: metadata, offset lookups, and heartbeats without an error.
+    Equal consecutive requests become one line, and so do consecutive successful commits of a member, with the
+    last offset of each partition.
 
     APIs in `leave_out` are left out, except requests with an injected response.
     """
@@ -327,7 +328,7 @@ _LOOK_UP = {"Metadata": _metadata, "ListOffsets": _list, "OffsetForLeaderEpoch":
 
 
 def _merged(before: str, line: str) -> list[str]:
-    """Merge two consecutive commits of a member, because the sizes of polls are random."""
+    """Merge two consecutive commits of a member, because each poll returns a random number of records."""
     head, _, more = line.partition(" t-")
     if not before.startswith(f"{head} t-") or not before.endswith(" -> 0") or not line.endswith(" -> 0"):
         return [before, line]

@@ -18,8 +18,8 @@ from tests.conformance.client_scenarios import SCENARIOS, DrivenMember, Scenario
 from tests.conformance.recording_proxy import RecordingProxy, request_lines
 
 RUNS = count(1)
-# How often a scenario is tried. Even in two runs of the original, events within one millisecond may come in
-# any order.
+# The maximum number of attempts at a scenario. Even in two runs of the original, events within one
+# millisecond may come in any order.
 TRIES = 3
 # Maps a client to the APIs that are not compared. librdkafka looks up its coordinator on each new connection,
 # and its number of connections varies.

@@ -25,7 +25,7 @@ _SECURITY = "org.apache.kafka.common.security."
 SESSION_MS = 2_000
 # The listeners except PLAINTEXT, with their protocols. MTLS requires a client certificate. EXPIRED presents
 # an expired certificate, and ELSEWHERE one for another host. PLAIN_ONLY supports one mechanism. SKEWED
-# accepts tokens that expired within `SKEW_MS`. `SIGNED` has further listeners for a broker with an issuer.
+# accepts tokens that expired less than `SKEW_MS` ago. `SIGNED` adds listeners for a broker with an issuer.
 LISTENERS = {
     "SSL": "SSL",
     "MTLS": "SSL",
