@@ -157,7 +157,7 @@ def _import_own_share(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect slow tests of the profile quick, and tests of judges that KPROTO_JUDGES did not select."""
+    """Deselect slow tests in the profile quick, and tests of judges if KPROTO_JUDGES is not set."""
     excluded = set() if _ASKED else set(JUDGES)
     if _PROFILE == "quick":
         excluded.add("thorough")
@@ -171,7 +171,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module")
 def fast_collections() -> None:
-    """Make `gc.collect()` fast in the tests of a module: it ignores objects that exist before them."""
+    """Make `gc.collect()` ignore objects that were created before a module's tests, so that it is fast."""
     gc.collect()
     gc.freeze()
 

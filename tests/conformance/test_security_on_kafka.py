@@ -1,4 +1,4 @@
-"""kproto's clients work with a real Kafka with TLS, SASL and ACLs, for each protocol and mechanism."""
+"""kproto's clients work with a real Kafka that uses TLS, SASL and ACLs, for each protocol and mechanism."""
 
 from __future__ import annotations
 

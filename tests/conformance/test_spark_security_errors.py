@@ -116,7 +116,7 @@ def test_a_query_reports_the_cause_once(
         assert len(re.findall(words, message)) == 1, f"{where}: {message}"
         assert not OURS.search(message.partition("kproto.errors.")[2]), f"{where}: {message}"
         assert FRAME not in message, f"{where}: {message}"
-        # A user gets at most two screens of text, and most of this text is Spark's.
+        # The message fills at most two screens, and most of its text is Spark's.
         assert len(message.splitlines()) < 40, where
         printed = "".join(capfd.readouterr())
         assert len(re.findall(case.words, printed)) <= 1, f"{where}: {printed}"
@@ -152,7 +152,7 @@ def test_an_invalid_query_is_reported_in_a_sentence_without_our_frames(
 
 
 def test_an_error_of_the_application_keeps_its_traceback(spark: Any) -> None:
-    """An error of a mapped function has its traceback, even in a worker that ran kproto's source before."""
+    """An error in a mapped function keeps its traceback, even in a worker that ran kproto's source before."""
     from pyspark.errors import PySparkException
 
     def broken(number: int) -> int:

@@ -1,4 +1,4 @@
-"""With `kproto watch` as their proxy for a real Kafka, clients behave the same, and each request is reported.
+"""Clients of a real Kafka behave the same with and without `kproto watch`, which reports every request.
 
 Nine clients run a scenario with and without `kproto watch`. A proxy in front of Kafka records their requests.
 

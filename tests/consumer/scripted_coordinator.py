@@ -77,7 +77,7 @@ class Script:
 
     `refusals` maps a kind of request to its next error codes. A request without a code succeeds.
 
-    With `second` the coordinator supports KIP-890's second version of transactions.
+    With `second` the coordinator supports transaction version 2 (KIP-890).
     """
 
     def __init__(self, *, second: bool = False, place: tuple[str, int] = ("", 0)) -> None:
@@ -164,7 +164,7 @@ class Script:
                 return EndTxnResponse(throttle_time_ms=0, error_code=code, **name)
 
     def versions(self) -> ApiVersionsResponse:
-        """Return the API versions of Kafka 4, with or without KIP-890's second version of transactions."""
+        """Return the API versions of Kafka 4, with or without transaction version 2 (KIP-890)."""
         known = (*STORY, ApiVersionsRequest, MetadataRequest)
         keys = [
             ApiVersion(

@@ -120,7 +120,7 @@ def with_batch(
 ) -> None:
     """Call `story` with a producer and its open batch, which has one record for partition 0 of the topic t.
 
-    The batch's timestamp never expires, so `send` can append any record that has only a value.
+    The timestamp of the batch stays current, so `send` can append any record that has only a value.
     """
 
     async def main() -> None:

@@ -150,7 +150,7 @@ def test_a_tls_alert_without_tls_is_a_failure_of_the_configuration() -> None:
 
 
 class Socket:
-    """The transport's own socket. A direct read takes the next answer: a number of bytes, or an error."""
+    """A fake of the transport's socket. A read returns the next number of bytes, or raises the next error."""
 
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
@@ -239,7 +239,7 @@ def test_a_long_response_in_progress_is_reported_once_a_second(monkeypatch: pyte
     assert receive_at(51.9, response[12:13]) == []
     assert receive_at(52.5, response[13:14]) == [coming]
     assert receive_at(53.4, response[14:]) == [Answer(1, b"x" * 100)]
-    # Data is reported at most once a second. The next response starts a new second.
+    # Data is reported at most once a second. For a new response, the second begins with its first bytes.
     assert receive_at(60.0, response[:10]) == []
     assert receive_at(61.0, response[10:11]) == [coming]
 

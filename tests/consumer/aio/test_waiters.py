@@ -114,7 +114,7 @@ def test_a_pause_lets_other_tasks_run_once_in_a_while(monkeypatch: pytest.Monkey
     async def story(waiters: TaskWaiters) -> None:
         monkeypatch.setattr(module, "MAX_HOG_S", 3_600)
         assert await turns_during(waiters.pause(delivering=True)) == 1
-        # The last pause was less than MAX_HOG_S ago, so other tasks get no turn.
+        # Less than MAX_HOG_S has passed since the last pause, so other tasks get no turn.
         assert await turns_during(waiters.pause(delivering=True)) == 0
         assert await turns_during(waiters.pause(delivering=False)) == 0
 
@@ -144,7 +144,7 @@ def test_a_task_that_polls_repeatedly_without_records_sleeps(monkeypatch: pytest
         began = waiters._pause_at = time.monotonic()
         await waiters.pause(delivering=False)
         assert time.monotonic() - began >= 0.04
-        # The last pause was longer ago than MAX_HOG_S, so the pause is a single turn of the event loop.
+        # More than MAX_HOG_S has passed since the last pause, so this pause is one turn of the event loop.
         waiters._pause_at = time.monotonic() - 1
         assert await turns_during(waiters.pause(delivering=False)) == 1
 

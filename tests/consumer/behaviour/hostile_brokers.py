@@ -36,7 +36,7 @@ TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unr
 # The maximum number of requests of one type in ten seconds. A client that backs off between retries sends
 # fewer, even to two brokers.
 MOST = 60
-# The highest API versions of a broker that does not support KIP-890's second version of transactions.
+# The highest API versions of a broker that does not support transaction version 2 (KIP-890).
 FIRST = {"Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4, "AddPartitionsToTxn": 3}
 WRITES = "Produce responses.partition_responses.error_code"
 GROUP = GroupMetadata("g", -1, "", None)

@@ -19,9 +19,9 @@ KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [code for code in ErrorCode if code]
 NUMBERS = (-1, 0, 1, 2, 99, 1_000_000, 2**31 - 1)
 
-# The wrong response: its API, the number of right responses before it, and the change. The change is a seed,
-# which draws a field and a value, or a pair: the path of a field, and its new value or a function of the old
-# one.
+# The wrong response: its API, the number of right responses before it, and the change. The change is
+# either a seed for a random field and value, or a pair: a field's path, and its new value or a function of
+# the old value.
 Lie = tuple[str, int, int | tuple[str, Any]]
 
 

@@ -27,7 +27,7 @@ ENDS = dict.fromkeys(PARTITIONS, 2)
 
 
 def stage(seed: int = 0) -> tuple[World, SimulatedAdmin]:
-    """Return a cluster of three brokers, each of which leads two partitions with three records."""
+    """Return a cluster of three brokers, each of which leads two partitions with three records each."""
     world = World({"t": len(PARTITIONS)}, brokers=len(BROKERS), seed=seed)
     for partition in PARTITIONS:
         world.write("t", partition.partition, "a", "b", "c")
