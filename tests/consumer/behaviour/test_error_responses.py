@@ -184,7 +184,7 @@ def test_the_error_of_a_throttled_fetch_is_raised() -> None:
 @pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize("read", [True, False])
 def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:
-    """A leader epoch that is too high does not stop reading for more than a minute.
+    """A leader epoch that is too high stops reading for at most a minute.
 
     A client may have got such an epoch from a wrong response, or before the cluster was restored.
     """
@@ -210,8 +210,8 @@ def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(clie
 
     The topic keeps its id. Its partition has another leader, with a lower leader epoch.
     """
-    # Only Metadata responses are changed. The brokers would reject the leader epochs in later
-    # versions of Fetch and ListOffsets, and the broker id in later versions of ApiVersions.
+    # Only Metadata responses are changed. Requests of later versions contain the changed leader epoch (Fetch,
+    # ListOffsets) or the changed broker id (ApiVersions), and the brokers would reject them.
     world = Restored({"t": 1}, highest={"ApiVersions": 4, "Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")
     if client == "consumer":

@@ -1,6 +1,6 @@
 """A consumer continues to read after its brokers have lied in many ways for up to 40 s.
 
-After the last wrong response the consumer reads all partitions to their ends and commits. The maximum time is
+After the last wrong response the consumer reads all partitions to their ends and commits. This takes at most
 the sum of a request timeout, a maximum metadata age and a session timeout.
 
 If the consumer cannot continue, each poll raises an error with the reason.

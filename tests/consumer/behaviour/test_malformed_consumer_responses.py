@@ -151,7 +151,7 @@ def test_a_commit_that_the_response_both_accepts_and_rejects_is_retried() -> Non
 
 @pytest.mark.parametrize("offsets", [(1, 0), (0, 1)])
 def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets: tuple[int, int]) -> None:
-    """A start offset that the response contains twice, with different numbers, is requested again.
+    """The consumer repeats a request whose response contains two different start offsets of a partition.
 
     If the consumer used the higher number, it might skip records.
     """

@@ -211,7 +211,7 @@ def test_a_poll_without_records_runs_only_the_parts_that_polls_change() -> None:
 
 def test_a_backoff_that_ends_during_a_poll_is_followed_by_a_fetch() -> None:
     world, a = reader_at_the_end()
-    # A paused partition sends no fetch between the seek and the start of the backoff.
+    # The pause prevents a fetch between the seek and the start of the backoff.
     a.do(ev.Pause(frozenset({tp("t", 0)})))
     a.do(ev.Seek(tp("t", 0), 0))
     a.engine.partitions[TopicPartition("t", 0)].back_off_until(world.now + 100)

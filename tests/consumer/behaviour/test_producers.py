@@ -473,7 +473,7 @@ def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> N
             with profiling(handler):
                 producer.send("t", b"2")
             assert not errors or "a signal handler interrupted" in str(errors[0])
-            # Of the three calls, only result() may return: the delivery of `first` has already ended.
+            # Only `first.result` may return without an error: the delivery of `first` has already ended.
             assert errors or wait == first.result
         assert producer.send("t", b"3").result(5).offset is not None
 

@@ -25,7 +25,7 @@ TOPICS = {"mixed": "none", "even": "none", "squeezed": "lz4"}
 
 
 def value(topic: str, partition: int, offset: int) -> bytes:
-    """Return the value of a record. In the topic "even", all values and responses have equal sizes."""
+    """Return a record's value. In the topic "even", all values have the same size, as have all responses."""
     text = b"%d/%d %s " % (partition, offset, topic.encode())
     return text.ljust(400) if topic == "even" else text * (1 + offset % 60)
 

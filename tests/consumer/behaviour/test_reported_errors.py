@@ -122,7 +122,7 @@ def test_records_before_a_corrupt_batch_are_returned_first() -> None:
     world = world_with_records()
 
     def cut(client: Client, request: Any, version: int) -> Any:
-        """Answer fetches after the first ten records with the first half of a batch."""
+        """Answer each fetch from offset 10 or higher with an incomplete batch."""
         if not isinstance(request, FetchRequest) or not request.topics:
             return None
         if request.topics[0].partitions[0].fetch_offset < 10:

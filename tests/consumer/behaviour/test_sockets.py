@@ -464,9 +464,7 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: 
 
 
 def byte_by_byte_proxy(bootstrap: str) -> Script:
-    """Return a function that serves a connection as a proxy of a broker, and forwards each byte in a separate
-    send.
-    """
+    """Return a script that relays a connection to a broker, and forwards each byte in a separate send."""
     host, _, port = bootstrap.rpartition(":")
 
     def script(client: socket.socket) -> None:
@@ -847,7 +845,7 @@ def test_a_large_response_in_progress_is_reported_in_asyncio(tls: bool) -> None:
 
 
 def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
-    """Serve a connection as a proxy of 127.0.0.2, but stall the first fetch connection.
+    """Return a script that relays a connection to 127.0.0.2, but stalls the first fetch connection.
 
     The first connection that sends a Fetch receives no response to this Fetch or to later requests.
     """

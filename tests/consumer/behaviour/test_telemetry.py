@@ -52,7 +52,7 @@ def request_metrics(server: Server, metrics: str = "*", interval_ms: int = 300_0
 
 
 def values(push: PushedMetrics) -> dict[str, int | float]:
-    """Return the values of the metrics without attributes, by metric name without its prefix."""
+    """Return the values of the metrics that have no attributes, by metric name without its prefix."""
     prefix = "org.apache.kafka."
     return {point.name.removeprefix(prefix): point.value for point in push.metrics if not point.attributes}
 
@@ -252,7 +252,7 @@ def test_two_threads_may_close_a_client(
 def test_close_does_not_wait_for_a_silent_broker(
     server: Server, client: Any, options: dict[str, Any]
 ) -> None:
-    """`close` limits its wait for the response to the last push. The request timeout would be 10 minutes."""
+    """`close` limits its wait for the response to the last push, whatever the request timeout."""
     request_metrics(server)
     instance = client(server.bootstrap, **options, request_timeout_ms=600_000)
     instance.client_instance_id()

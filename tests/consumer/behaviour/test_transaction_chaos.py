@@ -3,8 +3,8 @@
 The schedules run in virtual time against the embedded broker's coordinator. Each of two applications has its
 own transactional id. At random times an application is killed, or is replaced while it still runs.
 
-KPROTO_SCHEDULES=5000 sets the number of schedules. Each mutant below breaks one rule of the engine, and the
-schedules must detect it.
+KPROTO_SCHEDULES=5000 runs 5,000 schedules. Each mutant below breaks one rule of the engine, and the schedules
+must detect it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TIMEOUT = 5_000  # transaction.timeout.ms
 
 @dataclass(eq=False)
 class Transaction:
-    """The records and the outcome of an application's transaction, between two calls of `begin`."""
+    """A transaction of an application, from one call of `begin` to the next: its records and its outcome."""
 
     name: str
     producer: Producer
@@ -385,7 +385,7 @@ def test_each_transaction_is_atomic_in_every_schedule() -> None:
         ]
         known, unknown = known + len(ends) - ends.count(None), unknown + ends.count(None)
     assert SCHEDULES < 40 or known > SCHEDULES
-    # In these schedules, at least one delivery must fail: otherwise the faults would have no effect.
+    # In 40 schedules, some transaction must have an unknown outcome: otherwise the faults had no effect.
     assert SCHEDULES < 40 or unknown > 0
 
 
