@@ -2,8 +2,8 @@
 
 A payload has gauges and sums, the only kinds of metrics that KIP-714 allows.
 
-Clients push metrics by default, but the package protobuf is an extra. So this module reads and writes the
-seven protobuf messages of a payload itself.
+Clients push metrics by default, but the protobuf package is only an optional dependency of kproto. So this
+module reads and writes the seven protobuf messages of a payload itself.
 
 Rules:
 
@@ -244,7 +244,7 @@ def _fields(data: bytes, offset: int) -> Iterator[_Field]:
         else:
             raise DecodeError(_NAME, -1, str(number), offset + at, f"unsupported wire type {wire_type}")
         if number == 0:
-            raise DecodeError(_NAME, -1, "0", offset + at, "the number of a field must be at least 1")
+            raise DecodeError(_NAME, -1, "0", offset + at, "a field number must be at least 1")
         if end > len(data):
             raise DecodeError(_NAME, -1, str(number), offset + at)
         yield _Field(number, wire_type, value, data[at:end], offset + at)

@@ -20,8 +20,8 @@ The model has a tree of nodes, watches, and the algorithm that every consumer ru
 
 * After rebalance.max.retries retries, the consumer waits for the next change.
 
-* Consumers do not consult each other. Two consumers that read different trees decide differently. Only the
-  owner nodes prevent double ownership.
+* Consumers do not consult each other. Two consumers that read the tree at different times may decide
+  differently. Only the owner nodes prevent double ownership.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ pc: Any = import_module("pyarrow.compute")
 # The largest number of bytes in an array with 32-bit offsets.
 _MAX_BYTES: Final = (1 << 31) - 1
 
-# The largest value in bytes that Arrow stores inside its view. A view of a larger value refers to a buffer.
+# The maximum size in bytes of a value that Arrow stores inside its view. The view of a larger value refers to
+# a buffer.
 _INLINE = 12
 
 
@@ -59,8 +60,8 @@ def views(
     """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
     `null` marks the values that are null. A value of more than 12 bytes stays in `data`. For a shorter value,
-    12 bytes from its start on are copied into the view, so `data` must extend at least 12 bytes beyond each
-    start.
+    the 12 bytes from its start are copied into the view, so `data` must extend at least 12 bytes beyond
+    each start.
     """
     size = len(start)
     # The four numbers of a view: length, prefix (the first four bytes, for comparisons only), buffer index,

@@ -13,7 +13,7 @@
 * The background updater requests all topics every RefreshFrequency. The partition checker only reads the
   cached metadata, so it notices new partitions after at most two ticks (M93).
 
-* A broker whose request failed is removed. When no bootstrap address is left, the failed addresses are used
+* A broker is removed after a failed request. When no bootstrap address is left, the failed addresses are used
   again.
 """
 

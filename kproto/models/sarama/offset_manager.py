@@ -17,8 +17,8 @@
   the coordinator, up to Metadata.Retry.Max times. After COORDINATOR_LOAD_IN_PROGRESS and
   UNSTABLE_OFFSET_COMMIT, it is repeated after the wait, without a lookup (M62).
 
-* Only OffsetCommit v2 to v4 has Offsets.Retention. Its default 0 is sent as -1, which selects the broker's
-  retention.
+* Only OffsetCommit v2 to v4 has a field for Offsets.Retention. Its default 0 is sent as -1, which selects the
+  broker's retention.
 
 * With auto commit a ticker flushes every AutoCommit.Interval (M127). The last flush is in
   `offset_manager_close`.

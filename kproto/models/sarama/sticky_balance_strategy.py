@@ -24,7 +24,7 @@
   without it.
 
 Go iterates over its maps in a random order. The model uses the order of the members' ids and claims. With few
-partitions, Go's maps usually have this order, too.
+members and partitions, Go usually iterates in this order, too.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ A request has the version that Config.Version selects, even if the broker suppor
 broker supports only older versions, the request has the newest of them.
 
 Config.Version is the version of the oldest broker of the *cluster*. A low value also works with a new broker
-that still supports the old requests. Kafka 4.0 dropped most versions from before 0.11 (KIP-896).
+that still supports the old requests. Kafka 4.0 dropped Fetch v0 to v3 and other request versions from before
+0.11 (KIP-896).
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def parse(text: str) -> KafkaVersion:
     version = tuple(int(part) for part in parts)
     if version < GROUPS_SINCE[: len(version)]:
         raise ConfigError(
-            "Version", text, "allowed: 0.10.2.0 or later, the first version with sarama's consumer groups"
+            "Version", text, "allowed: 0.10.2.0 or later, because sarama's consumer groups require it"
         )
     return version
 

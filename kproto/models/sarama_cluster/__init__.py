@@ -22,14 +22,14 @@ After a rebalance, messages may be delivered before the notification "assigned":
 have separate goroutines (consumer.go, nextTick).
 
 Known difference: sarama-cluster's background refresher requests an empty list of topics. From Metadata v1 on,
-the response then has no topics. The original has no cached topics until it requests a topic again. The model
-requests all topics.
+the response then has no topics, so the original has no cached topics until it requests a topic again. The
+model requests all topics instead.
 
-Each request has the lowest version that Kafka 4 supports. Subscribe creates a Consumer. Unsubscribe, another
-Subscribe, and Close close the Consumer, which then leaves the group.
+Each request has the lowest version that Kafka 4 supports. Subscribe creates a Consumer. Unsubscribe, Close or
+another Subscribe closes the Consumer, which then leaves the group.
 
-The callbacks "assigned" and "revoked" are called after the notifications. The model does not wait for their
-return.
+The callbacks "assigned" and "revoked" are called after the notifications. The model does not wait for
+them to return.
 
 A subscribed pattern becomes the option Group.Topics.Whitelist. `extra` may also contain "Whitelist",
 "Blacklist" and "PartitionStrategy", the leader's strategy. The option `assignors` is ignored.
@@ -67,8 +67,8 @@ __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_dead
 
 # Whether members notice new partitions of a topic. In sarama-cluster not even the leader does (`loops`).
 SEES_GROWTH = False
-# Whether a fenced member delivers no more messages. sarama-cluster delivers them until the main loop releases
-# the partitions.
+# Whether a fenced member stops delivering messages at once. sarama-cluster delivers them until the main loop
+# releases the partitions.
 SILENT_WHEN_FENCED = False
 
 
@@ -95,7 +95,7 @@ class SaramaClusterState(ClusterClient):
 
     @property
     def works_on(self) -> frozenset[TopicPartition]:
-        """Return the consumed partitions. After a failed cycle they differ from those in the last
+        """Return the consumed partitions. After a failed cycle they may differ from those in the last
         notification.
         """
         return frozenset(self.consumer.partitions)

@@ -8,8 +8,8 @@
 
 * All partitions are released before each join.
 
-* JoinGroup v0 offers range and roundrobin. The leader uses the strategy of its own option, not the one that
-  the group selected. Each topic is assigned separately.
+* JoinGroup v0 offers range and roundrobin. The leader uses its own configured strategy, not the one that the
+  coordinator selected. Each topic is assigned separately.
 
 * UNKNOWN_MEMBER_ID from JoinGroup resets the member id.
 

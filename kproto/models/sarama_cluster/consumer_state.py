@@ -212,7 +212,7 @@ class ClusterConsumer(Routine):
         self.client.metadata.request_refresh(self, ())
 
     def subscribe(self, topics: tuple[str, ...] | None) -> None:
-        """Close the current Consumer, and create one for `topics`. With None, create no new one."""
+        """Close the current Consumer, and create one for `topics` unless it is None."""
         self.requested_topics = topics
         if self.state is S.IDLE:
             self.client.resume(self, "topics_requested")

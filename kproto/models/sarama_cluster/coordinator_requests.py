@@ -8,8 +8,8 @@ The routines follow CommitOffsets, release and closeCoordinator.
 * After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the coordinator is looked up again, but the error is
   still returned (M68).
 
-* One commit runs at a time, with the dirty offsets: those that were marked and not committed. Without dirty
-  offsets no request is sent.
+* One commit runs at a time, with the dirty offsets: those that were marked but not yet committed. Without
+  dirty offsets no request is sent.
 
 * A commit is retried immediately, up to Group.Offsets.Retry.Max times (3). It fails if any of its partitions
   has an error.

@@ -124,7 +124,7 @@ def _drop_messages(partition: ClusterPartition, payload: object) -> None:
 
 
 def _on_closed(partition: ClusterPartition, payload: object) -> None:
-    """Handle the end of the partition consumer, which was stopped or whose offset is out of range."""
+    """Handle the end of the partition consumer after a stop or an out-of-range offset."""
     ended = partition.state is P.CONSUMING
     partition.move(P.CLOSED)
     if ended:
