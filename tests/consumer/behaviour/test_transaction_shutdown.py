@@ -285,8 +285,8 @@ def test_a_callback_may_end_a_transaction(broker: Coordinator, call: str) -> Non
     producer.close()
 
 
-# Moment n is the n-th point at which a signal handler may run. A test interrupts every fourth moment,
-# starting with one of these. The quick tests start with 1 and 3.
+# Moment n is the n-th point at which a signal handler may run. A test interrupts at every fourth moment,
+# starting with one of `FIRST_MOMENTS`. The quick tests start with 1 and 3.
 FIRST_MOMENTS = [1, 3, *(pytest.param(first, marks=pytest.mark.thorough) for first in (2, 4))]
 
 

@@ -215,7 +215,7 @@ def test_a_wrong_value_inside_of_a_collection_is_rejected(broker: str, kind: Any
             if wrong == "partitions" and method != "assign" and isinstance(value, dict):
                 continue  # These methods ignore the values of a dict, and its keys are valid partitions.
             acts[method, wrong, number] = call_with(kind, method, wrong, value)
-        if wrong != "plan":  # A plan is a generator, so a failing generator is not an invalid value.
+        if wrong != "plan":  # A plan is a generator, so a failing generator is a valid plan.
             acts[method, wrong, -1] = call_with(kind, method, wrong, failing_iterator())
     errors = attempt(kind, broker, list(acts.values()), check_usable)
     for (method, wrong, number), error in zip(acts, errors, strict=True):

@@ -1,4 +1,4 @@
-"""The thread of a blocking producer is woken only when it must act, and each delivery ends."""
+"""The thread of a blocking producer is woken only when it must act, and every delivery completes."""
 
 from __future__ import annotations
 

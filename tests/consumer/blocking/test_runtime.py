@@ -1,4 +1,4 @@
-"""The calls of a blocking client are rejected where they would block forever, and end as documented."""
+"""A blocking client rejects calls that would block forever, and its other calls end as documented."""
 
 from __future__ import annotations
 

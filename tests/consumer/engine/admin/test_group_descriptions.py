@@ -1,4 +1,4 @@
-"""Descriptions of groups by type in the admin API, on the embedded broker and with prepared responses."""
+"""Descriptions of each type of group in the admin API, on the embedded broker and with prepared responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CompletedFetch returns the records from the position on, and advances the position past the last one."""
+"""CompletedFetch returns the records from the position on, and then advances the position past them."""
 
 from __future__ import annotations
 
@@ -251,7 +251,8 @@ def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
 def test_a_batch_out_of_order_before_the_position_is_raised_at_once() -> None:
     """An out-of-order batch that begins before the position raises an error immediately.
 
-    If the batch were skipped, the fetch would return no record, and the client would repeat it forever.
+    If the batch were ignored, the fetch would return no record and the position would not move, so the client
+    would repeat the fetch forever.
     """
     with pytest.raises(RecordError, match="begins with 2 follows offset 4"):
         chunk(span(0, 5) + span(2, 30), 10)
@@ -271,7 +272,7 @@ def test_old_messages_out_of_order_are_raised() -> None:
 def test_records_after_the_last_offset_of_their_batch_are_not_returned(count: int, columns: bool) -> None:
     """Records whose offset is above their batch's last offset are not returned.
 
-    The next fetch starts after the batch's last offset, and would return these records again.
+    If they were returned, the next fetch would return them again: it starts after the batch's last offset.
     """
     if columns:
         pytest.importorskip("pyarrow")

@@ -234,9 +234,7 @@ def test_a_partition_is_stalled_after_a_second_beyond_linger_with_half_of_the_bu
 
 
 def test_a_producer_without_a_sender_thread_is_notified_of_new_and_sealed_batches() -> None:
-    """Each notification makes an AsyncProducer run its engine, so a record that joins an open batch sends
-    none.
-    """
+    """A notification makes an AsyncProducer run its engine, so a record for an open batch causes none."""
     records = accumulator()
     assert not records.sender_notified
     first = put(records, (MOMENTS[0], None, b"v", ()))

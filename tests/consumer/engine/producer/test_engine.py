@@ -463,7 +463,7 @@ def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
 def test_a_batch_that_expires_before_the_connection_opens_is_left_out_of_the_request() -> None:
     """The request contains neither the expired batch nor its partition entry.
 
-    Kafka does not respond to a Produce request if one of its partitions has no records.
+    Kafka does not respond to a Produce request if the records of one partition are null.
     """
     world = World({"t": 2}, brokers=2)
     a = world.producer(
@@ -829,8 +829,8 @@ def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
 def send_after_a_crash(expected: int) -> tuple[World, Client, list[Any]]:
     """Send a batch and then three more, to a broker that has lost its producer state.
 
-    The broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to each of the three whose sequence number is below
-    `expected`.
+    Until the producer increments its epoch, the broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to each batch
+    whose sequence number is below `expected`.
     """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0)
@@ -877,8 +877,7 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """Store the record "1" from the first `times` requests with it, but answer
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+    """Reject the first `times` requests with only "1" (NOT_ENOUGH_REPLICAS_AFTER_APPEND), but store "1".
 
     If `too_large` is not 0, it is the error code for batches of several records.
 
