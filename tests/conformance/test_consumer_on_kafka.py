@@ -727,7 +727,7 @@ def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str, monkeypatch: py
     The mock cluster has no CreateTopics. A topic that it creates has four partitions. It advertises JoinGroup
     6 and other flexible versions, but closes the connection on these requests.
 
-    The mock cluster answers a SyncGroup that arrives after the leader's with INVALID_REQUEST and a null
+    If a SyncGroup arrives after the leader's, the mock cluster answers it with INVALID_REQUEST and a null
     assignment. Half of the rebalances would therefore fail after 10 s each, so the test delays the leader's
     assignment.
     """

@@ -34,8 +34,8 @@ pytestmark = pytest.mark.originals
 
 DELAY = "group.initial.rebalance.delay.ms"
 POLLS = 10
-# The time from the start of the program to the first request. The program connects in this time, so that a
-# fast join always ends before the request.
+# The time from the start of the program to its first request. The client connects in this time, so that a
+# join without a rebalance delay can end during the 20 ms that program H sleeps.
 LEAD_MS = 500
 
 Printed = list[tuple[str, str]]

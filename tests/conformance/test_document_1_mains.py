@@ -165,7 +165,7 @@ def test_the_handler_gets_each_message_once_when_partitions_are_added(place: Pla
 
 
 def test_sigusr1_pauses_within_the_session(place: Place) -> None:
-    """S1-8: a paused program sends no Fetch. Afterwards it reads all records in the same session."""
+    """S1-8: a paused program sends no Fetch. After it resumes, it reads all records in the same session."""
     story = results("S1-8")
 
     def pauses(release: str) -> tuple[int, int, int]:
@@ -417,7 +417,7 @@ def test_read_message_returns_as_in_the_story(place: Place) -> None:
         assert eventually(lambda: sum(request.injected for request in reading.requests("Fetch")) == refused)
         reading.write([0])
         assert eventually(lambda: "message" in reading.returned[before:])
-        # After errors the fetches back off. Calls of ReadMessage during the backoff time out.
+        # After errors, fetches back off, and ReadMessage times out during the backoff.
         after = [result for result in reading.returned[before:] if result != "_TIMED_OUT"]
         expected = map(_word, (*story["while reading is denied"], *story["afterwards"]))
         assert after == [word for word in expected if word != "_TIMED_OUT"]

@@ -54,7 +54,7 @@ def results(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 def story_result(story: str, result: str) -> str:
-    """Return a result of a scenario in the form NAME: TEXT, which the Java program prints."""
+    """Return a scenario's result in the form NAME: TEXT, as the Java program prints it."""
     result_: Any = find(story).run().results[result]
     if isinstance(result_, list):
         (result_,) = result_
@@ -101,7 +101,7 @@ def test_an_interceptor_decides_what_poll_returns_but_not_what_is_committed(resu
 
 
 def _listed(story: str, result: str) -> str:
-    """Return a list among the results of a scenario in the form of Java's List.toString."""
+    """Format a list in a scenario's results as Java's List.toString does."""
     items: Any = find(story).run().results[result]
     texts = [item if isinstance(item, str) else ":".join(map(str, item)) for item in items]
     return f"[{', '.join(texts)}]"

@@ -152,8 +152,8 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
     """Return (all read records were committed, any were committed, Errors() returned an error).
 
-    In the manual example, the handlers of all claims commit. In releases up to 1.38.1, an older commit may
-    then overtake a newer one. So the first result is always True for these releases.
+    In the manual example, the handlers of all claims commit, and in releases up to 1.38.1 an older commit may
+    overtake a newer one. For these releases the first result is therefore True whatever was committed.
     """
     topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})
@@ -282,7 +282,8 @@ def test_consume_partition_fails_as_in_the_story(place: Place, release: str) -> 
     topic = f"parts-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})
     story: Any = find("S3-13").run().results
-    # The program consumes from offsets of these records, so they are written before it starts.
+    # These records are written first, because the program also consumes partition 0 from offset 3, and
+    # ConsumePartition rejects an offset beyond the end.
     for partition in (0, 1):
         for _ in range(10):
             place.producer.send(topic, b"x", partition=partition)

@@ -1,7 +1,7 @@
 """Each of kproto's models sends the Fetch, ListOffsets and Metadata requests of its original, field by field.
 
-The test compares the first Fetch and the distinct lookups, because the numbers of requests depend on timing.
-test_clients_like_originals compares the requests to the coordinator.
+The test compares only the first Fetch and the distinct lookups, because the numbers of requests depend on
+timing. test_clients_like_originals compares the requests to the coordinator.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ LACKS: Final = {
 }
 TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # franz-go also skips this test on Kafka 4.
 
-# The tests that run in every draw. They cover every assignor with and without static members, and groups with
-# at-least-once and exactly-once semantics.
+# The tests that every run includes. They cover every assignor with and without static members, and groups
+# with at-least-once and exactly-once semantics.
 ALWAYS: Final = frozenset({"TestGroupETL", "TestTxnEtl"})
 
 

@@ -3,7 +3,8 @@
 kproto's encoding of a message equals Kafka's encoding of its JSON form, and Kafka decodes kproto's bytes to
 the same JSON. The messages are drawn by Hypothesis and by Kafka.
 
-Broken bytes are rejected by both, or both decode them to the same values.
+Kafka's classes and kproto both reject corrupted bytes, or both decode them to the same values.
+`we_are_stricter` defines the exceptions.
 """
 
 from __future__ import annotations

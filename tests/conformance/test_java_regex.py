@@ -78,8 +78,7 @@ NOT_HERE = {
     r"\N{LATIN SMALL LETTER A}",
     # A Unicode script whose letters no topic name can contain.
     r"\p{IsGreek}*a",
-    # A quantifier without an operand or, below, after another quantifier. Java does not document these two
-    # cases.
+    # A quantifier without an operand, and a quantifier after another quantifier. Java documents neither case.
     r"{2}",
     r"a{2}{2}",
     r"[a&&&b]",

@@ -74,7 +74,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Place:
-    """The real broker of a release or its imitation, and the highest version of each API of the release."""
+    """A release's broker, either real or imitated, and the API versions that the release lists."""
 
     bootstrap: str
     release: Release
@@ -104,7 +104,7 @@ class Place:
         return consumer
 
     def committed_values(self, topic: str, number: int) -> list[bytes]:
-        """Read this number of values of committed transactions, and all that follow within half a second."""
+        """Read `number` values of committed transactions, and all that follow within half a second."""
         with Consumer(
             self.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
         ) as reader:
@@ -125,8 +125,8 @@ def listed_versions(bootstrap: str) -> dict[int, list[int]]:
 def highest_of(listed: Mapping[int, list[int]]) -> dict[str, int]:
     """Return the argument `highest` that limits an embedded broker to these APIs and versions.
 
-    The embedded broker does not serve an API of which Kafka 4 has removed all listed versions, such as
-    WriteTxnMarkers of Kafka 2.1.
+    The embedded broker does not serve an API if Kafka 4 has removed all versions of it that the release
+    lists. An example is WriteTxnMarkers of Kafka 2.1.
     """
     highest = {key: listed.get(key, [0, NOT_SERVED])[1] for key in APIS}
     return {
@@ -439,8 +439,8 @@ def test_a_transaction_commits_records_and_offsets(place: Place) -> None:
                 producer.send(target, value)
             is_checked = place.knows("TxnOffsetCommit", 3)
             producer.send_offsets(member.group_metadata() if is_checked else source, {partition: 30})
-        # The committed offset is polled: before Kafka 2.5, OffsetFetch returns the earlier offset while the
-        # transaction is open.
+        # The test polls for the committed offset: before Kafka 2.5, OffsetFetch returns the earlier offset
+        # until the commit marker is written.
         poll_until(lambda: committed_offset(member, partition) == 30, member)
     assert place.committed_values(target, 30) == numbers(0, 30)
 

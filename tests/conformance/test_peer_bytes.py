@@ -268,7 +268,7 @@ def judge(peer: Peer, message: Message, version: int) -> None:
 def same_values(ours: Any, theirs: Any, version: int) -> None:
     """Compare the fields that both objects have.
 
-    kio omits from a field's name a unit that the type implies. Fields with other names are left out.
+    kio omits the unit from a field's name if the type implies it, so such fields are not compared.
     """
     for f in type(ours).__fields__:
         if version in f.versions and hasattr(theirs, f.name):

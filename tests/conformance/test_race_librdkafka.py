@@ -60,7 +60,7 @@ MARGIN_MS = 300
 # librdkafka's fetch.wait.max.ms, which is short because a fetch in flight delays the next one by up to this
 # time. Calls less than this time apart count as a tie.
 FETCH_WAIT_MS = 50
-SETTLES_MS = 500  # The time from the start of a client to its first request, in which the client connects.
+SETTLES_MS = 500  # The wait before a client's first request. The client connects in this time.
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
     groups = count()
 
     def run_with_retries(case: tuple[Schedule, list[Request]]) -> list[Request] | None:
-        """Return librdkafka's results, or None if every run was late and had other results than the model."""
+        """Return librdkafka's results, or None if every run was late and differed from the model."""
         for _ in range(TRIES):
             theirs, in_time = run_librdkafka(case[0], mock_cluster, f"g{next(groups)}")
             if in_time or theirs == case[1]:

@@ -78,10 +78,10 @@ class Side:
             time.sleep(0.02)
 
     def label(self, identity: Identity) -> tuple[int, int]:
-        """Return the identity (producer id, epoch), with the producer id replaced by a number.
+        """Return the identity (producer id, epoch), with the producer id replaced by its position in `known`.
 
-        The number is the position of the producer id in the list of ids that this broker has returned. Two
-        brokers return different ids, but the positions can be compared.
+        `known` lists the ids in the order in which this broker returned them. Two brokers return different
+        ids, but the positions can be compared.
         """
         if identity[0] < 0:
             return identity

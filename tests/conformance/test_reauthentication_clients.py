@@ -32,10 +32,10 @@ SESSION_MS = 3_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """The mechanisms that re-authenticated or reconnected, and the values that were read.
+    """The mechanisms whose clients re-authenticated or reconnected, and the values that were read.
 
-    `renewed` contains the mechanisms that re-authenticated a session. `returned` contains those that opened a
-    new connection instead. `read` contains the values that each member read.
+    `renewed` contains the mechanisms whose client re-authenticated a session. `returned` contains those whose
+    client opened a new connection instead. `read` maps each mechanism to the values that its member read.
 
     `written` lists the values written after the re-authentications.
     """
