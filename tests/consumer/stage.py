@@ -1,4 +1,4 @@
-"""A simulated cluster of `kproto.testing` for tests of the client, options for faults, and a stub of TLS."""
+"""Helpers for client tests: a simulated cluster, options for faults and old brokers, and a TLS stub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a `with` block: the client is closed; if both fail, the error of the block is raised."""
+"""The end of a `with` block closes the client. An error of the block takes precedence over one of `close`."""
 
 from __future__ import annotations
 

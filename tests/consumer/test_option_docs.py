@@ -69,7 +69,7 @@ def test_defaults_and_types_are_those_of_the_code() -> None:
 
 
 def test_every_option_has_a_description() -> None:
-    """`tests/test_registries.py` checks that every option is in the table, the types and the defaults."""
+    """`tests/test_registries.py` checks that the table, the types and the defaults list every option."""
     assert {option.name for option in security_docs()} == set(SecurityConfig.__annotations__)
     for option in (*consumer_docs(), *producer_docs(), *security_docs()):
         assert option.description, option.name

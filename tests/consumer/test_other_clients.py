@@ -287,7 +287,7 @@ RETURNED: dict[str, object] = {
 
 
 def missing_names(hint: str, kind: type) -> list[str]:
-    """Return the names in a hint that are neither attributes of `kind` or of a result, nor names of APIs."""
+    """Return the names in a hint that are neither APIs nor attributes of `kind` or of a result."""
     absent: list[str] = []
     for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", hint):
         if name.endswith("Request"):

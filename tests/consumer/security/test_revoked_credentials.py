@@ -1,4 +1,4 @@
-"""Clients whose credentials change while they run: errors name options, undelivered records are logged."""
+"""If a running client's credentials change, errors name the options, and undelivered records are logged."""
 
 from __future__ import annotations
 

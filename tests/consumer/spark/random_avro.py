@@ -71,7 +71,7 @@ def schema(random: Random, names: Any, depth: int = 0) -> Any:
 
 
 def value(random: Random, schema: Any) -> tuple[Any, Any]:
-    """Return a random value of a schema as fastavro writes it, and as the source must read it."""
+    """Return a random value of a schema, once as fastavro writes it and once as the source must read it."""
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
         picked = random.choice(schema)

@@ -457,7 +457,7 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """If a bound was the start or the end of a log that has changed since, no records count as lost.
+    """No records count as lost if a bound was the start or the end of its log, and the log has changed since.
 
     Only offsets that the user has given must exist in the log.
     """

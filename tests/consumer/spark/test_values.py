@@ -393,8 +393,7 @@ def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
         answers[latest] = {"schema": json.dumps({**NEW, "fields": fields})}
         planned = pickle.loads(pickle.dumps(getattr(sent, reads)(schema(kind, options))))
         written = [wired(2, encoded) for encoded in avro(NEW, {"id": 5, "dest": "SFO", "seats": 2})]
-        # Decode twice, as two tasks of the query do. They must not ask the registry for the latest schema
-        # again.
+        # Decode twice, as two tasks of the query do. Neither may request the latest schema again.
         for _ in range(2):
             rows = decoded(written, kind, options, formats=planned.options.formats)
     assert values(rows) == [{"dest": "SFO", "id": 5, "seats": 2}]

@@ -160,7 +160,7 @@ def assignment_is_balanced(
 
 
 def no_single_move_improves_the_balance(members: Mapping[str, Subscription], plan: Plan) -> None:
-    """Check KIP-54's balance: no move of a single partition makes two members more equal."""
+    """Check KIP-54's balance: moving one partition cannot make two members' partition counts more equal."""
     for member_id, partitions in plan.items():
         for other_id, other_member in members.items():
             if len(partitions) >= len(plan[other_id]) + 2:

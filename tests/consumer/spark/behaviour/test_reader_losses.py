@@ -1,4 +1,4 @@
-"""A batch raises or logs data loss if its starts, ends or records are no longer in the logs."""
+"""A batch raises or logs data loss if its offsets or records are no longer in the logs."""
 
 from __future__ import annotations
 
