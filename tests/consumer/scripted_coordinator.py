@@ -193,7 +193,7 @@ class Script:
 
 
 class Coordinator(Script):
-    """A broker on a socket, with the topic `t` of two partitions. It runs until the `with` block ends.
+    """A broker on a socket, with a topic `t` that has two partitions. It runs until the `with` block ends.
 
     Requests of the kinds in `held` are recorded, and answered only after a call of `let_go`.
     """

@@ -602,8 +602,8 @@ def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon
 ) -> None:
     """With kproto's policy, the partitions that an expired static member was revoking get an owner.
 
-    The expired member rejoins without a rebalance, although the group's plan assigns the partitions to
-    others. With Java's policy these partitions have no owner.
+    The coordinator lets the expired member rejoin without a rebalance, so it does not assign the revoked
+    partitions to another member. With Java's policy they have no owner.
     """
     world = World({"t": 4})
     options = {**GROUP, "max_poll_interval_ms": 5000, "session_timeout_ms": 60_000, "policy": policy}
@@ -970,7 +970,7 @@ def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> Non
 
 
 def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
-    """The group has removed the member, so the response to its commit has the error ILLEGAL_GENERATION.
+    """The member's commit fails with ILLEGAL_GENERATION, because the group has continued without the member.
 
     A member that the group has removed stops returning records, and rejoins immediately (I3).
     """
@@ -1159,8 +1159,8 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
     """When a static leader returns, it assigns the partitions that were added in the meantime.
 
-    Regression (chaos seed 198): the coordinator kept the leader's earlier plan. The leader assumed that the
-    plan was based on its newer metadata.
+    Regression (chaos seed 198): the group kept the leader's earlier assignment. The leader assumed that this
+    assignment was computed from its newer metadata, so it did not notice the added partition.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}

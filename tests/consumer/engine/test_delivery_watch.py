@@ -161,7 +161,7 @@ def test_a_stopped_broker_is_named_with_the_error_of_the_connection() -> None:
 
 
 def answer_fetches(world: World, **fields: Any) -> None:
-    """Answer each fetch of partition 0 with no records and with these fields of the partition."""
+    """Answer each fetch with these fields for partition 0. By default there are no records and no error."""
     topic_id = world.cluster.topics.id("t")
     assert topic_id is not None
 

@@ -213,8 +213,8 @@ def test_an_unknown_assigned_partition_is_reported_at_once_and_again_later() -> 
 def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoins() -> None:
     """A member that is assigned a topic to which it is not subscribed reports the topic and rejoins.
 
-    The test uses Java's policy. With kproto's policy the member would first compare the assignment with the
-    leader's plan.
+    The test uses Java's policy. With kproto's policy, this member, which is the leader, would rejoin for
+    another reason: the assignment differs from the one that it sent.
     """
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "x")

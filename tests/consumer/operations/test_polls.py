@@ -298,7 +298,7 @@ def test_auto_commit_covers_what_an_iteration_has_returned(broker: str, alone: b
             committed = consumer.committed([record.topic_partition])[record.topic_partition]
             if committed is not None and committed.offset:
                 break
-            # The first poll returned at least 150 records, so the commit happens without another poll.
+            # The first poll returns at least 150 records, so the commit comes before a second poll.
             assert count < 150
             time.sleep(0.005)
         assert committed.offset <= record.offset
@@ -381,7 +381,7 @@ def test_changes_of_many_positions_are_logged_in_one_line(caplog: pytest.LogCapt
     records = [record for record in caplog.records if " reset " in record.getMessage()]
     lines = [record.getMessage() for record in records]
     assert {record.levelname for record in records} == {"WARNING"}
-    # All resets of one step share a line. Fetches that are answered earlier may cause further lines.
+    # All resets of one step share a line. Responses may arrive in several steps, so there may be more lines.
     assert len(lines) <= 3
     assert "and 30 more t-0 from 1000 to 0, " in lines[0]
     assert lines[0].endswith(" ...: offset 1000 is out of range: earliest")
@@ -512,7 +512,7 @@ def test_an_iteration_is_checked_no_later_than_its_session_ends(monkeypatch: pyt
 def test_max_poll_interval_ms_begins_at_the_end_of_a_poll_with_and_without_records(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine gets one PollEnded for each poll, whether the poll returns records or times out."""
+    """A poll that times out ends with one PollEnded. A poll that returns records ends with at most one."""
     ends: list[ev.Event] = []
     with Consumer(broker, **GROUP) as reader:
         runtime: Any = reader._operations.runtime

@@ -13,7 +13,7 @@ from consumer.sarama.channel import MAX_ERRORS, Channel, ErrorThrottle
 
 
 async def blocks(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Start `work` in a task, check that the task waits for another task, and return the task."""
+    """Start `work` in a task, check that the task blocks, and return the task."""
     task = asyncio.ensure_future(work)
     for _ in range(3):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""LoopThread runs an event loop in its own thread, and every caller returns when it is shut down."""
+"""LoopThread runs an event loop in its own thread. Every caller returns when the loop is shut down."""
 
 from __future__ import annotations
 
@@ -88,8 +88,7 @@ def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
 def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call raises IllegalState if the loop ends before it runs the call.
 
-    asyncio would accept the call's coroutine after the loop has stopped and before it is closed, but would
-    never run it.
+    Between the stop and the close of the loop, asyncio would accept the call's coroutine, but never run it.
     """
     loop_thread: LoopThread[None] = LoopThread("ending", lambda: None)
     loop: Any = loop_thread._loop

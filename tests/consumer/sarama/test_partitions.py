@@ -231,8 +231,8 @@ def test_close_ends_threads_that_wait_for_messages(server: Server) -> None:
     assert list(partition_consumer) == []
 
 
-# The distance between the points at which a test interrupts a read. Profiles other than quick test more
-# points.
+# A test interrupts a read at every STEP-th point of the client's code. Profiles other than quick have the
+# smaller step.
 STEP = 7 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 3
 
 
@@ -240,7 +240,7 @@ STEP = 7 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 3
 def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
     """Ctrl-C while a record is read does not skip this record.
 
-    A read that Ctrl-C has interrupted leaves no lock of the loop's thread acquired.
+    After Ctrl-C interrupts a read, no lock that the loop's thread needs stays locked.
     """
     fill(server, 6)
     below = (asyncio.__path__[0], concurrent.futures.__path__[0], threading.__file__)

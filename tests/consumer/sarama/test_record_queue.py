@@ -21,7 +21,7 @@ def records(count: int, first: int = 0) -> list[ConsumerRecord]:
 
 
 def with_queue(work: Callable[[AsyncConsumer, RecordQueue], Awaitable[None]]) -> None:
-    """Call `work` with a client without a broker, to which t-0 is assigned, and with the queue of t-0."""
+    """Call `work` with a consumer that is assigned t-0 but has no broker, and with the queue of t-0."""
 
     async def main() -> None:
         client = AsyncConsumer("localhost:1")

@@ -473,8 +473,7 @@ def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: 
             task = asyncio.ensure_future(group.consume("t", handler))
             while len(handler.claims) < 4:
                 await asyncio.sleep(0.02)
-            # Delay the responses, so that the poll that ends the claims returns before all members have
-            # joined.
+            # Delay all responses, so that the poll that ends the claims returns before the rebalance ends.
             server.slow(0.4)
             with ConsumeLoop(server, second, partition_assignment_strategy="range"):
                 await task

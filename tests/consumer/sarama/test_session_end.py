@@ -241,7 +241,7 @@ def test_consume_returns_after_a_loss_that_the_consumer_has_not_noticed(server: 
 def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -> None:
     """A claim's high water mark is never below its initial offset.
 
-    Regression: the mark was 0 before the first fetch, so applications computed a negative lag.
+    Regression: the high water mark was 0 before the first fetch, so applications computed a negative lag.
     """
     fill(server, 10)
     lags: list[int] = []

@@ -71,7 +71,7 @@ def test_messages_survive_a_round_trip_and_schemas_are_registered_once(server: R
         ("Last", b"\2\2"),
         ("Order.Item", b"\4\0\0"),
         ("Order.Item.Note", b"\6\0\0\0"),
-        # As in Java, LabelsEntry, the message of a map's entries, is skipped: After has the index 1.
+        # As in Java, LabelsEntry, the message of a map's entries, is skipped, so `After` has the index 1.
         ("Order.After", b"\4\0\2"),
     ],
 )

@@ -106,7 +106,8 @@ def test_delivered_records_without_a_key_change_the_partition_after_16_kib_as_we
         records.seal_all()
         records.end_batch(delivery._batch)
     runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
-    # A batch of one record is estimated as 1000 bytes. As in Java, the same partition may be drawn again.
+    # A batch of one record is estimated as 1000 bytes, so the partitioner draws a partition after every 17
+    # records. As in Java, it may draw the same partition again.
     assert {run % 17 for run in runs[:-1]} == {0}
     assert set(partitions) == {0, 1, 2, 3}
 

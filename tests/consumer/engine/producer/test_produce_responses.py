@@ -122,7 +122,7 @@ def test_the_reports_of_64_reasons_are_remembered() -> None:
         world.tamper = reject(ErrorCode.POLICY_VIOLATION, error_message=f"reason {number}")
         batch = producer.must_send("t", "x")
         assert world.run(until=lambda batch=batch: batch.done)
-    # Reason 64 has displaced reason 0, so only reason 0 is reported again at the end: 66 reports.
+    # Reason 64 displaced reason 0, so of the last three reasons only reason 0 is reported: 65 + 1 reports.
     assert len(producer.changes) == 66
     assert "reason 0" in producer.changes[-1].reason
 
@@ -244,7 +244,9 @@ def test_a_response_to_a_batch_that_has_failed_meanwhile_changes_nothing() -> No
 
 @pytest.mark.parametrize("names_them", [True, False])
 def test_only_the_invalid_records_of_a_batch_fail(names_them: bool) -> None:
-    """KIP-467: INVALID_RECORD names the records by their index. The valid ones are sent again."""
+    """If INVALID_RECORD names the invalid records by their index (KIP-467), the valid ones are sent again.
+    Otherwise the batch is split into halves.
+    """
     world = World({"t": 1})
     producer = world.producer(linger_ms=100)
 

@@ -20,7 +20,7 @@ from tests.consumer.engine.producer.stage import numbers, values_of
 from tests.consumer.stage import Producer, World, tp
 
 PARTITIONS = 6
-# The number of times that a test sends batches. The producer opens connections only the first time.
+# How many rounds of batches a test sends. The producer opens connections only in the first round.
 TIMES = 4
 
 

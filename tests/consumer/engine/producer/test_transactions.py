@@ -414,7 +414,8 @@ def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
 def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the_epoch() -> None:
     """Before Kafka 2.5 an abort waits for the batches in flight, as in Java.
 
-    The abort keeps the epoch, because the coordinator cannot bump it at the producer's request (KIP-360).
+    The abort keeps the epoch, because only later coordinators can bump it at the producer's request
+    (KIP-360).
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
@@ -603,7 +604,9 @@ def offsets_requests(play: TransactionWorld) -> list[TxnOffsetCommitRequest]:
 
 @pytest.mark.parametrize("topic", ["t", "other"])
 def test_offsets_have_topic_ids_if_the_producer_knows_all_of_them(topic: str) -> None:
-    """KIP-1319. As in Java, the producer knows the ids of the topics to which it writes."""
+    """Offsets are committed by topic id only if the producer knows the ids of all topics (KIP-1319). As in
+    Java, it knows the ids of the topics to which it writes.
+    """
     play = TransactionWorld(second=True)
     play.begin()
     play.producer.must_send("t", "a", partition=0)
@@ -801,8 +804,8 @@ def test_offsets_of_a_deleted_topic_fail_the_transaction_but_not_the_producer() 
     ],
 )
 def test_offsets_expire_after_delivery_timeout_ms(request_: type, second: bool) -> None:
-    """Offsets fail after delivery_timeout_ms. If they waited longer, the transaction could be neither
-    committed nor aborted.
+    """A commit of offsets fails after delivery_timeout_ms. With endless retries, the transaction could be
+    neither committed nor aborted.
     """
     play = TransactionWorld(second=second, request_timeout_ms=500, delivery_timeout_ms=2000)
     play.begin()

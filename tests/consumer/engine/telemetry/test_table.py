@@ -1,4 +1,4 @@
-"""The states of a client's telemetry react to responses, and wait for the intervals of KIP-714."""
+"""The state machine of a client's telemetry reacts to responses and waits for the intervals of KIP-714."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_closed_client_sends_nothing_whatever_happened(events: list[TelemetryE
         due = machine.next_request_at
         actions = step(machine, event, now)
         assert len(actions) <= 1
-        # A request is sent only in response to the event that a broker is ready.
+        # Only NodeReady, the event that a broker is ready, causes a request.
         assert isinstance(event, NodeReady) or not actions
         assert due != NEVER or not actions
     step(machine, Closed(), 99)
