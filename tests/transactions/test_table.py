@@ -1,4 +1,4 @@
-"""The table of the transaction coordinator is complete, and `step` rejects other events and requests."""
+"""The transaction coordinator's table is complete, and `step` rejects events and requests outside it."""
 
 from __future__ import annotations
 

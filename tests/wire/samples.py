@@ -161,7 +161,7 @@ class Length(NamedTuple):
 
 
 def lengths(cls: type[Message], version: int, data: bytes) -> list[Length]:
-    """Return every length and count in the bytes of a message, including tag sections."""
+    """Return every length and count in the bytes of a message, including those in tag sections."""
     reader = _Noting(cls.__name__, data, 0, version, version in cls.__flexible__)
     reader.struct(cls)
     return reader.noted

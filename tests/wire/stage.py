@@ -53,7 +53,7 @@ def mutated_compiler(old: str, new: str) -> ModuleType:
 
 
 def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
-    """Return a copy of the module, with `old` in its source replaced by `new`, unless `old` is empty."""
+    """Return a copy of the module in whose source `new` replaces `old`. An empty `old` changes nothing."""
     spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
     assert spec is not None
     mutant_module = importlib.util.module_from_spec(spec)

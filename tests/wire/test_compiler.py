@@ -114,7 +114,7 @@ def test_cached_uuids_equal_constructed_ones() -> None:
 def test_unpackers_for_many_uuids_are_not_cached() -> None:
     """Unpackers for many UUIDs are not cached, because they would take too much memory.
 
-    The unpacker for 4,095 UUIDs takes 130 kB. The unpackers for all numbers up to 4,095 would take 300 MB.
+    The unpacker for 4,095 UUIDs takes 130 kB. The unpackers for every count up to 4,095 would take 300 MB.
     """
     unpackers = Unpackers("16s")
     for count in (1, 3, 4095):

@@ -41,7 +41,7 @@ NEWEST_AND_OLDEST = [
 
 @dataclass(frozen=True)
 class Effort:
-    """The numbers of versions and of corrupted bytes to test in a Hypothesis profile.
+    """How many versions and how many corrupted bytes a Hypothesis profile tests.
 
     `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all versions with
     five replacements, or with two if the lists of the message have three elements. `soak` tests all 255
@@ -370,7 +370,7 @@ def test_the_longest_string_is_accepted(cls: type[Message]) -> None:
 
 @pytest.mark.parametrize("messages", bundles(MESSAGES))
 def test_decoders_reject_a_string_of_32768_bytes(real: Make, messages: Sequence[type[Message]]) -> None:
-    """A string of 32,768 bytes is rejected by the decoders, as by all of Kafka's readers."""
+    """The decoders reject a string of 32,768 bytes, as all of Kafka's readers do."""
 
     def check(cls: type[Message]) -> None:
         version = cls.__versions__.max
