@@ -1,4 +1,4 @@
-"""Update the declarations of `kproto.messages` from the definitions in the jars of a Kafka.
+"""Update the declarations of `kproto.messages` from the definitions in the jars of a Kafka release.
 
     python -m tests.messages.update 4.5.0     # Maven fetches the jars of this version
     python -m tests.messages.update FOLDER    # a folder with the jars

@@ -168,7 +168,7 @@ class NotOver(BaseException):
 
 
 def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, int]:
-    """Read `data`; return the outcome, the lines of Python and the growth of memory in bytes."""
+    """Read `data`; return the outcome, the number of executed Python lines and the memory growth in bytes."""
     before = peak()
     line_counts, outcome = [], "read"
     for _ in range(3):

@@ -1,5 +1,5 @@
-"""Claims about the encoding and decoding of record batches. A function checks one claim for kproto.records,
-or for a mutant of it.
+"""Claims about the encoding and decoding of record batches. Each claim is a function that
+checks kproto.records or a mutant of it.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def a_changed_bit_is_noticed(package: Package) -> None:
             package.read(bytes(whole))
         except package.error:
             return
-        raise AssertionError("not noticed")
+        raise AssertionError("the flipped bit was accepted")
 
     claim()
 
@@ -171,7 +171,7 @@ def a_wrong_count_is_noticed(package: Package) -> None:
             package.read(bytes(whole), check_crc=False, control=True)
         except package.error:
             return
-        raise AssertionError("not noticed")
+        raise AssertionError("the wrong record count was accepted")
 
     claim()
 
@@ -267,8 +267,8 @@ def broken_records_are_the_same_errors(package: Package) -> None:
         lent = data.draw(st.booleans())
         columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False, lent=lent).rows())
         if isinstance(columns, tuple) and "headers" in columns[2]:
-            # Both readers must fail, but with different positions: in an error of `headers`, positions are
-            # relative to the start of the batch.
+            # Both readers must fail, but the positions in their errors may differ: in an error of `headers`,
+            # positions are relative to the start of the batch.
             assert isinstance(wanted, tuple)
         else:
             assert columns == wanted

@@ -1,4 +1,4 @@
-"""numpy reads regular batch headers into the same table as a reader of single batches."""
+"""numpy builds the same table of regular batch headers as a reader of single batches."""
 
 from __future__ import annotations
 

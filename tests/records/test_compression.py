@@ -258,8 +258,8 @@ def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
 
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 def test_lz4_frames_with_linked_blocks_do_not_exceed_the_allowance(read: Callable[..., bytes]) -> None:
-    """A frame of linked blocks is decompressed as a whole, so even output that begins like records is
-    limited.
+    """A frame of linked blocks is decompressed in one step, so the limit applies even if the output begins
+    like records.
 
     Java's consumer rejects frames of linked blocks.
     """
@@ -322,7 +322,7 @@ def large_stream(codec: str, size: int) -> bytes:
 @pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_a_large_batch_is_judged_by_its_first_bytes(codec: str, read: Callable[..., bytes]) -> None:
-    """More than 16 MiB are allowed if the output begins like records, even if the first frame is short."""
+    """Output above 16 MiB is allowed if it begins like records, even if the first frame is short."""
     size = 18 << 20
     starts: list[bytes] = []
 

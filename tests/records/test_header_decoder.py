@@ -1,4 +1,4 @@
-"""Headers of many records are decoded together, with the results of the row reader.
+"""Headers of many records are decoded together, with the same results as in the row reader.
 
 tests/records/claims.py compares the results of this decoder and the row reader.
 """

@@ -72,7 +72,7 @@ def join_with_errors(client: str, api: str, *codes: int, partitions: int = 2) ->
 
 
 def run_until_sent(stage: Stage, member: StageMember, api: str, ms: int) -> None:
-    """Let time pass until the member sends a request of this API, at most `ms`."""
+    """Let time pass until the member sends a request of this API, but for at most `ms`."""
     earlier = len(member.lines)
     stage.run(ms, until=lambda: any(line.api == api for line in member.lines[earlier:]))
 
@@ -343,7 +343,7 @@ def a_close_of_a_removed_member(client: str) -> list[StageMember]:
 
 
 def small_polls(client: str) -> list[StageMember]:
-    """Read two records at a time, with a seek, a stop of the fetches and a rebalance in between."""
+    """Read two records per poll. Between the polls, seek, stop polling for 700 ms, and rebalance."""
     stage, a = start(client, auto_commit=True, auto_commit_ms=500)
     a.run_command("subscribe t")
     assert stage.run(until=lambda: a.has_printed("assigned"))

@@ -1,4 +1,4 @@
-"""Java's consumer fetches in sessions, and returns records of its current positions only (Fetcher)."""
+"""Java's consumer fetches in sessions, and returns only records at its current positions (Fetcher)."""
 
 from __future__ import annotations
 

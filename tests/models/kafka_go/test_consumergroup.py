@@ -119,7 +119,7 @@ def test_a_close_during_offset_fetch_starts_no_partition_reader() -> None:
 
 
 def test_a_started_generation_ends_the_count_of_consecutive_errors() -> None:
-    """The third error in a row is returned to the poll. A generation between two errors resets the count."""
+    """The poll returns the third error in a row. A generation between two errors resets the count."""
     reader = ReaderStage(watch=False).begin()
     reader.errors[SyncGroupRequest] = [27, 27, 0, 27, 27]
     reader.settle()

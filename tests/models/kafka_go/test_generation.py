@@ -1,4 +1,4 @@
-"""Each heartbeat or watcher of kafka-go has one request in flight, and may end the generation."""
+"""Each heartbeat loop and watcher of kafka-go has one request in flight, and may end the generation."""
 
 from __future__ import annotations
 

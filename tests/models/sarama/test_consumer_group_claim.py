@@ -1,4 +1,4 @@
-"""A claim retries its start, and its handler returns after the message that it is processing."""
+"""A claim retries its start. When its session ends, its handler finishes the current message and returns."""
 
 from __future__ import annotations
 

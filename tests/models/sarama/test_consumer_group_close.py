@@ -1,4 +1,4 @@
-"""At the end of a session the callback runs before the last commit, and Close completes at any time."""
+"""At the end of a session the callback runs before the last commit, and Close always completes."""
 
 from __future__ import annotations
 

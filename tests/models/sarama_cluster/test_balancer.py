@@ -13,7 +13,7 @@ def members(*names: str) -> dict[str, Subscription]:
 def test_range_rounds_its_borders() -> None:
     plan = balancer.assign_partitions("range", members("a", "b", "c"), {"t": 5})
     assert {name: len(partitions) for name, partitions in plan.items()} == {"a": 2, "b": 1, "c": 2}
-    # With one partition and two members, the range of member 0 ends at round(0.5), which is 1.
+    # With one partition and two members, the range of member 0 ends at 0.5, which is rounded up to 1.
     assert balancer.assign_partitions("range", members("a", "b"), {"t": 1}) == {"a": [TopicPartition("t", 0)]}
 
 

@@ -1,4 +1,4 @@
-"""sarama-cluster joins, commits and leaves as the original does, and does not notice new partitions."""
+"""The model of sarama-cluster joins, commits and leaves as the original does, and ignores new partitions."""
 
 from __future__ import annotations
 
