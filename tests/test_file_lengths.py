@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 500
-# A file may exceed the limit by this many lines, so that a small change forces no split.
+# A file may exceed the limit by this many lines, so that a small change does not force a split.
 TOLERANCE = 30
 
 _ADMIN = "one method for each operation of Kafka's Admin, so that a user finds all of them in one class"

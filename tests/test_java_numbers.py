@@ -1,4 +1,4 @@
-"""Numbers are read and written as Java does, even if Python reads them differently.
+"""Numbers are read and written as in Java, even if Python reads them differently.
 
 tests/conformance/test_topic_configs_like_kafka.py compares some of the results with those of a real Kafka.
 """

@@ -19,8 +19,8 @@ DOCUMENTS = [
     "003-sarama-walk",
     "004-rebalances",
 ]
-# The quick tests run all commands that run no scenario, and each page's first command that does not run
-# S1-25, which takes several seconds. The quick tests of tests/scenarios run most scenarios.
+# The quick tests run each page's first command, skipping commands with S1-25, which takes several seconds.
+# They also run all commands that run no scenario. The quick tests of tests/scenarios run most scenarios.
 QUICK = {page: command for page, command, _ in reversed(COMMANDS) if "S1-25" not in command}
 RUNS_A_STORY = re.compile(r"scenario (S\d|loss)")
 

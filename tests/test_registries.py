@@ -156,7 +156,7 @@ def read_by_methods(name: str) -> set[str]:
     """
     methods = [node for node in settings_class(name).body if isinstance(node, ast.FunctionDef)]
     read: set[str] = set()
-    # A method is defined above the methods that use it, so the loop visits these users first.
+    # A method is defined above its callers, so the loop, in reverse order, visits the callers first.
     for method in reversed(methods):
         if method.name in names_read() | read:
             read |= {
@@ -168,7 +168,7 @@ def read_by_methods(name: str) -> set[str]:
 
 
 def is_read(class_name: str, field: str) -> bool:
-    """Return whether code reads a config, or reads the topic config whose default this config is."""
+    """Return whether code reads a config, or the topic config for which this config is the default."""
     setting = SETTINGS.get(kafka_name(field))
     if setting is not None and setting.topic_config is not None:
         return TOPIC_CONFIGS[setting.topic_config].acts
@@ -182,7 +182,7 @@ def test_every_broker_config_is_read(class_name: str) -> None:
 
 
 def test_exactly_the_topic_configs_that_act_are_read() -> None:
-    """A topic config has acts=True if code reads it. DescribeConfigs says which configs have an effect."""
+    """A topic config has acts=True exactly if code reads it. DescribeConfigs reports which configs act."""
     acting = {name for name, config in TOPIC_CONFIGS.items() if config.acts}
     assert acting == TOPIC_CONFIGS.keys() & names_read(), f"configs with acts=True in {TOPIC_CONFIGS_FILE}"
 

@@ -1,4 +1,4 @@
-"""Wrong arguments of the embedded broker and the testing kit are rejected before the call."""
+"""Invalid arguments to functions of the embedded broker and the testing kit raise errors before the call."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from kproto.testing.world import World
 
 ALL = scenarios()
 MOST_LINES = 140
-# The maximum number of turns of a scenario in all of its worlds. They take about 1 s of CPU.
+# The maximum number of turns of a scenario in all of its worlds. This many turns take about 1 s of CPU.
 TURNS = 20_000
 # The scenarios that take 0.2 to 5 s of CPU each.
 SLOW = {"S0-15", "S4-2", "S2-17", "S2-18", "S2-19", "S2-39", "S2-42", "S2-43", "S2-46", "S3-7", "S3-19a"}

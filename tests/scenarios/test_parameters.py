@@ -145,8 +145,8 @@ def taken() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("story", "name"), list(taken()))
 def test_a_changed_parameter_is_visible_in_the_run(story: Scenario, name: str) -> None:
-    """The run shows the new value of a parameter in `VISIBLE`, for example in requests. Any other parameter
-    makes the journals of two runs differ.
+    """The run shows the new value of a parameter in `VISIBLE`, for example in requests. For any other
+    parameter, the journals of runs with the old and the new value differ.
     """
     before, after = changed(story, name)
     run = story.run(after, drawn=True)

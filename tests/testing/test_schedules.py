@@ -63,7 +63,8 @@ def test_a_schedule_runs_the_same_twice() -> None:
 def test_an_unknown_client_is_rejected_before_the_schedule_is_drawn() -> None:
     """An unknown client is rejected before the schedule is drawn.
 
-    A short schedule might draw no member of the client whose name is misspelt, and pass.
+    Otherwise a misspelt client name could go unnoticed, because a short schedule might draw no member of
+    that client.
     """
     with pytest.raises(ConfigError, match=r"client='kafka_go' is not allowed; allowed: java, .*kafka-go"):
         play(3, steps=0, models=("kafka_go",))

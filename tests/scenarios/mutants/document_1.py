@@ -1,6 +1,7 @@
 """Mutants for the scenarios of document 001.
 
-They change the detection and start offsets of new partitions, and programs of five clients.
+They change how five clients detect new partitions, at which offset new partitions start, and other behaviour
+of these clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Wrong arguments of the testing kit raise errors that name the argument and the allowed values."""
+"""Invalid arguments to the testing kit raise errors that name the argument and the allowed values."""
 
 from __future__ import annotations
 

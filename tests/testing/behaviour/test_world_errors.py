@@ -24,7 +24,7 @@ STATIC: dict[str, Any] = {"topics": ["t"], "group_id": "g", "group_instance_id":
 
 
 def fenced_member() -> tuple[World, Consumer]:
-    """Return a world and its static member, which another process with the same id fenced 20 s ago."""
+    """Return a world and its static member, fenced 20 s ago by a process with the same instance id."""
     world = World({"t": 2})
     member = world.join("a", **STATIC)
     world.run(5_000)

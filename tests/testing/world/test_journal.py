@@ -169,7 +169,7 @@ def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
 
 
 def test_deliveries_of_a_producer_are_replayed(tmp_path: Path) -> None:
-    """`deliver` lets time pass, and the journal lists the producer calls that it makes."""
+    """`deliver` lets time pass, and the journal lists the producer calls that `deliver` makes."""
     world, a = world_with_reader()
     producer = world.producer(linger_ms=5)
     for number in range(6):
