@@ -100,7 +100,7 @@ def notebook(page: str) -> str:
 
 
 def write(prefixes: tuple[str, ...]) -> None:
-    """Run the commands of each page whose name starts with a prefix, and write the outputs into it."""
+    """Run the commands of each page whose name starts with a prefix, and write the outputs into the page."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for page in (page for page in pages() if page.name.startswith(prefixes or ("",))):

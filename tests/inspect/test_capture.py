@@ -40,7 +40,7 @@ def segment_per_frame() -> list[Segment]:
 
 
 def frames_of(folder: Path, requests: bytes, responses: bytes, size: int = 50) -> list[CapturedFrame]:
-    """Return the decoded frames of a capture of both byte streams, cut into segments of `size` bytes."""
+    """Return the decoded frames of a capture that contains both streams in segments of `size` bytes."""
     segments = [*segments_of(True, requests, size), *segments_of(False, responses, size)]
     return list(frames(write_capture(folder / "c", segments)))
 
@@ -140,7 +140,7 @@ PCAPNG_HEADER = 28 + 20  # The size of the two blocks that `convert_to_pcapng` w
 
 
 def convert_to_pcapng(pcap: bytes, number: int = 0) -> bytes:
-    """Convert a pcap file to pcapng with the same packets, on the interface `number`."""
+    """Convert a pcap file to a pcapng file with the same packets, all on the interface `number`."""
     out = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(
         1, struct.pack("<HHI", 1, 0, 0)
     )

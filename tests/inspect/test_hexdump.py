@@ -1,4 +1,4 @@
-"""Bytes are parsed from the output formats of hexdump tools, which the tests contain as text."""
+"""Bytes are parsed from the output of tools, and from the literals of programming languages."""
 
 from __future__ import annotations
 

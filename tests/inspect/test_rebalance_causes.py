@@ -1,4 +1,4 @@
-"""The cause of a generation is inferred from exchanges that are passed one by one."""
+"""`RebalanceCauses` infers the cause of a generation from exchanges that it receives one by one."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_new_member_with_the_instance_id_of_an_earlier_generation_has_restarte
     group.join("c", 2, 200, instances={"c": "i"}, is_new=True)
     group.join("d", 2, 201, instances={"d": "other"}, is_new=True)
     assert group.cause(2) == "static member C restarted; D joined"
-    # The instance id of e occurs first in this generation. Member e is therefore new, and not restarted.
+    # The instance id of e occurs for the first time, so e is a new member, not a restarted one.
     group.join("a", 3, 300, {"a": ("t",), "e": ("t",)}, instances={"e": "new"})
     group.join("e", 3, 310, instances={"e": "new"}, is_new=True)
     assert group.cause(3).endswith("E joined")

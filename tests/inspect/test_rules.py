@@ -74,7 +74,7 @@ def test_a_test_pins_the_rules_in_its_decorators(tmp_path: Path, monkeypatch: py
     (directory / "stage.py").write_text(SOURCE)
     (directory / "test_without_rules.py").write_text("this is not parsed")
     monkeypatch.setattr(rules, "ROOT", tmp_path)
-    # Bypass the cache, because other tests need its content: the tests of this project.
+    # Bypass the cache, because other tests expect it to contain the tests of this project.
     tests = rules.tests.__wrapped__()
     path = "tests/room/test_it.py"
     first = '@rule("R1", "R2")\n@other("R9")\ndef test_a():\n    assert True'

@@ -37,7 +37,10 @@ _RECORD_TYPES = ("coordinator-key", "coordinator-value", "metadata")
 
 
 def jars() -> Path:
-    """Return the folder of Kafka's jars. Without it, skip the test, or fail if judges are required."""
+    """Return the folder of Kafka's jars.
+
+    If the jars are missing, the test is skipped. With `KPROTO_JUDGES=required` it fails.
+    """
     named = os.environ.get("KPROTO_KAFKA_JARS")
     if not named and os.environ.get("KPROTO_JUDGES"):
         return Path(judges.kafka_jars(KAFKA_RELEASE)).parent

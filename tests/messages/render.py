@@ -41,8 +41,8 @@ PRIMITIVES = {
     )
 }
 
-# A key is a Kafka type. A value is the default of fields whose definition has none. All other types are
-# integers, with the default 0.
+# A key is a Kafka type. A value is the default of fields whose definition has none. For all other types,
+# which are integers, this default is 0.
 _ZEROS = {
     "bool": "False",
     "float64": "0.0",
@@ -146,8 +146,8 @@ class _Message:
             for definition in self.fields_of[struct]
             if (element := definition["type"].removeprefix("[]")) in self.present
         ]
-        # The shape of an API's struct contains the message's name, so the shapes of a request and its
-        # response differ. Equal structs of the two therefore get separate classes.
+        # The shape of an API's struct contains the message's name. A request and its response therefore have
+        # separate classes even for equal structs.
         return json.dumps([self.name if self.is_api else "", fields, nested])
 
     def classes(self, chosen: Mapping[StructKey, str]) -> Iterator[RenderedClass]:
@@ -226,7 +226,7 @@ def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> di
     """Return the class name of each struct: Kafka's name, with the message's name as prefix if needed.
 
     Messages of one module share a class for equal structs of the same name. If structs of one name differ,
-    their class names have the prefix.
+    each class name starts with the name of its message.
 
     Names that the module already declares are kept, except a name that two different structs would share.
     """

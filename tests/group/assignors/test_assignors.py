@@ -246,7 +246,7 @@ def test_no_members_have_an_empty_assignment(name: str) -> None:
 def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
     """An owned partition that does not exist is ignored.
 
-    For an owned partition like these, Java raises an exception, or assigns a partition twice.
+    For such an owned partition, Java raises an exception, or assigns a partition twice.
     """
     assert text(assign(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 

@@ -392,7 +392,7 @@ def test_members_with_different_topics_do_not_swap_partitions() -> None:
 def test_a_partition_moves_back_to_its_previous_owner() -> None:
     """A partition that moves goes to its previous owner rather than to the member with the fewest partitions.
 
-    The partition t-0 moves from a to c, its previous owner. Member b has the fewest partitions.
+    The partition t-0 moves from a to c, its previous owner, although b has the fewest partitions.
     """
     members = {
         "a": wants("t", "t-0 t-1 t-2", 5),

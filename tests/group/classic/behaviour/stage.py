@@ -211,7 +211,7 @@ class GroupStage:
                     busy = True
             if not busy:
                 return
-        raise AssertionError("it never ends")
+        raise AssertionError("messages are still pending after 10,000 rounds")
 
     def wait(self, ms: int) -> None:
         """Let `ms` pass. Deliver messages, release partitions and send Ticks at every deadline."""

@@ -289,7 +289,7 @@ class Unsearched(dict[str, ClassicGroup]):
     """A dict of groups that raises when a caller iterates over all groups, which no step may do."""
 
     def __iter__(self) -> Iterator[str]:
-        raise AssertionError("all groups were visited")
+        raise AssertionError("a step iterated over all groups")
 
     values = items = keys = __iter__  # type: ignore[assignment]
 

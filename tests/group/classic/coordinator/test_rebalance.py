@@ -444,8 +444,8 @@ def test_deadlines_fire_before_a_later_event() -> None:
 def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
     """A deadline does not fire if an earlier deadline, handled in the same Tick, moves it.
 
-    A late Tick follows two deadlines. The end of the join phase comes first, and restarts the leader's
-    session timeout.
+    The Tick is late: the deadline of the join phase and the leader's session timeout have both passed. The
+    end of the join phase comes first, and restarts the session timeout.
     """
     stage = Stage()
     leader, _ = stage.create_stable_group({"rebalance": 8_000}, {"rebalance": 8_000})

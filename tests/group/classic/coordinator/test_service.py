@@ -1,4 +1,4 @@
-"""If a group moves to another broker, the old coordinator answers its requests with an error."""
+"""If a group moves to another broker, its old coordinator answers requests for the group with an error."""
 
 from __future__ import annotations
 

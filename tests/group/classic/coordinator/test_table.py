@@ -88,7 +88,7 @@ def test_a_time_must_be_an_int(now: Any) -> None:
 
 
 def seconds_to_gather(count: int) -> float:
-    """Return the CPU time (s) in which `count` members join, sync, send ten heartbeats each and rejoin."""
+    """Return the CPU time (s) of `count` members that join, sync, send ten heartbeats each and rejoin."""
     stage = Stage(group_initial_rebalance_delay_ms=60_000)
     started = time.process_time()
     members = stage.create_stable_group(

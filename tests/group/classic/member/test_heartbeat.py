@@ -1,4 +1,4 @@
-"""A stable member sends heartbeats, and rejoins, loses partitions or leaves as their errors require."""
+"""A stable member sends heartbeats. After errors and timeouts it rejoins, loses its partitions or leaves."""
 
 from __future__ import annotations
 

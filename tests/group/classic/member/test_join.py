@@ -335,7 +335,7 @@ def test_an_unknown_member_id_rejoins_at_once_without_a_member_id() -> None:
 
 
 def test_joins_back_off_if_the_coordinator_always_requests_a_rejoin() -> None:
-    """The member backs off from the sixth join on, until a join succeeds. Java's member does not back off."""
+    """The member backs off from the sixth rejoin on, until a join succeeds. Java's member does not."""
     solo = Solo().joining()
     at: list[int] = []
     request = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS]
@@ -356,9 +356,7 @@ def test_joins_back_off_if_the_coordinator_always_requests_a_rejoin() -> None:
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_joins_back_off_if_the_application_polls_after_each_error(synced: bool) -> None:
-    """Each poll after an error joins again. The member backs off between the joins, although their errors
-    differ.
-    """
+    """The poll after an error rejoins. The member backs off from the sixth rejoin on, whatever the errors."""
     solo = Solo().joining()
     at: list[int] = []
     for code in [ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.GROUP_MAX_SIZE_REACHED, 9999] * 3:

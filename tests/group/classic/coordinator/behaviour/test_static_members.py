@@ -211,7 +211,7 @@ def test_a_restart_replaces_the_timeouts() -> None:
 def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
     """After a restart of a static member, its first session keeps the old session timeout.
 
-    As in Kafka 4.3.1, the coordinator starts the session before it stores the new timeout.
+    As in Kafka 4.3.1, the coordinator starts the session timer before it stores the new session timeout.
     """
     stage = Stage()
     stage.create_stable_group({**A, "session": 6_000})
