@@ -1,5 +1,5 @@
-"""Claims about the encoding and decoding of record batches. Each claim is a function that
-checks kproto.records or a mutant of it.
+"""Claims about the encoding and decoding of record batches. Each claim is a function that checks
+kproto.records or a mutant of it.
 """
 
 from __future__ import annotations

@@ -569,7 +569,7 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
 def test_the_last_assign_wins(seed: int) -> None:
     """The last assign determines the assigned offset.
 
-    An application that handles the group's assignment assigns STORED. Its manual assigns use offset 2.
+    The application assigns offset 2 by hand, and STORED when it handles the group's assignment.
     """
     draw = random.Random(seed)
     handler = Handler(draw.choice([0, 1000, 3000]))

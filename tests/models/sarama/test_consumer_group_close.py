@@ -1,4 +1,4 @@
-"""At the end of a session the callback runs before the last commit, and Close always completes."""
+"""At the end of a session the callback runs before the last commit, and Close completes at any stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The model of sarama-cluster joins, commits and leaves as the original does, and ignores new partitions."""
+"""The model of sarama-cluster joins, commits and leaves as the original does, and does not notice new
+partitions until the next rebalance.
+"""
 
 from __future__ import annotations
 
