@@ -1,8 +1,8 @@
 """Parse and format numbers as Java does, where Python's `int` and `float` differ.
 
 Unlike Java, Python accepts underscores in numbers. Unlike Python, Java accepts hexadecimal floating point,
-and a type suffix as in `1.5f`. Java and Python trim different white space. Both accept the decimal digits of
-every script in integers.
+and a type suffix as in `1.5f`. Java and Python trim different white space. In integers,
+both accept the decimal digits of many scripts, but Java only those up to U+FFFF.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 from typing import Final
 
 _BLANK: Final = "".join(map(chr, range(33)))  # The characters that Java's String.trim removes.
-_WHOLE: Final = re.compile(r"[+-]?\d+")
+# Java's parseInt reads UTF-16 code units, so it rejects digits beyond U+FFFF.
+_WHOLE: Final = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _WORD: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")

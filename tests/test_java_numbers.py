@@ -21,7 +21,7 @@ def test_whole_numbers_are_read(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1_0", " 1", "1 ", "²", "0x1", "1.0", "2147483648", "9" * 5000, "\u00a01"]
+    "text", ["", "1_0", " 1", "1 ", "²", "0x1", "1.0", "2147483648", "9" * 5000, "\u00a01", "\U000104a1"]
 )
 def test_invalid_integers_are_none(text: str) -> None:
     assert whole_number(text) is None
