@@ -47,7 +47,7 @@ def _start_import() -> None:
     # The thread is not a daemon, because the import of a C library must not be interrupted when the process
     # ends.
     thread = threading.Thread(target=load_columns, name="kproto import")
-    # An interpreter that is shutting down starts no thread.
+    # An interpreter that is shutting down cannot start threads.
     with contextlib.suppress(RuntimeError):
         thread.start()
         if hasattr(os, "register_at_fork"):

@@ -254,7 +254,7 @@ def response_class(api_key: int) -> type[Message]:
 def record_classes(
     record_type: int, topic: str = "__consumer_offsets"
 ) -> tuple[type[Message], type[Message]]:
-    """Return the key and the value class of a record type of this topic.
+    """Return the key class and the value class of a record type of this topic.
 
     Raises KeyError for an unknown type, and for a topic that is not in `RECORDS_OF` or whose records have no
     keys. For records without keys, call `record_value_class`.

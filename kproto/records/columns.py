@@ -287,7 +287,7 @@ def columns_of(
     lent: bool = False,
     most: int = MOST,
 ) -> Columns:
-    """Decode the records of many records fields, one after the other.
+    """Decode the records in several `records` fields, one field after the other.
 
     `Columns.counts` has the number of records of each part. For `lent` see `columns`.
 

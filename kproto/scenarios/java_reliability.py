@@ -1,7 +1,7 @@
 """Document 002: the options of Java's consumer (2.6.2), and the coordinators of Kafka 0.8 and of today.
 
-Java in these scenarios is the document's kafka-clients 2.6.2 (model java-2.6). A scenario in which 4.3.1
-behaves differently runs both versions.
+In these scenarios, "Java" is kafka-clients 2.6.2, the version that the document is about (model java-2.6). A
+scenario in which 4.3.1 behaves differently runs both versions.
 
 The module `java_poll` covers poll. `java_rebalances`, `java_join_complete` and `java_assigned` cover
 rebalances.

@@ -101,7 +101,7 @@ class SecuredKafka(Kafka):
 
     @checked(user=TEXT, seconds=NUMBER)
     def token(self, user: str, seconds: float = 60.0) -> str:
-        """Return an OAUTHBEARER token that the broker accepts for the next `seconds`.
+        """Return an OAUTHBEARER token that the broker accepts for `seconds` seconds.
 
         The issuer signs the token. Without an issuer the token is unsigned.
         """

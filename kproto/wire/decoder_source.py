@@ -294,8 +294,8 @@ class DecoderSource(FunctionSource):
                 return None
             if code in ("", "16s"):
                 code = ""
-                # A list of structs or UUIDs can be read by layout only if it is null or empty. In practice,
-                # this happens only to nullable lists.
+                # A layout cannot read structs or UUIDs, so a list of them fits a layout only if it is null or
+                # empty. Only nullable lists are often null or empty.
                 if not nullable:
                     return None
             parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))

@@ -39,7 +39,7 @@ class TopicSubscription:
 
     @property
     def is_active(self) -> bool:
-        """Whether topics or a pattern are subscribed."""
+        """Whether there is a subscription, to topics or to a pattern."""
         return bool(self.topics) or self.pattern is not None
 
     def replace(self, topics: frozenset[str], pattern: str | None) -> None:

@@ -454,8 +454,8 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        If the throttle time was limited to `metadata_max_age_ms`, the broker may still not be reading from
-        the connection. In this case, close the connection, send the calls on a new one, and return False.
+        Returns False if the connection was closed: if its throttle time was capped at `metadata_max_age_ms`,
+        the broker may still not be reading from it. The calls are then sent on a new connection.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True

@@ -391,7 +391,7 @@ class RecordAccumulator:
         """Select the partition of the next records without a key, at random (KIP-794).
 
         The selected partition may be the same as before. As in Java's BuiltInPartitioner, partitions with
-        fewer waiting batches are more likely to be selected. The batches are counted at most every
+        fewer waiting batches are more likely to be selected. The batches are counted at most once every
         `SHARES_MS`.
         """
         now, shares = self._clock(), route.shares

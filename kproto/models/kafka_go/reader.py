@@ -51,7 +51,9 @@ RETRY_MIN_MS, RETRY_MAX_MS = 100, 5_000
 
 
 def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
-    """Return queued records to the poll (FetchMessage, or ReadMessage with a commit interval).
+    """Answer the application's poll with queued records.
+
+    The poll stands for FetchMessage, or for ReadMessage with a commit interval.
 
     The caller has just called `refill_queue`, so no goroutine can queue another record until one is taken.
     """

@@ -15,7 +15,7 @@ def test_a_changed_password_takes_effect_immediately() -> None:
 
 
 def test_the_salt_of_an_unknown_name_is_constant() -> None:
-    """The salt of an unknown name is constant.
+    """An unknown name gets the same salt in each login.
 
     A different salt in a second login would reveal that the user does not exist.
     """

@@ -1,4 +1,4 @@
-"""Interceptors see and change records. If an interceptor fails, the client ignores the failure."""
+"""Interceptors can see and change records. If an interceptor fails, the client ignores the failure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Malformed responses to a producer and an `Admin`: the reported results are correct, and the clients
 recover.
 
-For a minute the brokers' responses to one API are malformed in one way: they cannot be decoded, reject the
-login, lack an entry, repeat an entry, or contain an entry of another topic or partition.
+For a minute the brokers' responses to one API are wrong in one way: they cannot be decoded, reject the login,
+lack an entry, repeat an entry, or contain an entry for another topic or partition.
 
 Every call ends, no broker is flooded with requests, and both clients work again afterwards.
 """

@@ -369,7 +369,7 @@ TOO_OLD: dict[str, tuple[Callable[[Admin], object], str, int, str]] = {
 
 @pytest.mark.parametrize("call", TOO_OLD)
 def test_a_feature_that_the_broker_is_too_old_for_raises_unsupported_version(call: str) -> None:
-    """The error names the version that has the feature, and Kafka's first release with it."""
+    """The error names the API version that added the feature, and the first Kafka that has this version."""
     function, api, last, words = TOO_OLD[call]
     with (
         running({"t": 1}, highest={api: last}) as server,
