@@ -27,7 +27,7 @@ def wall() -> int:
 
 
 def moment() -> tuple[float, float, int]:
-    """Return the current millisecond as (start, end, ms).
+    """Return the limits of the current millisecond and the time in ms, as (start, end, ms).
 
     `ms` is the current time in ms since 1970. `start` and `end` are in s since 1970.
 

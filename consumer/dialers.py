@@ -46,7 +46,7 @@ from .serializers import close_coroutine, describe
 
 # A function of (host, port) that returns a connected socket.
 Dialer: TypeAlias = Callable[[str, int], socket.socket | Awaitable[socket.socket]]
-# Maximum length, in characters, of a dialer's exception text that an error quotes.
+# An error message quotes at most this many characters of a dialer's exception.
 _MAX_TEXT = 300
 
 
@@ -80,7 +80,7 @@ def check_dialer(dialer: Any, *, awaits: bool) -> None:
 
 
 def connected_socket(answer: object) -> socket.socket:
-    """Return the socket that a dialer has returned, as a plain non-blocking socket.
+    """Convert the socket that a dialer returned to a plain non-blocking socket.
 
     Raises TypeError if `answer` is not a socket or is a TLS socket. Raises OSError if the socket is not
     connected. A rejected socket is closed.
@@ -105,7 +105,7 @@ def connected_socket(answer: object) -> socket.socket:
 
 
 def dialer_error(dialer: Any, error: BaseException) -> str:
-    """Return the reason why a dialer has opened no connection."""
+    """Return why a dialer has opened no connection."""
     return f"{dialer_name(dialer)} failed: {describe(error):.{_MAX_TEXT}}"
 
 
@@ -164,7 +164,7 @@ class DialThreads:
         sock, failure = None, ""
         try:
             sock = connected_socket(dialer(host, port))
-        # No exception of the application may end this thread without a result.
+        # An exception in the dialer must not end this thread without a result.
         except BaseException as error:
             failure = dialer_error(dialer, error)
         with self._lock:

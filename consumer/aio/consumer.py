@@ -93,7 +93,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return self._operations.lag(partition)
 
     def why(self, partition: TopicPartition) -> DeliveryStatus:
-        """Return the reason why `poll` returns no records of a partition now.
+        """Return why `poll` currently returns no records of a partition.
 
         The method sends no request and does not wait, so it may be called from any thread, even while a poll
         or a callback hangs. `DeliveryStatus` lists the reasons.
@@ -217,7 +217,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return self._records
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
-        """Wait for the next record without a time limit, and return it.
+        """Wait indefinitely for the next record, and return it.
 
         The call marks the record of the previous call as processed. An auto commit may omit records that were
         processed in the second before the commit.
@@ -269,7 +269,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         self._operations.pause(partitions)
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """End the pause of these partitions, so that polls return their records again."""
+        """Resume these partitions, so that polls return their records again."""
         self._operations.resume(partitions)
 
     # ---- commits

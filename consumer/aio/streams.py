@@ -356,7 +356,7 @@ class Streams:
     def _begin_opened(
         self, key: int, opened: tuple[asyncio.Transport, _Protocol], route: _Route
     ) -> str | None:
-        """Use an established connection, or return the reason why it has already broken."""
+        """Use an established connection, or return the reason why it is already broken."""
         early = self._early.pop(key, None)
         if early is None:
             self._opening.pop(key, None)
@@ -484,7 +484,7 @@ class Streams:
 def _retrieve_error(task: asyncio.Task[Token | KerberosLogin]) -> None:
     """Retrieve the error of a token request, so that asyncio does not log it as unhandled.
 
-    Each connection that still waits for the token receives the error itself.
+    Each connection that still waits for the token handles the error.
     """
     if not task.cancelled():
         task.exception()

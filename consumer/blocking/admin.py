@@ -1,6 +1,6 @@
 """The blocking admin client, `Admin`, for admin tools, Spark and tests.
 
-`Admin` sends single requests, and manages topics, offsets and groups.
+`Admin` manages topics, offsets and groups, and sends individual requests.
 
     with Admin("localhost:9092") as admin:
         admin.create_topics({"flights": 3})

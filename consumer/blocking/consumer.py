@@ -94,7 +94,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return self._operations.lag(partition)
 
     def why(self, partition: TopicPartition) -> DeliveryStatus:
-        """Return the reason why `poll` returns no records of a partition now.
+        """Return why `poll` currently returns no records of a partition.
 
         The method sends no request and does not wait, so it may be called from any thread, even while a poll
         or a callback hangs. `DeliveryStatus` lists the reasons.
@@ -218,7 +218,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return self._records
 
     def __next__(self) -> ConsumerRecord[K, V]:
-        """Wait for the next record without a time limit, and return it.
+        """Wait indefinitely for the next record, and return it.
 
         The call marks the record of the previous call as processed. An auto commit may omit records that were
         processed in the second before the commit.
@@ -270,7 +270,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         self._operations.pause(partitions)
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """End the pause of these partitions, so that polls return their records again."""
+        """Resume these partitions, so that polls return their records again."""
         self._operations.resume(partitions)
 
     # ---- commits

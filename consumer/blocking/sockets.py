@@ -133,7 +133,7 @@ class Sockets:
 
     @staticmethod
     def now() -> int:
-        """Return the time in milliseconds of a monotonic clock."""
+        """Return a monotonic clock's time in milliseconds."""
         return clock.now()
 
     def wake(self) -> None:
@@ -274,13 +274,13 @@ class Sockets:
     def _on_resolved(self, resolved: Resolved, events: list[NetworkEvent]) -> None:
         known = self._sockets.get(resolved.key)
         if known is None:
-            return  # The connection was shut during the name lookup.
+            return  # The connection was closed during the name lookup.
         known.addresses.extend(self._failures.sort(known.host, resolved.addresses))
         known.error = resolved.error
         self._connect(resolved.key, known, events)
 
     def _connect(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
-        """Connect to the next address. If it fails immediately, try the following ones."""
+        """Connect to the next address. If the attempt fails immediately, try the following addresses."""
         while known.addresses:
             family, address = known.address = known.addresses.popleft()
             try:

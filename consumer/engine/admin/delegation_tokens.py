@@ -55,7 +55,7 @@ class DelegationToken(msgspec.Struct, frozen=True):
 
     @property
     def hmac_as_base64(self) -> str:
-        """The password of the token, as text."""
+        """The password of the token, in base64."""
         return b64encode(self.hmac).decode()
 
     def __repr__(self) -> str:

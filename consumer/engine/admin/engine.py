@@ -118,7 +118,7 @@ class AdminEngine:
     def close(self, event: ev.Close) -> None:
         """Fail every plan, push the metrics one last time, and then close the connections.
 
-        Further calls complete together with the first one.
+        Later calls of `close` complete together with the first one.
         """
         self.runner.end(IllegalState("this admin client was closed"))
         self._closes.append(event.token)
