@@ -11,7 +11,7 @@ ATTEMPTS = 3
 
 
 def process(record: ConsumerRecord) -> int:
-    return int(record.value or b"")  # raises ValueError for b"three", in each attempt
+    return int(record.value or b"")  # raises ValueError for b"three", on every attempt
 
 
 def send_on(producer: Producer, record: ConsumerRecord, error: Exception) -> None:

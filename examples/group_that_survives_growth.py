@@ -28,7 +28,7 @@ def watch(bootstrap: str) -> None:
             old = admin.topics()["sensors"]
             admin.create_partitions({"sensors": old + 2})
         with Producer(bootstrap) as producer:
-            for number in range(100):  # At this time the consumer has not noticed the new partitions.
+            for number in range(100):  # The consumer has not noticed the new partitions yet.
                 producer.send("sensors", b"%d" % number, partition=old + number % 2)
 
         numbers: list[int] = []

@@ -786,7 +786,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[str, tuple[int, int]]:
         """Fence the producers of these transactional ids, and abort their open transactions (KIP-618).
 
-        Returns the new (producer id, epoch) of each id. Raises PartialFailure. Java: Admin.fenceProducers.
+        Returns the new (producer id, epoch) of each transactional id. Raises PartialFailure. Java:
+        Admin.fenceProducers.
         """
         ids = admin_check.names("transactional_ids", transactional_ids)
         limit = self._runner.timeout_ms(timeout)

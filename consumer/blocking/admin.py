@@ -650,7 +650,8 @@ class Admin(BoundToProcess, Block):
     ) -> dict[str, tuple[int, int]]:
         """Fence the producers of these transactional ids, and abort their open transactions (KIP-618).
 
-        Returns the new (producer id, epoch) of each id. Raises PartialFailure. Java: Admin.fenceProducers.
+        Returns the new (producer id, epoch) of each transactional id. Raises PartialFailure. Java:
+        Admin.fenceProducers.
         """
         return run_to_end(self._operations.fence_producers(transactional_ids, timeout=timeout))
 

@@ -1,4 +1,4 @@
-"""Compute sessions of each aircraft: departures less than half a day apart.
+"""Group the departures of each aircraft into sessions with gaps of at most half a day.
 
 The departures are kept in the state until a timer shows that the session has ended.
 """
