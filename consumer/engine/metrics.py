@@ -5,7 +5,7 @@ and CumulativeCount.
 
 Sensors never read a clock: the caller passes the time (ms).
 
-Rules of a sensor, those of Java's SampledStat with its default configuration:
+Sensors follow Java's SampledStat with its default configuration, except in the last two points:
 
 * Values are recorded in samples. A sample takes values for 30 s (`metrics.sample.window.ms`).
 
@@ -194,7 +194,7 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
                 sample.reset(now)
 
     def _elapsed_ms(self, now: int) -> int:
-        """Return the time (ms) by which a rate divides (Rate.windowSize)."""
+        """Return the length (ms) of the period over which a rate is measured (Rate.windowSize)."""
         elapsed = now - min(sample.start for sample in self._samples)
         missing = SAMPLES - 1 - elapsed // WINDOW_MS
         return max(elapsed + max(missing, 0) * WINDOW_MS, 1)

@@ -163,7 +163,8 @@ class Committer:
     ) -> None:
         """Commit the position of each partition, or the first unprocessed offset of a partition in `held`.
 
-        `held` contains the partitions with returned records that the application still processes.
+        `held` maps each partition with returned records that are still being processed to its first
+        unprocessed offset.
 
         The commit fails if partitions with uncommitted records were lost, and the application has not been
         notified of the loss yet (M95).
@@ -185,9 +186,10 @@ class Committer:
     def states_to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the states of the partitions with processed records that are not committed.
+        """Return the states of the partitions whose processed or stored offset has no confirmed commit.
 
-        If `partitions` is not None, the result contains only the states of these partitions.
+        If `partitions` is not None, the result contains only the states of these partitions. If it is None,
+        the result also contains the partitions with a committed offset, at most once every `REFRESH_MS`.
 
         With `policy="java"`, the result always contains all partitions with a position, even if `partitions`
         is not None or nothing has changed.
@@ -375,7 +377,7 @@ class Committer:
         For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().
 
-        Return whether the commit was changed or failed.
+        Return whether partitions were removed or the commit failed.
         """
         checks_owner = commit.requires_membership and not self._fails_in_rebalance(commit)
         revoked = [p for p in commit.offsets if checks_owner and self._is_revoked(commit, p)]

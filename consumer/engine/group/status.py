@@ -119,7 +119,7 @@ class GroupStatus:
 
     @property
     def group_error(self) -> KprotoError | None:
-        """The final error if the group assigns the partitions; None otherwise."""
+        """The final error; None if it is not set, or if the group does not assign the partitions."""
         return self.final_error if self.in_group else None
 
     @property
@@ -152,7 +152,7 @@ class GroupStatus:
         The values are kept after the partitions are lost, so that the coordinator rejects the offsets of
         these partitions. It would accept the offsets if they came without a member id.
 
-        The result is ("", -1) before the first assignment, and with assign().
+        The result is ("", -1) before the first assignment, and while partitions are assigned with assign().
         """
         self.may_use_transactions = True
         identity = None if self.member is None or self.is_manual else self.member.assigned_identity

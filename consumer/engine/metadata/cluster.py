@@ -225,7 +225,7 @@ class ClusterView:
         return self.names.get(topic_id)
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Map each topic that exists to its number of partitions."""
+        """Map each existing topic to its number of partitions."""
         return {
             name: len(view.partitions)
             for name in topics
@@ -244,7 +244,7 @@ def is_local(topic_id: UUID | None) -> bool:
 
 
 def broker_ids(ids: Mapping[str, UUID]) -> dict[str, UUID]:
-    """Return the topic ids that come from a broker."""
+    """Return the topic ids that brokers have assigned, without local ids."""
     return {name: topic_id for name, topic_id in ids.items() if not is_local(topic_id)}
 
 

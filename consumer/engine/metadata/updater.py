@@ -125,7 +125,7 @@ class MetadataUpdater:
         self._request_topic_after(topic, max(0, wait))
 
     def _request_topic_after(self, topic: str, wait: int) -> None:
-        """Request a topic, separately from the regular refresh, after `wait` ms."""
+        """Request a topic's metadata, separately from the regular refresh, after `wait` ms."""
         at = self._core.now + wait
         self._topic_requests[topic] = min(at, self._topic_requests.get(topic, at))
 

@@ -631,7 +631,7 @@ class NetworkClient:
         With `shut`, the open socket is closed. With `punish`, the client backs off from the address. `silent`
         says that the broker did not respond in time.
 
-        `garbled` and `denied` are those of `Connection.fail_calls`.
+        `garbled` and `denied` have the same meaning as in `Connection.fail_calls`.
         """
         was_ready = connection.ready
         address = (connection.host, connection.port)

@@ -159,7 +159,7 @@ class Connection:
         self._frames = Frames()
         self._next_correlation = 0
         self._negotiating = -1
-        self._listed_in = 0  # The version of ApiVersions in which the broker listed its versions.
+        self._listed_in = 0  # The version of the ApiVersions response that listed the broker's versions.
 
         # Whether the versions were requested again, because the first response did not list SaslHandshake.
         self._has_asked_again = False
@@ -451,7 +451,7 @@ class Connection:
         return f"the connection was not established {limit}"
 
     def forget(self, call: Call) -> None:
-        """Remove a call that was not sent yet."""
+        """Remove a call that has not been sent yet."""
         self.waiting.remove(call)
 
     def fail_calls(

@@ -145,7 +145,7 @@ class ThrottleReports:
         self._total = 0
 
     def report(self, api: str, address: str, wait: int, now: int) -> str:
-        """Count a demanded throttle time of `wait` ms.
+        """Record a broker's throttle time of `wait` ms.
 
         Return the text of the report to send now; empty if none is due.
         """

@@ -115,7 +115,7 @@ class OffsetLookup:
                 waiting.pop(state.partition, None)
 
     def pump(self) -> None:
-        """Send the lookups of committed offsets (OffsetFetch) and of resets (ListOffsets)."""
+        """Send the lookups of committed offsets (OffsetFetch) and of offsets for resets (ListOffsets)."""
         if self._finding:
             if self._core.options.group_id is None:
                 states, self._finding = list(self._finding.values()), {}

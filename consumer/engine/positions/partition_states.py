@@ -649,7 +649,7 @@ class SubscriptionState:
     def to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the states of the partitions with processed records that are not committed.
+        """Return the states of the partitions whose processed or stored offset has no confirmed commit.
 
         Only partitions in `partitions` are returned; None means all.
         """
