@@ -120,7 +120,7 @@ def call_interceptor(
 
 
 def nothing(answer: object) -> None:
-    """Accept any result of a method whose result is not used."""
+    """Accept any result. This is the `check` of methods whose result is not used."""
 
 
 def interceptors(name: str, value: Any, base: type, methods: tuple[str, ...]) -> tuple[Any, ...]:

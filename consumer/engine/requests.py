@@ -58,7 +58,8 @@ LAST_WITH_NAMES: Final = 9
 _Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 # From this version on (Kafka 0.10.2), an OffsetFetch response contains an error code for the group.
 _GROUP_ERROR_FROM = 2
-# The errors of single partitions in an OffsetFetch response (PARTITION_ERRORS of Java's OffsetFetchResponse).
+# The error codes in an OffsetFetch response that concern a single partition (PARTITION_ERRORS of Java's
+# OffsetFetchResponse).
 _PARTITION_ERRORS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
@@ -376,7 +377,7 @@ def offset_fetch_result(
 
 
 def _group_error(response: OffsetFetchResponse) -> int:
-    """Return the group's error code: before version 2, the partitions contain it.
+    """Return the group's error code, which responses before version 2 repeat for each partition.
 
     Follows Java's OffsetFetchResponse.topLevelError.
     """

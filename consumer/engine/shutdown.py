@@ -196,7 +196,7 @@ class ConsumerShutdown:
             self._group.report_uncommitted(states, error)
 
     def end_if_late(self) -> None:
-        """End close if its timeout has passed."""
+        """End `close()` if its timeout has expired."""
         if self.close_ends_at is not None and self.close_ends_at <= self._core.now:
             self._finish()
 

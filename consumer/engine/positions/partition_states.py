@@ -447,7 +447,7 @@ class PartitionState:
 
     @property
     def is_at_start(self) -> bool:
-        """Whether no record was processed after a reset policy chose the start offset."""
+        """Whether no record has been processed since a reset policy chose the start offset."""
         return self.start_offset is not None and self.processed == self.start_offset
 
     @property
@@ -517,10 +517,9 @@ class PartitionState:
         return None if start is None or not self.has_position else max(0, self.position - start)
 
     def take_counts(self) -> tuple[int, int]:
-        """Return two counts since the previous call.
+        """Return the numbers of returned records and bytes since the previous call.
 
-        The counts are the number of returned records, and the bytes of the fetches whose records have all
-        been returned.
+        The bytes of a fetch are included when all its records have been returned.
         """
         counts = self._unrecorded_records, self._unrecorded_bytes
         self._unrecorded_records = self._unrecorded_bytes = 0
@@ -557,7 +556,7 @@ class SubscriptionState:
         # Whether commits contain the offsets that the application stores, instead of those of processed
         # records.
         self.stores_manually = False
-        # The partitions whose returned records are not recorded for the metrics yet.
+        # The partitions with returned records that the metrics do not include yet.
         self.unrecorded: dict[PartitionState, None] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0

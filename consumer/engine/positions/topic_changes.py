@@ -52,7 +52,7 @@ class TopicChanges:
         # The missing topics for which brokers send no ids. Each has a local id already, which it keeps after
         # its re-creation.
         self._missing: set[str] = set()
-        # The number of the last local id that was assigned to a topic.
+        # Number of local ids that have been assigned to topics.
         self._last_local_id = 0
 
     def changed(self, requested: frozenset[str] | None) -> None:

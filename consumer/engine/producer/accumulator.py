@@ -388,7 +388,7 @@ class RecordAccumulator:
         return True
 
     def change_sticky_partition(self, route: TopicRoute) -> None:
-        """Select the partition of the next records without a key, at random (KIP-794).
+        """Select a random partition for the next records without a key (KIP-794).
 
         The selected partition may be the same as before. As in Java's BuiltInPartitioner, partitions with
         fewer waiting batches are more likely to be selected. The batches are counted at most once every

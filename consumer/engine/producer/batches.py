@@ -159,7 +159,7 @@ class ProducerBatch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether `rows` contains all records that `count` includes.
+        """Whether `rows` contains every counted record.
 
         A send first counts its record, and then adds it. Another thread can run between these two steps only
         if a debugger or profiler runs Python code there.
@@ -217,7 +217,7 @@ class ProducerBatch:
                 self.shared_timestamp, self.run_end = None, 0.0
 
     def _times(self) -> list[int]:
-        """Return the timestamps of all records of a batch in the short format."""
+        """Return the timestamp of each record. The batch must be in the short format."""
         timestamps: list[int] = []
         for (first, shared_timestamp), (end, _) in pairwise([*sorted(self.timestamp_runs), (self.count, 0)]):
             timestamps += repeat(shared_timestamp, end - first)
@@ -240,7 +240,7 @@ def split_batch(
 ) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
     """Split a batch into new batches, one for each group of record indexes.
 
-    Return the new batches, and the new batch and index of each record.
+    Return the new batches, and for each record its new batch and its index there.
     """
     assert batch.data is not None
     records = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
@@ -290,7 +290,7 @@ class PartitionQueue:
 
     def __init__(self, partition: TopicPartition, owner: Any) -> None:
         self.partition = partition
-        # The application's producer, to which the deliveries of this queue refer.
+        # The application's producer. The deliveries of this queue's records call its methods.
         self.owner = owner
         self.filling: ProducerBatch = NO_BATCH
         self.waiting: deque[ProducerBatch] = deque()

@@ -288,7 +288,7 @@ class ProducerEngine:
             self.schedule.reschedule(queue)
 
     def _expire(self, queue: PartitionQueue) -> None:
-        """Fail the batches of a queue whose delivery has timed out."""
+        """Fail each batch of the queue that has exceeded delivery.timeout.ms."""
         timeout = self.options.delivery_timeout_ms
         batches = queue.open()
         for batch in batches:
@@ -596,7 +596,7 @@ class ProducerEngine:
             self._pump_telemetry(self.telemetry)
 
     def _handle_calls(self) -> None:
-        """Pass each completed request to its handler, `purpose`."""
+        """Pass each completed request to the handler in its `purpose`."""
         finished, self.core.network.finished = self.core.network.finished, []
         for call in finished:
             if call.purpose is not None:

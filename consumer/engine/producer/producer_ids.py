@@ -100,7 +100,7 @@ class SequenceNumbers:
                 return False
             if queue.identity is not None and queue.identity.producer_id == identity.producer_id:
                 if queue.identity.epoch >= LAST_EPOCH:
-                    self._identity = None  # The partition has used all epochs of this producer id.
+                    self._identity = None  # This producer id has no higher epoch: request another.
                     return False
                 identity = ProducerIdAndEpoch(identity.producer_id, queue.identity.epoch + 1)
             queue.identity = identity

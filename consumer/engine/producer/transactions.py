@@ -274,7 +274,7 @@ class TransactionManager:
             self.end(error)
 
     def end(self, error: KprotoError) -> None:
-        """Move to FATAL_ERROR, because the producer ends or has failed."""
+        """Move to FATAL_ERROR, because the producer has been closed or has failed."""
         if self.state is S.FATAL_ERROR:
             return
         with self._records.guard:
@@ -597,7 +597,7 @@ class TransactionManager:
             self._records.take_failures()
 
     def _on_no_response(self, call: Call) -> None:
-        """Handle a request without a response."""
+        """Handle a request without a readable response: retry it, or move to FATAL_ERROR."""
         assert call.error is not None
         if call.outcome is Outcome.NO_RESPONSE:
             self.why = str(call.error)

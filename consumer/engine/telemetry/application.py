@@ -20,7 +20,7 @@ from kproto.validation import encodable_text
 
 from ..metrics import Metric
 
-# The first words of the groups of the clients' own metrics.
+# A metric group whose name starts with one of these belongs to the clients' own metrics.
 _CLIENTS: Final = ("consumer", "producer", "admin-client")
 
 
@@ -66,7 +66,7 @@ class ApplicationMetric:
 
     @property
     def value(self) -> float | None:
-        """The number that is pushed, or None."""
+        """The number that is pushed. If it is None, the metric is not pushed."""
         return self._value
 
     @value.setter

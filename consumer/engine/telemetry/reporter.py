@@ -119,7 +119,7 @@ class ClientTelemetry:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no more requests are sent."""
+        """Whether the reporter sends no more requests."""
         return self.machine.state is TelemetryState.TERMINATED
 
     def register(self, metric: ApplicationMetric) -> None:
@@ -155,7 +155,7 @@ class ClientTelemetry:
     def begin_close(self) -> None:
         """Send the last push, if the client has a subscription and a broker is ready.
 
-        `has_ended` says when close may continue.
+        Once `has_ended` is true, `close()` may continue.
         """
         self._apply(CloseBegan())
         self.pump()
@@ -265,7 +265,7 @@ class ClientTelemetry:
         self._apply(Rejected(code))
 
     def _on_failure(self, call: Call) -> None:
-        """Handle a call without a response."""
+        """Handle a request without a readable response."""
         log.debug("%s failed: %s", call.name, call.error)
         self._apply(Disabled() if isinstance(call.error, UnsupportedVersion) else Failed())
 
