@@ -953,7 +953,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, bool]:
-        """Elect a leader for each partition, and return whether an election was needed (KIP-460).
+        """Elect a leader for each partition, and return whether each election was needed (KIP-460).
 
         `election_type` is "preferred", for the first replica, or "unclean", for any live replica of a
         partition without a leader. An unclean election may lose records. Raises PartialFailure. Java:

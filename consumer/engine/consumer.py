@@ -556,7 +556,7 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Handle the topics of a plan's Metadata response that this consumer reads."""
+        """Handle those topics in a plan's Metadata response that this consumer reads."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 

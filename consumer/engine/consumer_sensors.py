@@ -177,7 +177,7 @@ class GroupSensors:
             self._began_at = now
 
     def rebalance_ended(self, now: int) -> None:
-        """Record that the member has adopted its assignment."""
+        """Record the end of a rebalance: the member has adopted its assignment."""
         if self._began_at is not None:
             self.rebalance.record(now - self._began_at, now)
             self._began_at, self._ended_at = None, now

@@ -30,7 +30,7 @@ from .timeouts import FAILURE_REPORT_DELAY_MS, ReportIntervals
 
 
 class _Failure(msgspec.Struct, eq=False):
-    """A request that keeps failing for one reason.
+    """A request that keeps failing for the same reason.
 
     `since` maps a failing partition or topic to the times (ms) of its first and last failure. The key is None
     for a request without a partition or topic.
@@ -42,7 +42,7 @@ class _Failure(msgspec.Struct, eq=False):
 
 
 class FailureReports:
-    """Collects failures, and calls `send_report(partitions, reason)` for those that last.
+    """Collects failures, and calls `send_report(partitions, reason)` for those that persist.
 
     `pause_ms` is the longest interval between two attempts. A failure counts as ended if no attempt has
     failed during this interval.

@@ -33,7 +33,7 @@ from .records import list_offsets
 class ListedGroup(msgspec.Struct, frozen=True):
     """A group, as its coordinator returned it in ListGroups.
 
-    `state` has the values of `Group.state`. It is None from brokers before 2.6.
+    `state` takes the same values as `Group.state`, and is None from brokers before 2.6.
 
     `protocol_type` is "consumer" for consumers, "connect" for Kafka Connect, and "" for a group that has only
     committed offsets.
@@ -82,7 +82,7 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def total_lag(self) -> int | None:
-        """Total number of records that the group has not committed.
+        """The sum of `lag` over all partitions, in records.
 
         The value is None for a group without committed offsets and without assigned partitions.
         """

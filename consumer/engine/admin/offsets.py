@@ -98,7 +98,7 @@ def committed_offsets(
     `coordinator` is the node to try first, if it is known. After a lookup the plan calls `on_coordinator`
     with the node.
 
-    With `by_name` the request identifies topics by name, in version 9 or lower.
+    With `by_name` the request identifies topics by name, so its version is 9 or lower.
     """
     wanted = None if partitions is None else set(partitions)
     while True:

@@ -92,7 +92,7 @@ class ReplicaLogDirInfo(msgspec.Struct, frozen=True):
 
     The values of the future directory are None if the replica is not being moved.
 
-    The lags are those of `ReplicaInfo.offset_lag`, in records.
+    Both lags are in records, as `ReplicaInfo.offset_lag` defines them.
     """
 
     current_replica_log_dir: str | None = None
@@ -127,7 +127,7 @@ def elect_leaders(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, bool]]:
-    """Elect a leader for each partition, and return whether an election was needed."""
+    """Elect a leader for each partition, and return whether each election was needed."""
 
     def request(items: Sequence[TopicPartition]) -> Prepared:
         def build(version: int) -> ElectLeadersRequest:

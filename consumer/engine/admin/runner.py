@@ -84,7 +84,7 @@ class PlanRunner:
         self._advance(job, None)
 
     def drop(self, token: object) -> None:
-        """Cancel a plan. It gets no `Done`."""
+        """Cancel the plan with this token. No `Done` follows."""
         job = self._jobs.pop(token, None)
         if job is not None:
             job.over = True

@@ -153,7 +153,7 @@ EligibleLeaders: TypeAlias = dict[TopicPartition, DescribeTopicPartitionsRespons
 
 
 def _eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
-    """Return the eligible leaders of each partition, which Metadata responses do not contain.
+    """Return each partition's eligible leader replicas, which Metadata responses do not contain.
 
     A response contains at most 2,000 partitions. The next request continues at the cursor of the previous
     response.

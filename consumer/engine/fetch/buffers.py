@@ -205,7 +205,7 @@ class CompletedFetch:
 
     @property
     def error_offset(self) -> int:
-        """An offset in the batch for which `rows` or `columns` has raised RecordError.
+        """An offset in the batch that made `rows` or `columns` raise RecordError.
 
         It is the position, unless the error was raised after all offsets of the batch were returned.
         """

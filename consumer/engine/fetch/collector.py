@@ -113,7 +113,7 @@ class FetchCollector:
         return state
 
     def _make_room_for(self, first: PartitionState) -> PartitionState:
-        """Return the partition to take records from if `MAX_OPEN_FETCHES` fetches are decoded.
+        """Return the partition to read next if `MAX_OPEN_FETCHES` fetches are already decoded.
 
         If a paused partition has decoded records, free them and return `first`. Otherwise return a partition
         with a decoded fetch.

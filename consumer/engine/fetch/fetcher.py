@@ -353,7 +353,7 @@ class Fetcher:
             self._back_off(broker)
             return
         siblings: list[CompletedFetch] = []
-        arrived: dict[str, tuple[int, int]] = {}  # Topic -> (bytes, number) of its records.
+        arrived: dict[str, tuple[int, int]] = {}  # Topic -> (bytes, number of records).
         has_records = refused = False
         for topic in response.responses:
             name, size, number = "", 0, 0

@@ -262,7 +262,7 @@ class BrokerFetches:
         self.first = True
         self.not_before = 0
         self.failures = 0
-        # The partitions to fetch that the fetch in flight does not contain.
+        # The partitions to fetch that are missing from the fetch in flight.
         self.added: dict[TopicPartition, PartitionState] = {}
         # The partitions to fetch that have no buffered records.
         self.drained: set[TopicPartition] = set()
