@@ -35,7 +35,7 @@ def whole_number_from(least: int, most: int = 2**31 - 1) -> Check:
 
 
 def choice(*choices: str | int) -> Check:
-    """Return a check that accepts the values `choices`."""
+    """Return a check that accepts only the given values."""
     return lambda name, value: one_of(name, value, choices)
 
 

@@ -24,7 +24,7 @@ _WIDTH = 96
 
 
 class OptionLists(NamedTuple):
-    """The three lists that contain each option of a client.
+    """The three lists of a client's options. Each list must contain every option.
 
     Each list is written by hand, because a type checker cannot derive one from another.
     """
@@ -101,7 +101,7 @@ def with_options(options: list[OptionDoc] | None = None) -> Callable[[C], C]:
 
 
 def option_tables(chapter: str) -> Iterator[tuple[str, str]]:
-    """Yield (section, its table as Markdown) for a chapter of docs/reference/client-options.md."""
+    """Yield the name and Markdown table of each section of a chapter of docs/reference/client-options.md."""
     if chapter == "TLS and SASL":
         yield "", _markdown(security_docs(), ("option", "meaning"))
         return

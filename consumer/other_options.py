@@ -23,7 +23,7 @@ def _same_answer(names: str, answer: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), answer)
 
 
-# Options of all kinds of clients.
+# Other libraries' options for every kind of client.
 _ALL: Final[Mapping[str, str]] = {
     "api_version": "not needed: each broker reports its versions",
     "api_version_auto_timeout_ms": "not needed: each broker reports its versions",
@@ -130,7 +130,7 @@ _ALL: Final[Mapping[str, str]] = {
     ),
 }
 
-# Options of consumers and producers.
+# Other libraries' options for consumers and producers.
 _BOTH: Final[Mapping[str, str]] = {
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
     "socket_connection_setup_timeout_max_ms": "use socket_connection_setup_timeout_ms, which does not grow",

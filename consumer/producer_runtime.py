@@ -156,7 +156,7 @@ class ProducerRuntime:
         self._queue_call(lambda: callback(delivery))
 
     def _queue_call(self, call: Callable[[], object]) -> None:
-        """Queue a call of an application's function.
+        """Queue a call to a function of the application.
 
         Queued functions run without a lock, one after the other.
         """
@@ -228,7 +228,7 @@ class ProducerRuntime:
         self._end("this producer was opened before the process forked and belongs to the parent")
 
     def on_exit(self) -> str:
-        """Stop the producer at the exit of the interpreter.
+        """Stop the producer when the interpreter exits.
 
         Return a log message about what is lost, or "" if nothing is lost.
         """

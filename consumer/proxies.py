@@ -42,7 +42,7 @@ class ProxyDialer:
         # The host names are sent to the proxy: a client behind a proxy often cannot resolve them.
         self._proxy = proxy.from_url(url, rdns=None if scheme == "http" else True)
         self._timeout = timeout
-        # The name of the dialer in errors.
+        # The name by which errors refer to this dialer.
         self.name = f"{scheme}://{address_text(host, port)}"
 
     def __repr__(self) -> str:

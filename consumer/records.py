@@ -196,7 +196,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
     * "buffer full": fetched records of the broker's other partitions fill the buffer for this broker;
 
-    * "transaction": with read_committed, an open transaction is at the position;
+    * "transaction": with read_committed, the next records wait for the end of an open transaction;
 
     * "caught up": the position is the end of the log;
 

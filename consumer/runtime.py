@@ -104,7 +104,7 @@ class Waiters(Protocol):
 
 
 class RunningCallback(msgspec.Struct, frozen=True):
-    """A callback of the application that is running.
+    """A running callback of the application.
 
     If `calls` is false, the callback must not call methods that change the state of the client.
     """
@@ -245,7 +245,7 @@ class Runtime:
     # ---- checks
 
     def check_process(self) -> None:
-        """Raise IllegalState in the child of a fork."""
+        """Raise IllegalState if this process is the child of a fork."""
         if self.forked:
             raise IllegalState(
                 f"this {self.driver.kind} was opened before the process forked and belongs to the parent; "
@@ -284,7 +284,7 @@ class Runtime:
     def check_callback(self, method: str, *, serves: bool) -> bool:
         """Return whether a callback makes this call. Raise IllegalState if the callback must not make it.
 
-        `serves` says that the method runs callbacks itself.
+        `serves` is True if the method itself runs callbacks.
         """
         if not self._running_callbacks or (callback := self._current_callback()) is None:
             return False

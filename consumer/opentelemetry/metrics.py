@@ -72,7 +72,7 @@ class ClientInstruments:
         self._snapshots: dict[str, _Snapshots] = {}
 
     def add(self, client: Measured) -> None:
-        """Export the metrics of a consumer, producer or admin client, until `remove`."""
+        """Export the metrics of a consumer, producer or admin client, until `remove` is called."""
         kind = _kind(client)
         if kind not in self._snapshots:
             self._snapshots[kind] = snapshots = _Snapshots()

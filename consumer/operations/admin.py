@@ -158,7 +158,7 @@ _OWN_OPTIONS: Final = (
 def _resolved(config: SecurityConfig) -> Security | None:
     """Return the security settings of these options.
 
-    Without any option, the modules of TLS and SASL are not imported.
+    If `config` is empty, the modules of TLS and SASL are not imported.
     """
     if not config:
         return None

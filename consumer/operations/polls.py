@@ -12,7 +12,7 @@ Rules:
   The engine is notified that the listener has returned, and then the call that ran the listener raises the
   exception.
 
-* An exception of a callback of `events` is only logged.
+* An exception raised by an `events` callback is only logged.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Iteration:
             self.owned_until = 0.0
 
     def returned(self) -> int:
-        """Return the number of held records that the iteration has returned."""
+        """Return how many of the held records the iteration has returned."""
         return len(self.records) - length_hint(self.remaining)
 
     def next_offsets(self) -> dict[TopicPartition, int]:
@@ -234,7 +234,7 @@ class ConsumerDriver:
             self._log_changes()
 
     def _log_changes(self) -> None:
-        """Write one line for the changes that are logged together.
+        """Log the changes that have not been logged yet, in a single line.
 
         The line contains a limited number of partitions, because thousands of partitions may change in one
         step.
@@ -420,7 +420,7 @@ class PollOperations:
                 return None
 
     async def _take_converted(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
-        """Return the next records as deserializers and interceptors return them; None after `deadline`."""
+        """Return the next records, processed by deserializers and interceptors, or None after `deadline`."""
         runtime = self.runtime
         while (delivered := await self._take(take, deadline)) is not None:
             records = delivered.rows
@@ -571,7 +571,7 @@ class PollOperations:
                 elif not future.done() and not await runtime.wait(last_change, deadline):
                     break
                 self.run_event_callbacks()
-        finally:  # After this method, no call waits for the future.
+        finally:  # Once this method returns, no call waits for the future.
             runtime.forget(future)
         if future.done() and not future.cancelled() and (failure := future.exception()) is not None:
             failures.append(failure)

@@ -298,7 +298,7 @@ class ProducerOperations:
                         closing = True
                         runtime.closer = runtime.caller()
                         continue
-                # A signal handler has called close while this thread was already in close.
+                # A signal handler called `close()` while this thread was already running `close()`.
                 if runtime.closer == runtime.caller():
                     return
                 if runtime.ended:

@@ -176,7 +176,7 @@ class AsyncConsumerGroup(AsyncBlock):
         return aiter(self.error_channel)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Stop fetching from these partitions until `resume`.
+        """Stop fetching from these partitions until `resume` is called.
 
         The session continues, and queued records are still returned. As in sarama, partitions that this
         member does not own are ignored.
@@ -324,7 +324,8 @@ class AsyncConsumerGroup(AsyncBlock):
     async def _end_session(self) -> None:
         """End a session whose partitions this member keeps.
 
-        The next session again reads the records that were not marked.
+        The next session reads the unmarked records again, and with enable_auto_commit=False also the marked
+        records that were not committed.
         """
         session, self._session = self._session, None
         if session is None or session.ended:

@@ -204,7 +204,7 @@ class ConsumerGroup(Block):
         return self._loop.iterate(self._group.error_channel)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Stop fetching from these partitions until `resume`.
+        """Stop fetching from these partitions until `resume` is called.
 
         The session continues, and queued records are still returned. As in sarama, partitions that this
         member does not own are ignored.

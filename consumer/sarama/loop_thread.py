@@ -43,7 +43,7 @@ class LoopThread(Generic[T]):
     The child process of a fork does not have this thread. In the child, every call raises IllegalState, and
     `close` does nothing.
 
-    Ctrl-C can end any wait, and no item is lost then.
+    Ctrl-C can interrupt any wait, and no item is lost.
 
     Signals are delayed (`Held`) while a lock is acquired that the loop's thread also uses. If Ctrl-C
     interrupted a Condition and left it locked, the loop's thread would wait forever.

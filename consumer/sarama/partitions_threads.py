@@ -65,7 +65,7 @@ class PartitionConsumer:
         return self._consumer.is_paused
 
     def pause(self) -> None:
-        """Stop fetching until `resume`. Queued records are still returned."""
+        """Stop fetching until `resume` is called. Queued records are still returned."""
         self._loop.call(self._consumer.pause)
 
     def resume(self) -> None:

@@ -113,7 +113,7 @@ class RecordQueue:
             self._pause_partition()
 
     def pause(self) -> None:
-        """Stop fetching until `resume`. Queued records are still returned."""
+        """Stop fetching until `resume` is called. Queued records are still returned."""
         self._paused = True
         if not self.ended:
             self._pause_partition()
