@@ -42,11 +42,11 @@ class Marks:
     def mark(
         self, partition: TopicPartition, start: int | None, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark `offset`, unless it is lower than the previous mark or the start of the claim.
+        """Mark `offset` if it is higher than the last mark, or than the claim's start if nothing is marked.
 
         `start` is the offset at which the claim began, or None in `setup`, before the claim begins.
 
-        With `reset` the mark is set even if it is lower.
+        With `reset`, the mark is set to any offset.
         """
         with self._lock:
             mark = self._marks.get(partition)

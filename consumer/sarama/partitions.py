@@ -117,7 +117,7 @@ class AsyncPartitionConsumer(RecordQueue):
 class AsyncPartitionConsumers(AsyncBlock):
     """Consumers of any number of partitions that share one client, for asyncio.
 
-    The options are those of `AsyncConsumer`, without a group.
+    The options are those of `AsyncConsumer`, except group options, `auto_offset_reset` and deserializers.
     """
 
     @hide_secrets
@@ -201,7 +201,7 @@ class AsyncPartitionConsumers(AsyncBlock):
     def remove(self, consumer: AsyncPartitionConsumer, error: Exception | None = None) -> None:
         """Stop the consumer of one partition.
 
-        If `error` is the reason, `errors()` reports it.
+        If `error` is given, the consumer's `errors()` reports it.
         """
         if self._open.get(consumer.topic_partition) is consumer:
             del self._open[consumer.topic_partition]

@@ -86,7 +86,7 @@ class PartitionConsumer:
 class PartitionConsumers(Block):
     """Consumers of any number of partitions that share one client, for threads.
 
-    The options are those of `Consumer`, without a group.
+    The options are those of `Consumer`, except group options, `auto_offset_reset` and deserializers.
     """
 
     @hide_secrets

@@ -19,7 +19,7 @@ C = TypeVar("C", contravariant=True)
 
 
 class Handler(Protocol[S, C]):
-    """The application's object whose methods `consume` calls.
+    """The interface of an application's handler, whose methods `consume` calls.
 
     An AsyncConsumerGroup passes a Session and Claims to the methods of its handler, which may be coroutines.
     A ConsumerGroup runs the methods in threads, and passes a ThreadSession and ThreadClaims.
@@ -137,9 +137,9 @@ class Session:
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read.
 
-        A mark has no effect if it is lower than the last mark or than the start of the claim. In `setup`, a
-        mark has no effect if it is lower than the committed offset. As in sarama, marks of unclaimed
-        partitions have no effect.
+        A mark has no effect unless it is higher than the last mark, or than the start of the claim if nothing
+        is marked. In `setup`, a mark has no effect unless it is higher than the committed offset. As in
+        sarama, marks of unclaimed partitions have no effect.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 

@@ -135,7 +135,7 @@ class _Encoder:
 
 
 class AvroSerializer(_Encoder):
-    """Converts dicts and other Python objects that fastavro accepts to Avro.
+    """Converts dicts, and the other Python objects that fastavro accepts, to Avro.
 
     `schema` is the schema in JSON. By default it is registered under the subject TOPIC-value. With
     `auto_register_schemas=False` it must be registered already.
@@ -146,7 +146,7 @@ class AvroSerializer(_Encoder):
     """
 
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
-        """Return the schema id and the value in Avro. Raises RegistryFailed, and fastavro's errors."""
+        """Return the schema id, then the value in Avro. Raises RegistryFailed, and fastavro's errors."""
         return self._encode(self._writers.get(self._subject(topic)), value)
 
 
@@ -154,7 +154,7 @@ class AsyncAvroSerializer(_Encoder):
     """`AvroSerializer` for an `AsyncProducer`: the event loop does not wait for the registry."""
 
     async def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
-        """Return the schema id and the value in Avro; see `AvroSerializer.serialize`."""
+        """Return the schema id, followed by the value in Avro; see `AvroSerializer.serialize`."""
         return self._encode(await self._writers.get_async(self._subject(topic)), value)
 
 

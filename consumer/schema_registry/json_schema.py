@@ -213,7 +213,7 @@ class JsonSchemaSerializer(_Encoder):
     """
 
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
-        """Return the schema id and the value in JSON.
+        """Return the schema id, followed by the value in JSON.
 
         Raises RegistryFailed, msgspec's errors, and ValueError if the value does not conform to the schema.
         """
@@ -224,7 +224,7 @@ class AsyncJsonSchemaSerializer(_Encoder):
     """`JsonSchemaSerializer` for an `AsyncProducer`: the event loop does not wait for the registry."""
 
     async def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
-        """Return the schema id and the value in JSON; see `JsonSchemaSerializer.serialize`."""
+        """Return the schema id, followed by the value in JSON; see `JsonSchemaSerializer.serialize`."""
         return self._encode(await self._writers.get_async(self._subject(topic)), value)
 
 

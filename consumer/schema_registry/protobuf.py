@@ -104,7 +104,7 @@ class ProtobufDeserializer(_Decoder[M]):
     `ProtobufDeserializer(Flight)` needs no registry, and returns instances of Flight, a class that protoc has
     generated.
 
-    `ProtobufDeserializer(registry=registry)` creates the classes of its messages from the registered schemas.
+    `ProtobufDeserializer(registry=registry)` builds the message classes from the registered schemas.
 
     For keys, set `part` to "key". Needs the extra `protobuf`.
     """
@@ -197,7 +197,7 @@ class _Encoder:
 
 
 class ProtobufSerializer(_Encoder):
-    """Converts messages of the class `message_type`, which protoc has generated, to Protobuf.
+    """Serializes messages of the class `message_type`, which protoc has generated.
 
     By default the .proto file of the message is registered under the subject TOPIC-value. The subjects of
     imported files are those that `reference_subject_name_strategy` returns for (topic, part, file name).
@@ -209,7 +209,7 @@ class ProtobufSerializer(_Encoder):
     """
 
     def serialize(self, topic: str, value: Any, headers: RecordHeaders) -> bytes:
-        """Return the schema id, the message indexes and the message in Protobuf.
+        """Return the schema id and the message indexes, followed by the encoded message.
 
         Raises RegistryFailed, protobuf's errors, and TypeError for a message of another class.
         """

@@ -2,7 +2,7 @@
 
 The client gets schemas by id (see `wire_format`) or by subject, and registers them.
 
-The schema of an id never changes, so each process requests it once.
+The schema of an id never changes, so each process caches it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class NoSuchReference(NoSuchSchema):
 class InvalidReferences(RegistryFailed):
     """Raised if the references of a schema cannot be resolved, for example because they form a cycle.
 
-    `schema` is the path to the schema with the invalid reference.
+    `schema` is the path from the requested schema to the error; see `NoSuchReference`.
     """
 
     def text(self) -> str:

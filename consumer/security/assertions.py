@@ -155,7 +155,7 @@ class AssertionEndpoint:
 
 
 def assertion_of(values: Mapping[str, Any]) -> Assertion:
-    """Return the `Assertion` that the options `values` describe. Raises ConfigError, MissingExtra."""
+    """Return the `Assertion` that the options `values` describe. Raises ConfigError and MissingExtra."""
     options = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
     if "file" in options and len(options) > 1:
         unused = next(name for name in options if name != "file")

@@ -131,7 +131,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 
 def _assignor(name: str, assignor: str) -> str:
-    """Return the name of the assignor with this name or this Java class."""
+    """Return an assignor's name, given the name or the Java class."""
     for known in ASSIGNORS.values():
         if assignor == known.name or assignor.removeprefix(_JAVA) == known.java_class:
             return known.name

@@ -121,7 +121,7 @@ class KerberosSource:
         return self.kerberos.login(self.host)
 
     async def awaited(self) -> KerberosLogin:
-        """Begin a new login in a separate thread, and return it. Raises NoToken."""
+        """Return a new login, which a separate thread begins. Raises NoToken."""
         try:
             return await call_in_thread(self.blocking, "kproto-token")
         except RuntimeError as error:  # The system cannot start another thread.

@@ -334,7 +334,7 @@ _CREDENTIALS: Final = (
 
 
 def _imported(name: str) -> Callable[[], Any]:
-    """Import the function that MODULE:FUNCTION names. Raise ConfigError if it cannot be imported."""
+    """Import the function that MODULE:FUNCTION names. Raises ConfigError if it cannot be imported."""
     option, (module, _, function) = "sasl_oauth_token_provider", name.partition(":")
     try:
         target: object = import_module(module)

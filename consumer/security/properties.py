@@ -414,7 +414,7 @@ def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
         if jaas not in options:
             raise ConfigError("sasl.jaas.config", module, f'with {jaas}="..." after the module\'s name')
         result[ours] = options[jaas]
-    # Only Java's module for SCRAM has this option.
+    # Of Java's login modules, only ScramLoginModule reads `tokenauth`.
     if mechanism.startswith("SCRAM") and options.get("tokenauth", "").lower() == "true":
         result["sasl_token_auth"] = True
 
