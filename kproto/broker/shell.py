@@ -81,7 +81,7 @@ class Shell:
     def step(self, event: Event) -> None:
         """Apply an event to the state machine, and perform the actions that it returns.
 
-        When a response is sent immediately, the state machine then also receives `ResponseSent`.
+        After a response that is sent immediately, the state machine also receives `ResponseSent`.
         """
         events = deque([event])
         while events:

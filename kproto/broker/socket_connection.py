@@ -289,7 +289,8 @@ class SocketConnection(asyncio.Protocol):
         """Pass pieces of a large response to the transport until the send buffer is full."""
         while self._unsent and not self._is_full:
             piece, unsent = self._unsent[:_PIECE], self._unsent[_PIECE:]
-            self._unsent = unsent or memoryview(b"")  # An empty view of the response would keep it in memory.
+            # An empty view of the response would keep the whole response in memory.
+            self._unsent = unsent or memoryview(b"")
             self._write(piece)
 
     def pause_writing(self) -> None:

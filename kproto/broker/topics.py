@@ -94,7 +94,7 @@ class Partition:
         return self.log.start_offset > start
 
     def truncate(self, offset: int) -> None:
-        """Remove the batches from `offset` on, as an unclean election does: see `Log.truncate`."""
+        """Remove the batches from `offset` on, as an unclean election does (see `Log.truncate`)."""
         self.log.truncate(offset)
         self.compacted_to = min(self.compacted_to, self.log.segments[-1].base_offset)
         batches = self.log.all_batches()

@@ -33,7 +33,7 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 class HelpFormatter(argparse.HelpFormatter):
     """Formats help texts for the width of the terminal, without breaking words at their hyphens.
 
-    argparse breaks words at hyphens, and never breaks a group of exclusive options.
+    argparse itself breaks words at hyphens, and keeps a group of exclusive options on one line, however long.
     """
 
     def _split_lines(self, text: str, width: int) -> list[str]:
@@ -226,7 +226,7 @@ def client_security(path: Path) -> SecurityConfig:
 
 
 def registry_properties(path: Path) -> dict[str, str]:
-    """Return the properties of the schema registry in the file that `--command-config` names.
+    """Return the schema registry's properties from the file that `--command-config` names.
 
     Raises a ConfigError that names the option, if the file cannot be read.
     """
@@ -338,7 +338,7 @@ def seconds(text: str) -> float:
 
 
 def duration(text: str) -> int:
-    """Return the milliseconds in a time such as 400ms, 4s, 10m or 1h."""
+    """Parse a duration such as 400ms, 4s, 10m or 1h, and return it in ms."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 400ms, 4s, 10m or 1h")
@@ -349,7 +349,7 @@ def duration(text: str) -> int:
 
 
 def positive_duration(text: str) -> int:
-    """Return the milliseconds in a time above 0."""
+    """Parse a duration above 0, and return it in ms."""
     milliseconds = duration(text)
     if milliseconds < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0, such as 400ms, 4s, 10m or 1h")

@@ -37,7 +37,7 @@ _RAISED = {
 
 
 def metadata_versions() -> dict[str, int]:
-    """Return the level of each metadata.version by its name, such as 4.3-IV0."""
+    """Map the name of each metadata.version, such as 4.3-IV0, to its feature level."""
     names = [
         f"{release}-IV{number}"
         for release, last in _RELEASES.items()

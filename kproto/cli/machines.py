@@ -18,7 +18,7 @@ MACHINES: Final[Mapping[str, tuple[str, str]]] = {
     "coordinator": ("kproto.group.classic.coordinator.table", "TABLE"),
     "member": ("kproto.group.classic.member.table", "TABLE"),
     "transaction": ("kproto.transactions.table", "TABLE"),
-    # The group members of other clients, and further state machines of these clients.
+    # The group members and further state machines of other clients.
     "java": ("kproto.models.java.state", "EDGES"),
     "java-position": ("kproto.models.java.state", "FETCH_EDGES"),
     "java-thread": ("kproto.models.java.state", "BLOCKED_EDGES"),

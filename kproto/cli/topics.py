@@ -101,7 +101,7 @@ def _describe(options: argparse.Namespace) -> int:
 def _configs(
     admin: Admin, topics: list[str], failures: list[KprotoError]
 ) -> dict[str, dict[str, str | None]]:
-    """Return the configs of each topic that differ from the defaults."""
+    """Return, for each topic, the configs that differ from the defaults."""
     from consumer.engine.admin.configs import ConfigResource
 
     resources = [ConfigResource("topic", name) for name in topics]

@@ -225,7 +225,7 @@ def _hanging_rows(
 
 
 def _known_partitions(admin: Admin, producer_ids: set[int]) -> dict[int, frozenset[TopicPartition]]:
-    """Return the partitions of the transactions that coordinators know, by producer id."""
+    """Map producer ids to the partitions of their transactions, as the coordinators report them."""
     if not producer_ids:
         return {}
     listed: Mapping[int, Any] = admin.list_transactions(producer_ids=producer_ids)
