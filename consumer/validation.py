@@ -193,7 +193,7 @@ def committed_offset(name: str, value: Any) -> Any:
 
 
 def listener(name: str, value: Any, *, coroutines: bool) -> RebalanceListener:
-    """Check a rebalance listener. Only with `coroutines` may its methods be coroutine functions."""
+    """Check a rebalance listener. Its methods may be coroutine functions only if `coroutines` is set."""
     allowed = "an object of a class that extends RebalanceListener, with methods assigned, revoked, lost"
     if not isinstance(value, RebalanceListener):
         raise ConfigError(name, value, allowed)
@@ -238,7 +238,7 @@ def request(name: str, value: Any) -> Message | Prepared:
 
 
 def route(name: str, value: Any) -> Any:
-    """Check the argument that determines the broker to which a request is sent."""
+    """Check the argument that selects the broker for a request."""
     match value:
         case None | str("controller") | (str("leader"), str(), int()):
             return value
@@ -297,7 +297,7 @@ def partitions(name: str, value: Any) -> list[TopicPartition]:
 
 
 def one_or_more_partitions(name: str, value: Any) -> list[TopicPartition]:
-    """Check a list of partitions. A single partition is accepted as a list."""
+    """Check a list of partitions. A single partition is accepted in place of a list."""
     return [partition(name, value)] if isinstance(value, TopicPartition) else partitions(name, value)
 
 
@@ -316,7 +316,7 @@ def topics(name: str, value: Any) -> list[str]:
 
 
 def subscribed_topics(name: str, value: Any) -> list[str]:
-    """Check topics for `subscribe`. A single name is accepted as a list."""
+    """Check topics for `subscribe`. A single name is accepted in place of a list."""
     names = [topic(name, value)] if isinstance(value, str) else topics(name, value)
     for topic_name in names:
         # No topic name can begin with "^". In librdkafka, a name that does is a regular expression.

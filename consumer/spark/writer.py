@@ -20,7 +20,8 @@ Rules, as in Spark's own sink:
 
 * With ``transactionalIdPrefix``, delivery is exactly once (see `transactions`).
 
-* Batches need ``.mode("append")``: Spark rejects its default mode for all Python sinks.
+* Batch writes need ``.mode("append")``, because Spark rejects its own default mode, ``errorifexists``, for
+  all Python sinks.
 """
 
 from __future__ import annotations

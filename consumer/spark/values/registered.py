@@ -33,7 +33,7 @@ class Registered:
         self.decoders: dict[SchemaId, Decode | str] = {}
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
-        """Decode values in groups, one for each writer's schema."""
+        """Decode values in groups, one group for each schema id."""
         bad: dict[int, str] = {}
         columns: list[Column] = []
         owners: list[Ints] = []

@@ -40,10 +40,10 @@ def handle_describe_delegation_token(broker: Broker, call: Call) -> Result:
 def _filter(
     broker: Broker, call: Call, request: DescribeDelegationTokenRequest
 ) -> Callable[[DelegationToken], bool]:
-    """Return a predicate for the requested owners' tokens that the caller may describe.
+    """Return a predicate that is true for the requested tokens that the caller may describe.
 
-    A caller may describe its own tokens. Another owner's token requires DESCRIBE on the token, or
-    DESCRIBE_TOKENS on its owner (DelegationTokenManager.filterToken).
+    A caller may describe a token if it is the owner, the requester or a renewer. Any other caller needs
+    DESCRIBE on the token, or DESCRIBE_TOKENS on its owner (DelegationTokenManager.filterToken).
     """
     owners: list[str] | None = None
     if request.owners is not None:

@@ -21,7 +21,7 @@ _CODECS: Final = (4, 3, 1, 2)
 
 
 def client_attributes(broker: Broker, call: Call) -> dict[str, str]:
-    """Return the attributes of a client, by which subscriptions select clients.
+    """Return the client attributes by which subscriptions select clients.
 
     If the client's port is unknown, the attribute client_source_port is omitted, as in Kafka's
     ClientMetricsInstanceMetadata.

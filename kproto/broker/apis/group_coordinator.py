@@ -1,6 +1,6 @@
 """The routing of requests to the group coordinator, and errors for groups that other nodes coordinate.
 
-Rules, as in Kafka's GroupCoordinatorService on a cluster:
+Rules on a cluster of several nodes, as in Kafka's GroupCoordinatorService:
 
 * A request for a single group that another node coordinates is answered with NOT_COORDINATOR.
 

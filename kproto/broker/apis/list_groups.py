@@ -33,7 +33,7 @@ def handle_list_groups(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: ListGroupsRequest) -> Authorized:
-    """Authorize every caller; one with DESCRIBE on the cluster receives all groups.
+    """Authorize every caller; a caller with DESCRIBE on the cluster receives all groups.
 
     A caller without DESCRIBE on the cluster receives only the groups on which it has DESCRIBE.
     """

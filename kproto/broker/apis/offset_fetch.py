@@ -112,7 +112,7 @@ def _authorize(access: Access, request: OffsetFetchRequest) -> Authorized:
 
 
 def _authorize_group(access: Access, request: OffsetFetchRequest) -> Authorized:
-    """Authorize a request before v8, which names one group."""
+    """Authorize a request of version 7 or lower, which names one group."""
     if not access.allows_group(Operation.DESCRIBE, request.group_id):
         return access.call.refuse(GROUP_FAILED)
     if request.topics is None:
