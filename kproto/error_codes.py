@@ -121,7 +121,7 @@ class ErrorCode(IntEnum):
     INVALID_RECORD = 87
     # A transaction with these offsets is still open (KIP-447).
     UNSTABLE_OFFSET_COMMIT = 88
-    # A quota of topic operations is exceeded (KIP-599).
+    # The quota for creating and deleting partitions is exceeded (KIP-599).
     THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91

@@ -3,7 +3,7 @@
 Records are identified by (partition, offset). A record that was read twice, because a member was killed,
 counts once. A record that no member read is missing.
 
-Every total is compared with pandas' total of the data set.
+Every total is compared with the total that pandas computes from the data set.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class GroupReports:
         return new
 
     def totals(self) -> dict[str, Total]:
-        """Return the totals of the records that the group read, per origin."""
+        """Return, for each origin, the totals of the records that the group read."""
         sums = {origin: [0, 0, 0] for origin in flights.ORIGINS}
         for origin, delay in self.rows.values():
             total = sums[flights.ORIGINS[origin]]

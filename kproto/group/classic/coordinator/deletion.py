@@ -94,7 +94,7 @@ def delete_offsets_of_missing_group(
 def delete_offsets_of_empty_group(
     context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion
 ) -> None:
-    """Delete every requested offset of an Empty group, pending offsets included (R112)."""
+    """Delete every requested offset of an Empty group, including pending offsets (R112)."""
     for topic, index in deletion.existing:
         _delete_offset(group, topic, index)
     deletion.answer(context)

@@ -116,7 +116,7 @@ def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
 
 
 def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
-    """Select leader and protocol, and answer every JoinGroup (R55, R162).
+    """Select the leader and the protocol, and answer every JoinGroup (R55, R162).
 
     From now on every member must send SyncGroup before the sync deadline, including static members that have
     not joined.

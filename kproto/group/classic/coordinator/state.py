@@ -208,7 +208,7 @@ class ClassicGroup:
     # How long (ms) the initial delay can still be extended for new members. None if no initial delay is in
     # progress.
     initial_delay_left: int | None = None
-    # Whether a member was added since the initial delay was last extended.
+    # Whether a member has been added since the initial delay was last extended.
     new_member_added: bool = False
     join_deadline: int = NEVER
     sync_deadline: int = NEVER
@@ -447,7 +447,7 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
 def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -> None:
     """Move the group along one of EDGES (R9, R10).
 
-    Leaving Dead creates the group, entering Dead deletes it.
+    Leaving Dead creates the group; entering Dead deletes it.
     """
     before = group.state
     machine.move(group, state, EDGES)

@@ -323,7 +323,7 @@ def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest
 
 
 def _on_heartbeat(context: GroupContext, call: RequestReceived[HeartbeatRequest]) -> None:
-    """Reject an empty group id (R14), and otherwise dispatch to the table."""
+    """Reject an empty group id (R14); otherwise call the handler in the table."""
     if not call.request.group_id:
         send_error(context, call, E.INVALID_GROUP_ID)
         return
@@ -332,7 +332,7 @@ def _on_heartbeat(context: GroupContext, call: RequestReceived[HeartbeatRequest]
 
 
 def _on_leave_group(context: GroupContext, call: RequestReceived[LeaveGroupRequest]) -> None:
-    """Reject an empty group id (R14), and otherwise dispatch to the table."""
+    """Reject an empty group id (R14); otherwise call the handler in the table."""
     if not call.request.group_id:
         send_error(context, call, E.INVALID_GROUP_ID)
         return
@@ -345,7 +345,7 @@ def _on_offset_commit(context: GroupContext, call: RequestReceived[OffsetCommitR
 
 
 def _on_txn_offset_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> None:
-    """Reject an empty group id (R106), and otherwise dispatch to the table."""
+    """Reject an empty group id (R106); otherwise call the handler in the table."""
     attempt = offsets.read_txn_commit(context, call)
     if attempt.existing and not call.request.group_id:
         attempt.refuse(context, E.INVALID_GROUP_ID)
@@ -364,7 +364,7 @@ def _commit(
 
 
 def _on_offset_delete(context: GroupContext, call: RequestReceived[OffsetDeleteRequest]) -> None:
-    """Reject an empty group id (R14, R126), and otherwise dispatch to the table."""
+    """Reject an empty group id (R14, R126); otherwise call the handler in the table."""
     if not call.request.group_id:
         send_error(context, call, E.INVALID_GROUP_ID)
         return

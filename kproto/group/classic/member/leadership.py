@@ -82,7 +82,7 @@ def decode_initial_counts(user_data: bytes | None) -> dict[str, int] | None:
 def decode_subscriptions(members: Iterable[tuple[str, str | None, bytes]]) -> dict[str, Subscription]:
     """Decode (member id, instance id, metadata) triples into a mapping from member id to subscription.
 
-    Metadata that is equal for several members is decoded only once.
+    Identical metadata of several dynamic members is decoded only once.
     """
     decoded: dict[tuple[bytes, str | None], Subscription] = {}
     subscriptions: dict[str, Subscription] = {}
