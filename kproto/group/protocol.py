@@ -219,7 +219,7 @@ MemberEvent = (
 
 
 class FindCoordinator(msgspec.Struct, frozen=True):
-    """Look the coordinator up, after closing the connection to an earlier coordinator.
+    """Look up the coordinator, after closing the connection to the previous one.
 
     The member returns this action at its first subscription, and whenever the coordinator may have changed.
 

@@ -40,7 +40,7 @@ from .transaction_history import aborts
 
 Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"]
 
-MOST = 240  # The most exchanges that are drawn.
+MOST = 240  # The maximum number of exchanges that are drawn.
 _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
 # APIs whose exchanges are drawn if the response differs from the responses drawn before.

@@ -211,7 +211,7 @@ def _response(data: bytes, at: int, api: str, version: int) -> Dissection:
         cls = message_class(f"{api}Response")
     except KeyError:
         raise UnsupportedVersion(f"{api}Response", version, "no API has this name") from None
-    if cls.__api_key__ != API_VERSIONS:  # The response to an unknown version is v0 (KIP-511).
+    if cls.__api_key__ != API_VERSIONS:  # A request of an unknown version gets a v0 response (KIP-511).
         check_version(cls, version)
     return _with_body(data, at, ResponseHeader, response_header_version(cls, version), cls, version)
 

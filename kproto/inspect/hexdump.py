@@ -110,7 +110,7 @@ _SIMPLE_ESCAPES = dict(zip("abtnvfre\\'\"?`#$/", b"\a\b\t\n\v\f\r\x1b\\'\"?`#$/"
 def read(text: str, form: str | None = None) -> bytes | None:
     """Return the bytes that a text encodes, or None if it has no known form.
 
-    `form` and the errors are those of `parse`, which also returns the form.
+    `parse` documents `form` and the errors; it also returns the form of the text.
     """
     parsed = parse(text, form)
     return None if parsed is None else parsed.data
@@ -213,7 +213,7 @@ def _unescape(body: str, text: str) -> bytes:
 
 
 def _decimal(text: str, is_named: bool) -> bytes | None:
-    """Read decimal numbers, some of which may be written in hex with 0x.
+    """Read decimal numbers; a number that begins with 0x is hex.
 
     Numbers that all have two digits are read as hex, not as decimal, unless they are in brackets.
     """
@@ -312,7 +312,7 @@ def _of_groups(groups: list[str], text: str, is_named: bool) -> bytes:
         and groups == text.split("\n")
         and len({len(group) for group in groups[:-1]}) == 1
     ):
-        return bytes.fromhex(digits)  # The lines are parts of one hex text.
+        return bytes.fromhex(digits)  # The lines wrap one long string of hex digits.
     odd = next(group for group in groups if len(group) % 2)
     raise _rejected(
         text, f"an odd number of hex digits ({len(odd)}: {odd[:20]!r}); a digit is missing or extra"

@@ -79,7 +79,7 @@ def _versioned(message: type[Message], version: int, data: bytes) -> InternalMes
 
 
 def _framed(topic: str, data: bytes) -> InternalMessage:
-    """Decode a value of a topic without keys."""
+    """Decode a record value of a topic whose records have no keys."""
     frame_version, at = _unsigned_varint(topic, data, 0)
     if frame_version != _FRAME_VERSION:
         detail = f"frame version {frame_version} is unknown; the only one is {_FRAME_VERSION}"

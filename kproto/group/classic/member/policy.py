@@ -37,7 +37,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 JAVA = Policy()
-# The policy that `policy="java"` of the consumer selects.
+# The policy that the consumer's option `policy="java"` selects.
 AS_JAVA = Policy(fenced_join_again=True)
 # The consumer's default policy. It prevents two members from reading a partition at the same time, and
 # partitions from being left without an owner.
