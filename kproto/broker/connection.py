@@ -17,7 +17,7 @@ class Connection:
 
     conn: int
     host: str
-    # The received requests, each with its random id.
+    # The received requests, each with the `random_id` of its `FrameReceived`.
     request_queue: deque[tuple[bytes, UUID]] = field(default_factory=deque[tuple[bytes, UUID]])
     queued_bytes: int = 0
     # The request that is being served.

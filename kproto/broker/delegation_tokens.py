@@ -66,7 +66,7 @@ class DelegationTokens:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether the brokers accept token requests: `delegation.token.secret.key` is set."""
+        """Whether token requests are accepted, that is, whether `delegation.token.secret.key` is set."""
         return bool(self._secret)
 
     def create(

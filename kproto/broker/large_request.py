@@ -113,7 +113,7 @@ class LargeRequest:
 
     @property
     def is_first_piece(self) -> bool:
-        """Whether no piece was answered yet."""
+        """Whether no piece has been answered yet."""
         return not self._elements
 
     def add_response(self, response: Message, frame: bytes) -> bytes | None:

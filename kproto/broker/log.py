@@ -111,7 +111,7 @@ class Log:
         return self._size_sums[-1] - self._size_sums[0] + len(self._batches[0])
 
     def append(self, batch: bytes, count: int, max_timestamp: int, limits: Limits = UNLIMITED) -> None:
-        """Append a batch of `count` records whose base offset is `end_offset`.
+        """Append a batch of `count` records; its base offset is `end_offset`.
 
         If the batch exceeds the `limits` of the active segment, the log first rolls a new segment.
         """

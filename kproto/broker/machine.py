@@ -452,7 +452,10 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
 def _begin_large_request(
     broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
 ) -> str | None:
-    """Begin to divide a request. A small request is served immediately."""
+    """Start dividing a large request into pieces.
+
+    A later step serves the first piece of a request above `HUGE_FRAME`.
+    """
     try:
         header, request, body = decode_request_header(frame)
     except UnsupportedRequest as error:

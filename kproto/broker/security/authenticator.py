@@ -81,7 +81,7 @@ class SaslAuthenticator:
     # The broker's half of the SASL exchange in progress.
     server: SaslServer | None = None
     versions_requested: bool = False
-    # If set, the reason for which every further request closes the connection.
+    # After a re-authentication with another mechanism: why the next request closes the connection.
     failure: str = ""
     # The wall-clock time in ms of the last SASL message.
     wall_clock: int = 0
