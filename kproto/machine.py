@@ -52,7 +52,7 @@ class Cell(NamedTuple):
     to: tuple[Enum, ...] = ()
     # The error codes of the responses that `act` may send. Empty if `act` sends no error.
     errors: tuple[ErrorCode, ...] = ()
-    # The rules of docs/rules that `act` keeps, such as "R64".
+    # The rules of docs/rules that `act` implements, such as "R64".
     rules: tuple[str, ...] = ()
 
 
@@ -217,7 +217,7 @@ def _drawn(cell: Cell) -> DrawnCell:
     )
 
 
-# The events and the action that are common to machines that answer requests.
+# The events and the action shared by machines that answer requests.
 
 
 class RequestReceived(msgspec.Struct, Generic[RequestT_co], frozen=True):

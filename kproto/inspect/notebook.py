@@ -56,7 +56,7 @@ def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
 
 
 def image(svg: str, alt: str) -> str:
-    """Return an SVG document as an <img> that contains the document.
+    """Return an <img> element that embeds the SVG document.
 
     Names in the document may have characters that XML does not allow, so these are escaped.
     """

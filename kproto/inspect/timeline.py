@@ -52,7 +52,7 @@ Kind = Literal[
     "lost",
     "left",
     "killed",
-    # The connection of the member's group requests ended without LeaveGroup.
+    # The connection that carried the member's group requests ended without a LeaveGroup request.
     "disconnected",
     # The coordinator removed the member.
     "removed",

@@ -10,7 +10,7 @@ from ..wire.types import Bytes, Int16, Int32, Int64, String
 
 
 class CreateDelegationTokenRequest(Message, api_key=38, versions="1-3", flexible="2+"):
-    # The principal type of the owner; empty for the requesting principal (KIP-373).
+    # The owner of the token. If its name is empty or null, the requesting principal is the owner (KIP-373).
     owner_principal_type: String | None = field("3+", default="")
     owner_principal_name: String | None = field("3+", default="")
     renewers: list[CreatableRenewers]

@@ -179,7 +179,7 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
     Raises as `Message.encode` does.
     """
     header_version = response_header_version(type(response), version)
-    try:  # A header without tagged fields, whose count is a zero byte.
+    try:  # Version 1 of the header adds the number of tagged fields: zero, in one byte.
         header = _PACK_ID(correlation_id) + bytes(header_version)
     except (struct.error, TypeError):  # The id is invalid: ResponseHeader's encoder reports it.
         header = ResponseHeader(correlation_id=correlation_id).encode(header_version)

@@ -344,7 +344,7 @@ def record_module(name: str, topic: str) -> str:
 
 
 def snake_case(name: str) -> str:
-    """Convert Kafka's name to this package's spelling: ``KRaftVersion`` is ``k_raft_version``."""
+    """Convert Kafka's name to this package's spelling: ``KRaftVersion`` becomes ``k_raft_version``."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
 
 

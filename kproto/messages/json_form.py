@@ -7,9 +7,9 @@
 
 The JSON is that of Kafka's generated ``JsonConverter`` classes:
 
-* Names are Kafka's, with a lower-case first letter: ``k_raft_version`` is ``kRaftVersion``.
+* Names are Kafka's, with a lower-case first letter: ``k_raft_version`` becomes ``kRaftVersion``.
 
-* Bytes are base64. A UUID is url-safe base64 without padding.
+* Bytes are base64. A UUID is URL-safe base64 without padding.
 
 * An int64 is a JSON number, even above 2**53. The floats NaN and infinity are the strings "NaN", "Infinity"
   and "-Infinity", because JSON has no such numbers.
@@ -69,7 +69,7 @@ def to_json(
 
     `binary` converts the values of fields that contain bytes; the default returns base64 text.
 
-    Raises EncodeError and UnsupportedVersion exactly if `message.encode(version)` does.
+    Raises EncodeError and UnsupportedVersion exactly when `message.encode(version)` does.
     """
     encode_pieces(message, version)
     return _struct_to_json(message, version, version in message.__flexible__, binary)
@@ -122,7 +122,7 @@ def write_one_line(value: object, write: Callable[[str], object]) -> None:
 
 @cache
 def json_name(name: str) -> str:
-    """Return the JSON key of a field: ``k_raft_version`` is ``kRaftVersion``."""
+    """Return the JSON key of a field: ``k_raft_version`` becomes ``kRaftVersion``."""
     first, *other_words = name.split("_")
     return first + "".join(part.capitalize() for part in other_words)
 

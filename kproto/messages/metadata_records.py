@@ -14,7 +14,7 @@ class RegisterBrokerRecord(Message, versions="0-4", flexible="0+"):
     broker_id: Int32
     # Whether the broker still used ZooKeeper during a migration (KIP-866).
     is_migrating_zk_broker: Bool = field("2+", default=False)
-    # The id of the broker's incarnation, which is new for each start.
+    # The id of the broker's incarnation. It changes each time the broker starts.
     incarnation_id: Uuid
     # The broker epoch: the offset of the registration. The controller rejects requests with an older epoch,
     # which earlier processes of the broker send.

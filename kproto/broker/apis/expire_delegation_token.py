@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40): shorten the lifetime of a token, or remove the token (KIP-48)."""
+"""ExpireDelegationToken (key 40): set when a token expires, or expire it immediately (KIP-48)."""
 
 from __future__ import annotations
 
