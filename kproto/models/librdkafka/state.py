@@ -26,7 +26,7 @@ Out = list[ModelAction]
 # LeaveGroup, 14 SyncGroup, 23 OffsetForLeaderEpoch.
 VERSIONS: dict[int, int] = {1: 16, 2: 7, 3: 13, 8: 9, 9: 9, 10: 2, 11: 5, 12: 3, 13: 1, 14: 3, 23: 2}
 
-# Request versions of librdkafka 1.9 and 2.0, which do not use OffsetForLeaderEpoch.
+# The request versions of librdkafka 1.9 and 2.0. These releases do not use OffsetForLeaderEpoch.
 OLD_VERSIONS: dict[int, int] = {**VERSIONS, 1: 11, 2: 2, 3: 4, 8: 7, 9: 7}
 
 
@@ -391,7 +391,7 @@ class LibrdkafkaState:
     previous_assignment: tuple[TopicPartition, ...] | None = None
     previous_generation: int = -1
     group_assignment: tuple[TopicPartition, ...] | None = None
-    # rkcg_rebalance_incr_assignment: partitions to assign after the cooperative revoke that precedes them.
+    # rkcg_rebalance_incr_assignment: partitions to assign once the preceding cooperative revoke is done.
     incr_assignment: tuple[TopicPartition, ...] | None = None
     # rkcg_rebalance_rejoin: whether to rejoin when the assign or unassign in progress is done.
     rebalance_rejoin: bool = False

@@ -126,7 +126,7 @@ class SaramaBroker(Routine):
         self.id = node_id
         self.address = Address(host, port, "bootstrap" if node_id < 0 else "main")
         self.opened = False
-        # Whether a request was sent since the broker was opened.
+        # Whether a request has been sent since the broker was opened.
         self.used = False
         # The error of a request that timed out. Further calls fail with it until the connection is closed.
         self.broken: GoError | None = None

@@ -195,7 +195,7 @@ class BrokerConsumers:
 class SubscriptionManagerState(States):
     # The manager waits for a partition, and offers the fetcher an empty batch.
     IDLE = "idle"
-    # The manager collects more partitions for 100 ms.
+    # The manager collects more partitions for `gather_ms`.
     GATHERING = "gathering"
     # The manager waits until the fetcher takes the batch.
     OFFERING = "offering"
@@ -278,7 +278,7 @@ SubscriptionManager.TABLE = {
 
 class BrokerFetcherState(States):
     STARTING = "starting"
-    RECEIVING = "receiving"  # The fetcher waits for a batch of the subscription manager.
+    RECEIVING = "receiving"  # The fetcher waits for a batch from the subscription manager.
     NAPPING = "napping"
     FETCHING = "fetching"
     # The fetcher waits until every partition has taken its records, or has been released.

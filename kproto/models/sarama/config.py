@@ -22,7 +22,7 @@ STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 class Dialect(NamedTuple):
-    """The differences between releases of sarama in the broker connections, metadata and fetching."""
+    """How sarama's releases differ in broker connections, metadata and fetching."""
 
     # Whether several requests may be in flight on a connection. sarama allowed this until 2020.
     pipelines: bool

@@ -161,7 +161,7 @@ def _on_setup_returned(group: SaramaGroup, payload: object) -> None:
 def _watched_counts(group: SaramaGroup, joined: Joined) -> dict[str, int] | None:
     """Return the partition counts that this member checks, or None for a member without a checker.
 
-    Before sarama 1.41, each member checked the topics of its Consume.
+    Before sarama 1.41, each member checked the topics of its own Consume call.
     """
     client = group.client
     if client.settings.release == RELEASES[-1]:
