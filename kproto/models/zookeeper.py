@@ -127,7 +127,7 @@ class OwnershipConflict:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceFailed:
-    """A consumer failed after rebalance.max.retries (ConsumerRebalanceFailedException)."""
+    """A consumer failed after rebalance.max.retries retries (ConsumerRebalanceFailedException)."""
 
     consumer: str
 

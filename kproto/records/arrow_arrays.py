@@ -94,7 +94,7 @@ def to_numpy(array: Any, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def validity(array: Any) -> NDArray[np.bool_]:
-    """Return for each value of an Arrow array whether it is not null."""
+    """Return a boolean array that is true where a value of an Arrow array is not null."""
     bits = array.buffers()[0]
     if bits is None:
         return np.full(len(array), array.null_count == 0)

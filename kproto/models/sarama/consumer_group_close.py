@@ -83,7 +83,7 @@ def on_heartbeat_stopped(group: SaramaGroup, session: GroupSession) -> None:
 
 
 def return_from_consume(group: SaramaGroup, error: GoError | None) -> None:
-    """Return from Consume to the application, which calls it again or closes."""
+    """Return from Consume to the application, which calls Consume again or closes the group."""
     client = group.client
     if error is not None and error != errors.CLOSED_GROUP:
         client.report(error)

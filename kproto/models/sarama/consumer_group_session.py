@@ -119,7 +119,7 @@ class GroupSession:
         self.client.wake(self.group, "check")
 
     def rebalance(self, cause: GoError) -> None:
-        """End an eager session, or make a cooperative one join again (triggerRebalance)."""
+        """End an eager session, or make the member of a cooperative session join again (triggerRebalance)."""
         if not self.cooperative:
             self.cancel(cause)
         elif self.rejoin_cause is None:

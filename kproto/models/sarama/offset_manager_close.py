@@ -2,7 +2,7 @@
 
 * Dirty offsets are flushed up to Offsets.Retry.Max + 1 times. Those that are still dirty are then dropped.
 
-* Without auto commit, no offset is committed at the end.
+* Without auto commit, closing commits no offsets.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Scheduler:
         self._timer_count = 0
 
     def wake(self, routine: Routine, signal: str, payload: Any = None) -> None:
-        """Send `signal` to `routine`, after all signals that were sent before."""
+        """Queue `signal` for `routine`, behind all signals that were sent earlier."""
         self._ready.append((routine, signal, payload))
 
     def resume(self, routine: Routine, signal: str, payload: Any = None) -> None:

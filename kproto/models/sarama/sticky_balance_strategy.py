@@ -102,7 +102,7 @@ class _Movements:
 
 
 class _StickyPlan:
-    """The assignment while it is computed."""
+    """The state of the algorithm while it computes an assignment."""
 
     def __init__(
         self, members: Mapping[str, Subscription], counts: Mapping[str, int], cooperative: bool

@@ -43,7 +43,7 @@ class ClusterConsumerState(States):
     BACKING_OFF = "backing_off"
     # The Consumer waits until all loops of the cycle have ended.
     WINDING_UP = "winding_up"
-    # The Consumer releases the partitions before Close.
+    # The Consumer is being closed, and releases its partitions.
     CLOSING = "closing"
     LEAVING = "leaving"
     CLOSED = "closed"
