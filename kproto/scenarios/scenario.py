@@ -127,7 +127,7 @@ class ScenarioRun:
 
     @property
     def stage(self) -> World | None:
-        """Return the latest world, or None if no world was created yet."""
+        """Return the latest world, or None if no world has been created yet."""
         return self.acts[-1].stage if self.acts else None
 
     @property

@@ -315,7 +315,7 @@ def _process(order: Sequence[str], folder: str) -> Generator[tuple[subprocess.Po
 def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
     """Kill `process` and delete `folder` if the current process is killed within the block.
 
-    A separate watcher process kills the process and deletes the folder.
+    A separate watcher process does both.
     """
     order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
     quiet = subprocess.DEVNULL

@@ -123,7 +123,7 @@ class CommandDriver(RebalanceListener):
                     time.sleep(AFTER_ERROR_MS / 1000)
 
     def _is_repeated(self, error: Exception) -> bool:
-        """Return whether this login or connection error was printed already.
+        """Return whether this login or connection error has already been printed.
 
         Every poll raises the error again until its cause is removed.
         """

@@ -51,11 +51,11 @@ class Commands:
 
     @property
     def waiting(self) -> bool:
-        """Whether a command has been read that `next` has not returned yet."""
+        """Whether a command has been read, but `next` has not returned it yet."""
         return not self._lines.empty()
 
     def next(self, seconds: float = 0) -> str | None:
-        """Return the next command, or None if none came within `seconds`."""
+        """Return the next command, or None if no command arrives within `seconds` seconds."""
         try:
             return self._lines.get(timeout=seconds) if seconds else self._lines.get_nowait()
         except Empty:

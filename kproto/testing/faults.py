@@ -98,7 +98,7 @@ class Proxy:
         self._delay = _checked(seconds)
 
     def stall(self, seconds: float) -> None:
-        """Stop all traffic for `seconds`. After this time the delayed bytes arrive in order."""
+        """Stop all traffic for `seconds` seconds. After this time the delayed bytes arrive in order."""
         _checked(seconds)
 
         def stop() -> None:
@@ -112,7 +112,7 @@ class Proxy:
 
     @checked(seed=WHOLE_NUMBER, seconds=NUMBER, longest=NUMBER)
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
-        """Cause random faults for `seconds`. The seed determines the faults and their times.
+        """Cause random faults for `seconds` seconds. The seed determines the faults and their times.
 
         `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the delay is
         0, but the last stall may continue for up to `longest` seconds.

@@ -114,7 +114,7 @@ class Issuer:
 
     @checked(subject=TEXT, seconds=NUMBER)
     def token(self, subject: str, seconds: float | None = None, **claims: Any) -> str:
-        """Return a token that is valid for the next `seconds`.
+        """Return a token that is valid for `seconds` seconds (default: the issuer's `seconds`).
 
         `claims` replace the usual claims. A claim that is None is omitted.
         """

@@ -70,7 +70,7 @@ class Kafka:
         self._server = server
         self._security: SecurityConfig = security or {}
         self._without_server = without_server
-        self._own = bootstrap  # The address that calls of this object use, even if `bootstrap` is replaced.
+        self._own = bootstrap  # The address that this object's methods use, even if `bootstrap` is replaced.
         self.created: list[str] = []
         self._cluster: Admin | None = None
         self._making = Lock()
@@ -226,7 +226,7 @@ class Kafka:
             time.sleep(0.02)
 
     def clean(self) -> None:
-        """Delete the topics that the `create_topic` calls of this object have created."""
+        """Delete the topics that this object's `create_topic` has created."""
         names, self.created = self.created, []
         existing = self.cluster.topics() if names else {}
         if names := [topic for topic in names if topic in existing]:

@@ -109,7 +109,7 @@ class ModelConnections:
         return min(times, default=None)
 
     def wait(self, seconds: float | None) -> list[ResponseReceived | RequestFailed | ConnectionLost]:
-        """Wait at most `seconds` for events, and return the events.
+        """Wait at most `seconds` seconds for events, and return the events.
 
         If `seconds` is None, the wait has no limit. A call to `wake` ends the wait immediately.
         """

@@ -91,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Compile and import in advance if a module with Hypothesis tests uses kproto.
+    """Compile codecs and import modules in advance if a module with Hypothesis tests uses kproto.
 
     Without the warm-up, compilation and imports may let a test's first example exceed Hypothesis's deadline.
     Without a deadline, no warm-up is needed.
@@ -220,7 +220,7 @@ class _WorkerLock:
 
 @pytest.fixture(scope="session")
 def _kafka_lock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _WorkerLock:  # pyright: ignore[reportUnusedFunction]
-    """A lock that runs the tests of several workers one at a time.
+    """A lock under which the tests of several workers run one at a time.
 
     Tests of different workers may use the same names of topics.
     """

@@ -1,4 +1,4 @@
-"""A proxy between clients and a cluster that reports requests and responses.
+"""A proxy between clients and a cluster; it reports requests and responses.
 
     async with WatchProxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
         ...                                    # clients use proxy.bootstrap

@@ -1,4 +1,4 @@
-"""A broker for tests that authenticates clients and authorizes their requests.
+"""A test broker that authenticates clients and authorizes their requests.
 
 A test can change the broker's passwords, certificates and ACLs.
 
