@@ -7,7 +7,7 @@ from ..wire.types import ZERO_UUID, Int16, Int32, Int64, Records, String, Uuid
 
 
 class ProduceRequest(Message, api_key=0, versions="3-13", flexible="9+"):
-    # The transactional id; null outside transactions (KIP-98).
+    # The transactional id; null if the producer is not transactional (KIP-98).
     transactional_id: String | None = None
     # When the broker answers: 0 never, 1 when the leader has the records, -1 when all in-sync replicas have
     # them.

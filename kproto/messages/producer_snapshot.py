@@ -20,7 +20,7 @@ class ProducerEntry(Struct):
     # The sequence number of the producer's last record.
     last_sequence: Int32
     last_offset: Int64
-    # The number of records in the last batch, minus one.
+    # The last offset of the last batch, minus its first offset.
     offset_delta: Int32
     # The largest timestamp of the last batch.
     timestamp: Int64

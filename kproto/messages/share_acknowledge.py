@@ -10,7 +10,7 @@ class ShareAcknowledgeRequest(Message, api_key=79, versions="1-2", flexible="0+"
     group_id: String | None = None
     member_id: String | None
     share_session_epoch: Int32
-    # Whether the acknowledgements renew the acquisition locks of records (KIP-1222).
+    # Whether any acknowledgement renews an acquisition lock (KIP-1222).
     is_renew_ack: Bool = field("2+", default=False)
     topics: list[AcknowledgeTopic]
 

@@ -18,7 +18,7 @@ class ShareFetchRequest(Message, api_key=78, versions="1-2", flexible="0+"):
     # 0 to acquire whole batches, even if they exceed `max_records`; 1 to acquire at most `max_records`
     # records (KIP-1206).
     share_acquire_mode: Int8 = field("2+", default=0, ignorable=True)
-    # Whether the acknowledgements renew the acquisition locks of records (KIP-1222).
+    # Whether any acknowledgement renews an acquisition lock (KIP-1222).
     is_renew_ack: Bool = field("2+", default=False)
     topics: list[FetchTopic]
     forgotten_topics_data: list[ForgottenTopic]
