@@ -101,7 +101,7 @@ class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
 def paths(state: Enum, cell: Cell, edges: Edges[Any]) -> Iterator[tuple[Enum, Enum]]:
     """Yield the edges on the shortest paths from `state` to the states of a cell's `to`.
 
-    All states on these paths, except the first, are in `to`.
+    A path leads only through states that are in `to`, too.
     """
     reached, remaining = [state], dict.fromkeys(cell.to)
     while reached:

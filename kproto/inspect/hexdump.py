@@ -58,7 +58,8 @@ _REJECTED = (
     (r"�|\\ufffd", "bytes that are not UTF-8 were replaced by U+FFFD; print hex"),
     (r"(?<!\\)(\\\\)+x[0-9A-Fa-f]{2}", "the text is escaped twice; remove one escape"),
 )
-# Pairs of a pattern of ambiguous text and its error message. They are skipped if the caller names the form.
+# (pattern of a text that has several meanings, error message). If the caller names the form of the text,
+# these patterns are not used.
 _AMBIGUOUS = (
     (
         r"\A0{4,}( [0-9A-Fa-f]{2}){2,}\s*\Z",

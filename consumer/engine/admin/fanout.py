@@ -199,7 +199,8 @@ class _Work(Generic[K, V]):
     ) -> None:
         self.items = items
         self.open = dict.fromkeys(items)
-        self.nodes: dict[K, int | None] = {}  # Open item -> the broker that was located for it.
+        # Item without a result yet -> the broker that was located for it.
+        self.nodes: dict[K, int | None] = {}
         self.succeeded: dict[K, V] = {}
         self.failed: dict[K, KprotoError] = {}
         self._router = router

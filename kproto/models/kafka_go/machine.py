@@ -120,7 +120,7 @@ RESPONSES: Final[dict[ConsumerGroupPhase, ResponseHandler]] = {
 def _complete_request(
     state: KafkaGoState, request: Message, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """Pass a response to the goroutine that sent the request."""
+    """Pass a response to the goroutine of kafka-go that sent the request."""
     if request is state.open:
         state.open = None
         RESPONSES[state.state](state, response, why, now, out)

@@ -117,7 +117,8 @@ class GroupClaim(MessageReceiver):
         # Whether the claim starts at Offsets.Initial because the committed offset is out of range.
         self.is_reset = False
         self.canceled = False
-        # Whether the handler delivered its last message after the end of the session. If so, it returns next.
+        # Whether the handler has delivered its last message after the end of the session. Its next step is to
+        # return.
         self.returning = False
         # Whether a cooperative rebalance revoked the claim. The session continues without it.
         self.revoked = False

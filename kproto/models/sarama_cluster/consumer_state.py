@@ -197,7 +197,7 @@ class ClusterConsumer(Routine):
         self.partitions: dict[TopicPartition, ClusterPartition] = {}
         self.unopened_count = 0
         self.loops: list[CycleLoop] = []
-        # The partitions at the start of the cycle, with which notifications compare the claimed partitions.
+        # The partitions at the start of the cycle. A notification compares the claimed partitions with them.
         self.previous: frozenset[TopicPartition] = frozenset()
         # Whether the start of this cycle was reported.
         self.notified = False
