@@ -68,7 +68,7 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def whole_number(name: str, value: object, least: int, most: int = 2**31 - 1) -> int:
-    """Check a whole number from `least` to `most`."""
+    """Check that `value` is a whole number from `least` to `most`."""
     if not is_whole(value) or not least <= value <= most:
         raise ConfigError(name, value, f"a whole number from {least} to {most}")
     return value
@@ -104,7 +104,7 @@ class Rule(NamedTuple):
 
 
 def or_none(rule: Rule) -> Rule:
-    """Return a rule that allows None, too."""
+    """Return a rule that also allows None."""
 
     def is_right(value: Any) -> bool:
         return value is None or rule.is_right(value)

@@ -24,7 +24,7 @@ def warm_up(messages: Iterable[type[Message]] = ()) -> None:
     `messages` are message classes whose codecs are compiled as well, for all of their versions.
     """
     with contextlib.suppress(MissingExtra):
-        import_module("kproto.records.columns")  # Imports numpy and pyarrow, which decode many records.
+        import_module("kproto.records.columns")  # Imports numpy and pyarrow, used to decode many records.
     for message in messages:
         for version in range(message.__versions__.min, message.__versions__.max + 1):
             for codecs in (message.__decoders__, message.__encoders__):

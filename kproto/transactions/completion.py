@@ -83,7 +83,7 @@ def abort_on_timeout(context: TransactionContext, txn: TransactionMetadata, even
 
 
 def expire_id(context: TransactionContext, txn: TransactionMetadata, event: None) -> None:
-    """Delete a transactional id that was not used for `transactional.id.expiration.ms`."""
+    """Delete a transactional id that has not been used for `transactional.id.expiration.ms`."""
     move(context, txn, S.DEAD)
 
 
@@ -147,7 +147,7 @@ def abort_without_transaction(
 
 
 def repeat_end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
-    """Send a retry the first response again; handle other requests as `abort_without_transaction` does."""
+    """Answer a retry with the first response; handle other requests as `abort_without_transaction` does."""
     if not _is_retry(txn, call.request):
         abort_without_transaction(context, txn, call)
     elif error := _decision_error(txn, call):

@@ -32,7 +32,7 @@ class TransactionSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> TransactionSettings:
-        """Return the settings of a mapping such as `{"transaction.max.timeout.ms": "60000"}`.
+        """Read the settings from a mapping such as `{"transaction.max.timeout.ms": "60000"}`.
 
         Raises ConfigError for a name that is not a setting of transactions. Raises it also for a value that
         is not a number or is out of range.

@@ -25,7 +25,7 @@ States and transitions:
 * Empty, CompleteCommit, CompleteAbort -> PrepareAbort: a producer aborts without an open transaction
   (KIP-890).
 
-* Empty, CompleteCommit, CompleteAbort -> Dead: the id was not used for `transactional.id.expiration.ms`.
+* Empty, CompleteCommit, CompleteAbort -> Dead: the id has not been used for `transactional.id.expiration.ms`.
 
 Rules:
 

@@ -46,7 +46,7 @@ class Observation(NamedTuple):
 
     * "paused", "resumed", "subscribed", "unsubscribed", "closing", "closed", "killed";
 
-    * "raised": poll raised. Detail: the error;
+    * "raised": poll raised an error. Detail: the error;
 
     * "reset": the client applied its reset policy. Detail: the offset and the reason;
 

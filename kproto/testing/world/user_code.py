@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def reject_awaitable(option: str, code: object, result: T) -> T:
-    """Return `result`, which `code` has returned.
+    """Return `result`, the value that the function `code` returned.
 
     Raises ConfigError if the result is awaitable, because nothing would await it.
     """

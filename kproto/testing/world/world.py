@@ -383,7 +383,7 @@ class World(Operator):
             ) from error
 
     def trace(self) -> Iterator[str]:
-        """Return every event and action so far as JSON lines."""
+        """Return all events and actions so far, as JSON lines."""
         return traces.lines(self.entries)
 
     def digest(self) -> str:
