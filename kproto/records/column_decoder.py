@@ -94,7 +94,7 @@ class FieldArrays:
 def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
     """Read the fields of all records of these batches. Returns None if a record is irregular.
 
-    Raises IndexError if a length points beyond the arena, or a window does not fit into it.
+    Raises IndexError if a field's length reaches beyond the arena, or a window does not fit into it.
     """
     windows = Windows(arena)
     for find in (_runs, _starts):

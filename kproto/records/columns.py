@@ -381,7 +381,7 @@ def _read_columns(
         arena.fill(sources, table, max_decompressed, most)
         columns = _decode(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
-        # A length points beyond the arena. The caller then reads row by row.
+        # A field's length reaches beyond the arena. The caller then reads row by row.
         columns = None
     # If the records were not decoded, the arena is freed instead, because reading row by row needs the
     # memory.

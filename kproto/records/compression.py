@@ -79,7 +79,7 @@ def codec_number(name: str) -> int:
 
 
 def allowance(compressed: int, max_decompressed: int | None = None) -> int:
-    """Return the maximum decompressed size in bytes of `compressed` bytes with any content."""
+    """Return the size in bytes to which `compressed` bytes may decompress, whatever they contain."""
     if max_decompressed is not None:
         return max_decompressed
     return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)

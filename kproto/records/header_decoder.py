@@ -104,7 +104,7 @@ class HeaderColumns:
         try:
             read = _read(Windows(data), places[:-1].astype(np.int64), places[1:].astype(np.int64))
         except IndexError:
-            return False  # A length points beyond the data. `_parse_slowly` then raises the error.
+            return False  # A field's length reaches beyond the data. `_parse_slowly` then raises the error.
         if read is None:
             return False
         self._first, spots, null = read

@@ -18,7 +18,7 @@
 * The wrapper's magic decides whether inner offsets are relative. The inner message's magic decides whether
   the inner message has a timestamp.
 
-* Records of magic 0 have no timestamp, which is read as -1.
+* Records of magic 0 have no timestamp. The reader returns -1 instead.
 
 * In magic 1, the timestamp of a wrapper with LogAppendTime replaces the inner timestamps (KIP-32).
 
@@ -50,7 +50,7 @@ _LZ4 = 3
 # The number of messages that are copied together while a wrapper is scanned.
 _SCANNED_MESSAGES = 10_000
 
-# The messages that are decoded together start within this number of decompressed bytes.
+# A decoding step takes the messages that start within this many decompressed bytes of its first message.
 _PART_BYTES = 1 << 20
 
 # A wrapper keeps its decompressed bytes if they are one block of at most this many bytes. Such a wrapper is
@@ -155,7 +155,7 @@ def _bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[byt
 
 
 def begins_messages(start: memoryview) -> bool:
-    """Return whether bytes start like messages: with valid sizes and a known magic."""
+    """Return whether bytes can be the start of messages: their sizes are valid, and the magic is known."""
     at, end = 0, len(start)
     while end - at >= 17:
         size = int.from_bytes(start[at + 8 : at + OVERHEAD], "big", signed=True)

@@ -207,7 +207,7 @@ def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: in
 
 
 def begins_records(start: memoryview) -> bool:
-    """Return whether bytes start like records: each record must start with a valid length."""
+    """Return whether bytes can be the start of records: each record starts with a valid length."""
     data, at = bytes(start), 0
     while at < len(data):
         try:
@@ -215,7 +215,7 @@ def begins_records(start: memoryview) -> bool:
         except MalformedRecord:
             return False
         except IndexError:
-            break  # The length continues beyond `start`, so it cannot be checked.
+            break  # The varint of the length continues beyond `start`, so it cannot be checked.
         if raw & 1 or raw < 2 * _SHORTEST:
             return False
         at += raw >> 1

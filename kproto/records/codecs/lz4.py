@@ -86,7 +86,7 @@ def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
 
 
 def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int:
-    """Decompress one frame into `out` and return the number of bytes.
+    """Decompress one frame into `out` and return the number of decompressed bytes.
 
     A frame of independent blocks, or of one block, is decompressed block by block. This is up to twice as
     fast as cramjam's frame reader, which decompresses all other frames.

@@ -70,7 +70,7 @@ def blocks(data: memoryview) -> Iterator[bytes]:
 
 
 def size_of(block: memoryview) -> int:
-    """Return the decompressed size in the header of a raw block.
+    """Return the decompressed size that the header of a raw block states.
 
     Raises `CodecError` if the block is too small for this size.
     """

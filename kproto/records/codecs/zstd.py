@@ -52,7 +52,7 @@ def _read_header(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _is_complete(data: memoryview) -> bool:
-    """Return whether `data` consists of complete frames: Java's `ZstdInputStream` rejects others."""
+    """Return whether `data` consists of complete frames: Java's `ZstdInputStream` rejects other data."""
     at, end = 0, len(data)
     while end - at >= 8:
         magic = data[at : at + 4].tobytes()
