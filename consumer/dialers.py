@@ -80,7 +80,7 @@ def check_dialer(dialer: Any, *, awaits: bool) -> None:
 
 
 def connected_socket(answer: object) -> socket.socket:
-    """Convert the socket that a dialer returned to a plain non-blocking socket.
+    """Convert the socket of a dialer into a plain, non-blocking socket.
 
     Raises TypeError if `answer` is not a socket or is a TLS socket. Raises OSError if the socket is not
     connected. A rejected socket is closed.

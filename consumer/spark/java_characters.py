@@ -74,7 +74,7 @@ _PROPERTIES: dict[str, frozenset[str]] = {
     "inbasic_latin": NAME_CHARACTERS,
     "inbasiclatin": NAME_CHARACTERS,
 }
-# The names that are case-sensitive in Java: POSIX classes and methods.
+# The names that are case-sensitive in Java: POSIX classes, and methods of `Character`.
 _EXACT = {
     **{name: name.capitalize() for name in list(_PROPERTIES)[:13]},
     "ascii": "ASCII",

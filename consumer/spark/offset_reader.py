@@ -197,7 +197,7 @@ class OffsetReader:
             return self.view_of(partitions, ids)
 
     def view_of(self, partitions: Iterable[TopicPartition], ids: Mapping[str, str]) -> View:
-        """Return the current ends and leader epochs of the logs of these partitions."""
+        """Return a `View` of these partitions: their current log ends and leader epochs."""
         offsets = self._list_offsets(dict.fromkeys(partitions, "latest"), self.isolation)
         epochs = {p: offset.leader_epoch for p, offset in offsets.items() if offset.leader_epoch is not None}
         return View({p: offset.offset or 0 for p, offset in offsets.items()}, ids, epochs)

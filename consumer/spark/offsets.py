@@ -482,9 +482,9 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _texts(numbers: Positions) -> dict[str, str]:
-    """Map each topic to its ``partition:number`` pairs as one text, such as ``0:17,1:9``.
+    """Map each topic to its ``partition:number`` pairs in one string, such as ``0:17,1:9``.
 
-    The numbers are offsets or leader epochs. The texts are parts of the JSON keys that begin with ``@``.
+    The numbers are offsets or leader epochs. The strings are parts of the JSON keys that begin with ``@``.
     """
     pairs: dict[str, list[str]] = {}
     for (topic, partition), number in sorted(numbers.items()):
@@ -521,7 +521,7 @@ def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
 
 
 def _broken(value: object) -> ConfigError:
-    """Return the error for offsets in a checkpoint that cannot be parsed."""
+    """Return the error for checkpoint offsets that cannot be parsed."""
     reason = (
         'its offsets are not JSON such as {"flights": {"0": 17}}: the last file in its folder "offsets" was '
         "edited, is broken, or belongs to another source. Restore a copy of it, or start with a new "

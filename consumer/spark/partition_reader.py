@@ -138,7 +138,8 @@ class _Fetches:
     def start(self, position: int) -> Future[FetchedBytes]:
         """Start a fetch at `position` in the background.
 
-        The fetch's result has records, or an error that remains after all retries.
+        The result has records or a final error code. If neither arrives in time, the future raises
+        RequestTimedOut.
         """
         return self.worker.fetcher.submit(self._fetch, position)
 

@@ -43,7 +43,7 @@ COLUMNS: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
 }
-# The columns that are never null, in lower case.
+# The lower-case names of the columns that are never null.
 NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamptype"})
 _NULLS = "records of other producers may have null in it; remove NOT NULL"
 

@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     planned: int
 
     def is_of_this_action(self) -> bool:
-        """Return whether the current task's action began after `load()` and before planning ended.
+        """Return whether the current task's action began between `load()` and the end of planning.
 
         The action's time is in its id. For an action directly on the DataFrame that `load()` returned, such
         as `collect`, the id contains the creation time of the DataFrame, which is not after `load()`. So the

@@ -102,9 +102,9 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, object]:
-        """Return the offset of a new query, which names no partitions.
+        """Return the offset of a new query. This offset names no partitions.
 
-        The first end offset contains the first offset of each partition.
+        The end offset of the first batch also stores where the batch starts in each partition.
         """
         return Offsets().to_json()
 

@@ -91,7 +91,7 @@ def module_of(column_format: ColumnFormat) -> Format:
 
 
 def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[ColumnFormat, ...]:
-    """Return the formats of the columns that `options` decode.
+    """Return a ColumnFormat for each column whose format is set in `options`.
 
     `topics` are the names in ``subscribe``. If there is a single topic, the default subject in the registry
     is derived from its name. Raises ConfigError for an invalid value.

@@ -98,7 +98,7 @@ _WIDER = {
 
 
 def widens(writer: AvroNode, reader: AvroNode) -> bool:
-    """Return whether Avro's schema resolution converts the writer's type to the reader's."""
+    """Return whether Avro's schema resolution can convert the writer's type to the reader's."""
     if reader.kind == writer.kind:
         # If only the logical types differ, the reader's logical type applies.
         return reader.logical == writer.logical == "decimal" and reader.scale == writer.scale

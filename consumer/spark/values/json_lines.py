@@ -164,7 +164,7 @@ class _Objects:
         return np.array(good, np.int64)
 
     def _pieces(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
-        """Yield the objects of the rows.
+        """Decode these rows, and yield columns of their objects.
 
         If Arrow rejects the rows, they are split in half repeatedly until the invalid rows are found.
         """
