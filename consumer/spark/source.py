@@ -60,12 +60,12 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def initialOffset(self) -> dict[str, object]:
-        """Raise the reader's error. Spark calls this method in a new query."""
+        """Raise the reader's error. In a new query, Spark calls this method after `latestOffset`."""
         raise self.error
 
     @kafka_option_names_in_errors()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
-        """Raise the reader's error. Spark 4.2 calls this method first in a new query."""
+        """Raise the reader's error. Spark calls this method first in a new query."""
         raise self.error
 
     @kafka_option_names_in_errors()

@@ -66,7 +66,7 @@ _VALUES: Final[dict[str, Any]] = {
     "wants": {P0: 0},
     "where": "earliest",
 }
-# The values of arguments of single methods.
+# The values of arguments whose meaning depends on the method.
 _OF_METHODS: Final[dict[tuple[str, str], Any]] = {
     ("alter_client_quotas", "changes"): {ClientQuotaEntity(user="a"): {"producer_byte_rate": 1.0}},
     ("consume_partition", "partition"): 0,

@@ -199,7 +199,7 @@ def test_ctrl_c_in_the_callback_of_a_future_reaches_only_a_thread_of_the_applica
 
 
 class Owner:
-    """Replaces the socket owner. It lends the sockets to the application if `is_free`."""
+    """A fake socket owner. It lends the sockets to the application if `is_free` is set."""
 
     def __init__(self, *, is_free: bool, requested: bool = False) -> None:
         self.is_free = is_free
@@ -257,7 +257,7 @@ def test_over_tls_a_waiting_thread_reads_the_sockets_if_they_are_free(
         patch.setattr(runtime.driver, "due", lambda: clock.now() - 1_000)
         assert runtime._read(changes, 0.5) is True
         assert sockets.polls[1:] == [0.0]
-        # A change since `changes` was read ends the wait without a poll.
+        # If anything has changed since `changes` was read, the wait ends without a poll.
         assert runtime._read(changes - 1, 0.5) is True
         assert len(sockets.polls) == 2
         assert sockets.wakes == 0

@@ -1,4 +1,4 @@
-"""The methods of `Admin` are those that `update_admin` writes from `AsyncAdmin`."""
+"""The methods of `Admin` are those that `update_admin` generates from `AsyncAdmin`."""
 
 from __future__ import annotations
 

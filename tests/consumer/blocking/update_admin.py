@@ -1,4 +1,4 @@
-"""Write the methods of `Admin` from those of `AsyncAdmin`.
+"""Generate the methods of `Admin` from those of `AsyncAdmin`.
 
     python -m tests.consumer.blocking.update_admin
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 ASYNC = ROOT / "consumer" / "aio" / "admin.py"
 BLOCKING = ROOT / "consumer" / "blocking" / "admin.py"
 
-# The command writes what is between these two lines, which both files have.
+# The command replaces the text between these two lines, which both files contain.
 FIRST = "    # ---- any request\n"
 LAST = "    # ---- inside\n"
 

@@ -232,7 +232,7 @@ def test_retained_partitions_are_read_during_a_cooperative_rebalance() -> None:
     a.subscribe("t")
     world.run(1000)
     records_before = len(a.records)
-    b.callback_ms = 2000  # b's slow `assigned` callback must not delay a.
+    b.callback_ms = 2000  # The slow `assigned` callback of `b` must not delay `a`.
     b.subscribe("t")
     for _ in range(100):
         world.write("t", 0, "x")

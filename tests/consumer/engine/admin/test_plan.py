@@ -212,7 +212,7 @@ def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request()
 def test_a_cached_authorization_error_is_checked_again() -> None:
     """A plan does not rely on a cached authorization error: it requests the metadata again.
 
-    The permission may have been granted after the response with the cached error.
+    The permission may have been granted after the response whose error was cached.
     """
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

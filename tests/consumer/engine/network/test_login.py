@@ -167,7 +167,8 @@ def test_a_rejected_renewal_fails_the_calls() -> None:
 def test_a_renewal_that_is_too_early_opens_another_connection() -> None:
     """A session is renewed at most once a second.
 
-    Java's KafkaChannel answers a second handshake within a second with ILLEGAL_SASL_STATE.
+    Java's KafkaChannel begins at most one reauthentication per second. KafkaApis answers further handshakes
+    with ILLEGAL_SASL_STATE.
     """
     stage = LoginStage(sasl_mechanism="PLAIN", session_ms=500)
     stage.ask()

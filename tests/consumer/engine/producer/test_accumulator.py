@@ -129,7 +129,7 @@ def test_a_batch_is_not_larger_than_its_reserved_memory(character: str) -> None:
 
 
 class Clock:
-    """The clock of an accumulator, which a test sets."""
+    """An accumulator's clock, which a test sets."""
 
     def __init__(self) -> None:
         self.now = 5_000

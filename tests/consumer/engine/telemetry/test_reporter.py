@@ -133,7 +133,7 @@ def test_registered_metrics_of_the_application_are_pushed(stage: TelemetryStage)
     assert points(stage.pushed()) == {own: 3.0, "org.apache.kafka.shop.orders.total": 5.0}
     stage.accept()
 
-    orders.value, queue.value = 7, 4  # A sum is pushed as its change, a gauge as its value.
+    orders.value, queue.value = 7, 4  # A sum is pushed as a delta, a gauge as its value.
     stage.pump(stage.now + 1000)
     pushed = points(stage.pushed())
     assert pushed == {
