@@ -63,7 +63,7 @@ __all__ = [
 
 
 def _late(module: str, name: str) -> Callable[..., Any]:
-    """Return a codec function that is imported when it is first called."""
+    """Return a function that imports a codec function and calls it."""
 
     def call(*arguments: object) -> Any:
         return getattr(import_module(f".{module}", __name__), name)(*arguments)

@@ -233,7 +233,7 @@ class DecoderSource(FunctionSource):
     def fixed_structs(self, cls: type[Struct], items: str) -> None:
         """Generate code that reads all structs between `p` and `q` with one call.
 
-        The structs have a fixed size and no tags.
+        The structs have a fixed size, and their tag sections are empty.
         """
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         codes = tuple(f.kind.code for f in plain if isinstance(f.kind, Primitive)) + ("x",) * self.flexible

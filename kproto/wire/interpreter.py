@@ -73,7 +73,7 @@ def encode(message: Message, version: int) -> bytes:
 def decode_tags(target: Struct, data: bytes, at: int, message: str, version: int) -> int:
     """Read the tag section at `at` into `target` and return the offset of its end.
 
-    The tagged fields of `target` must have their defaults.
+    Before the call, the tagged fields of `target` must have their default values.
     """
     reader = Reader(message, data, at, version, True)
     reader.tags(type(target), target)

@@ -11,7 +11,7 @@ these values. So the reader assumes that the next elements have the lengths of t
 
 * All other elements, and malformed input, are read one by one by other code.
 
-The following limits keep the reader correct and bounded:
+The following rules keep the results correct, and limit the cost in time and memory:
 
 * An element is created only if each of its lengths equals the layout's, and if its tag section is empty.
 
@@ -75,7 +75,7 @@ Layout = tuple[int, Callable[[bytes], Any], Any, Fill]
 
 
 class Layouts:
-    """The layouts that were seen in one array of a declaration."""
+    """The layouts found so far in the elements of one declared array."""
 
     def __init__(
         self, parts: list[LayoutPart], tail: str, flexible: bool, fill: Callable[[Pattern], Fill]
@@ -166,10 +166,10 @@ _LENGTH = {2: "h", 4: "i"}
 
 
 def _length(buf: bytes, at: int, part: LayoutPart) -> tuple[bytes, int]:
-    """Return the encoded length at `at`, and its value.
+    """Return the bytes of the length at `at`, and the decoded length.
 
-    The value is -1 for null. It is below -1 if the length is missing, not allowed, not in its shortest form,
-    or a varint of more than two bytes.
+    The decoded length is -1 for null. It is below -1 if the length is missing, not allowed, not in its
+    shortest form, or a varint of more than two bytes.
     """
     prefix = bytes(buf[at : at + (part.prefix or 1)])
     if part.prefix:

@@ -280,7 +280,7 @@ else:
 
 
 class Struct(_Slots, metaclass=_DeclarationMeta):
-    """A struct inside a message. A declaration is a subclass with annotated fields."""
+    """A struct inside a message. A subclass declares its fields with annotations."""
 
     __fields__ = _ResolvedFields()
     __options__: ClassVar[dict[str, FieldOptions]]
@@ -346,7 +346,7 @@ class Message(Struct):
         ) -> None: ...
 
     def _repr_html_(self) -> str:
-        """Return the fields and their bytes, for a notebook."""
+        """Return an HTML view of the fields and their bytes, for notebooks."""
         return render_html("kproto.inspect.notebook:message", self)
 
     def encode(self, version: int) -> bytes:

@@ -91,7 +91,7 @@ class TagSectionReader:
     def read(self, target: Struct, buf: bytes, p: int) -> int:
         """Read the tag section at `p` into `target` and return the offset of the section's end.
 
-        The tagged fields of `target` must have their defaults.
+        Before the call, the tagged fields of `target` must have their default values.
         """
         n, p = _varint(buf, p)
         for _ in repeat(None, n):

@@ -140,5 +140,5 @@ def value_text(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quote `text` as JSON does; unprintable and direction-changing characters are escaped."""
+    """Quote `text` as JSON does; characters that are unprintable or change the text direction are escaped."""
     return escape_unprintable(json.dumps(text, ensure_ascii=False))

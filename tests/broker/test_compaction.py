@@ -177,7 +177,7 @@ def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client
 
 
 def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Client) -> None:
-    """A batch whose records have equal offsets is kept by compaction.
+    """Compaction keeps a batch unchanged if two of its records have the same offset.
 
     The batch's CRC is valid, but kproto's encoder rejects offsets that do not increase.
     """

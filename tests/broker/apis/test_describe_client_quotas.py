@@ -17,7 +17,7 @@ Component = tuple[str, int, str | None]
 
 
 def ask(stage: Stage, *components: Component, strict: bool = False) -> tuple[int, list[str] | None]:
-    """Describe the quotas that match all components.
+    """Request the quotas of the entities that match all components.
 
     Return the error code, and the entities, such as "user=alice client-id=app". After an error the entities
     are None.

@@ -1,4 +1,4 @@
-"""UnregisterBroker removes the registration of a stopped broker until the broker runs again."""
+"""UnregisterBroker removes the registration of a stopped broker, which registers again when it runs."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ def test_transaction_invariants_hold_for_random_producers() -> None:
     examples = min(60, 4 * settings().max_examples)
     with checked_cells() as entered:
         explore(examples)
-        for _ in range(5):  # Draw more examples until all wanted cells were entered.
+        for _ in range(5):  # Draw more examples until every wanted cell has been entered.
             if not wanted <= entered:
                 explore(60)
     assert wanted <= entered

@@ -127,7 +127,7 @@ def test_a_session_expires_without_re_authentication() -> None:
 def test_a_second_re_authentication_within_a_second_is_refused() -> None:
     stage = LoginStage(connections_max_reauth_ms="5000")
     stage.alice()
-    # The minimum interval between re-authentications, one second, starts with the first re-authentication.
+    # The minimum interval, one second, does not apply to the first re-authentication.
     assert stage.alice().error_code == 0
     stage.now += 999
     response = stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
