@@ -101,7 +101,7 @@ def test_both_brokers_answer_alter_configs_alike(pair: tuple[Socket, Socket], ca
             kafkas, ours = (alter(client, resources, only) for client in pair)
             assert kafkas == ours, resources
             for kind, name in ((TOPIC, NAME), (BROKER, "1")):
-                # Kafka's brokers may receive the changes from their controller only after the response.
+                # The response may arrive before Kafka's brokers receive the changes from their controller.
                 same = partial(have_same_configs, pair, kind, name)
                 assert eventually(same, PATIENCE), (
                     resources,

@@ -139,7 +139,7 @@ def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, i
 def spoken(name: str, question: Question) -> Question:
     """Return the input with the user data that the assignor's members send.
 
-    Members without topics are left out, because Java may assign partitions to them.
+    Members without topics are left out, because Java may assign partitions even to them.
     """
     topics, members, racks = question
     members = {m: _speak(name, subscription) for m, subscription in members.items() if subscription.topics}

@@ -1,6 +1,6 @@
 """The sticky assignors of Java 2.6.2 and of its model return equal assignments.
 
-The order of each member's partitions is also equal.
+Each member's partitions are also in the same order.
 
 The inputs come from a simulated group, in which no two members own the same partition. The reported
 generations differ. Eager members report owned partitions in user data of version 0 or 1, or not at all.

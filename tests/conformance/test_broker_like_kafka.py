@@ -111,7 +111,7 @@ class BrokerPair:
     def create(self, partitions: int = 1, *configs: tuple[str, str | None]) -> None:
         self.agree(CreateTopicsRequest(topics=[creating(self.topic, partitions, 1, *configs)]))
         until = time.monotonic() + 20
-        # Kafka's broker may receive the partitions from its controller only after the response.
+        # The response may arrive before Kafka's broker receives the partitions from its controller.
         for partition in range(partitions):
             request = listing(self.topic, -1, partition=partition)
             while self.answers(request)[0].topics[0].partitions[0].error_code:
@@ -290,7 +290,7 @@ def test_both_brokers_reject_records_without_keys_in_compacted_topics(pair: Brok
     change = AlterableConfig(name="cleanup.policy", config_operation=0, value="compact")
     resource = AlterConfigsResource(resource_type=2, resource_name=pair.topic, configs=[change])
     pair.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
-    # Kafka's broker may receive the change from its controller only after the response.
+    # The response may arrive before Kafka's broker receives the change from its controller.
     end = time.monotonic() + 20
     while not all(
         answer.responses[0].partition_responses[0].error_code

@@ -40,7 +40,7 @@ class Log:
         self.everything: list[Row] = []
 
     def write(self, count: int) -> None:
-        """Write plain batches and transactions, half of which are aborted."""
+        """Write plain batches and transactions; about half of the transactions are aborted."""
         plain = Producer(self.server.bootstrap, linger_ms=0)
         names = ("one", "other")
         transactional = [

@@ -47,7 +47,7 @@ def newest_kafka() -> Iterator[judges.RealKafka]:
 
 @pytest.fixture(scope="module")
 def authorizing() -> Iterator[Server]:
-    """An embedded broker with ACLs, which delays no rebalance."""
+    """An embedded broker with ACLs and without the initial rebalance delay."""
     settings = {
         "authorizer.class.name": "StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
@@ -77,13 +77,13 @@ def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def ours(bootstrap: str, words: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """Run a command of kproto, and return the words of its lines."""
+    """Run a kproto command, and return its lines of output, split into words."""
     assert main([*words.split(), "--bootstrap", bootstrap]) == 0
     return [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
 
 
 def theirs(jars: str, bootstrap: str, name: str, *words: str) -> list[list[str]]:
-    """Run a tool of Kafka, and return the words of its lines."""
+    """Run one of Kafka's tools, and return its lines of output, split into words."""
     printed = tool(jars, name, "--bootstrap-server", bootstrap, *words)
     return [line.split() for line in printed.splitlines() if line.strip()]
 

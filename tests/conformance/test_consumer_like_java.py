@@ -107,7 +107,7 @@ MEMBER_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 def requests_of(members: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    """Return the requests of each member without random ids.
+    """Return each member's requests, with the random ids replaced.
 
     Commits of offset 0 and repeated equal requests are left out, because they depend on the commit interval.
     """

@@ -60,7 +60,7 @@ WAITS = {"S3-19a", "S3-19f"}  # Scenarios in which the member rejoins after the 
 
 
 def _branched(place: Place, release: str, story: str, version: str) -> tuple[list[str], list[str], str]:
-    """Run a scenario, in which requests get error responses.
+    """Run a scenario in which the proxy answers requests of one API with errors.
 
     Return the member ids in the member's JoinGroups, the errors of Consume, and the last assignment.
     """

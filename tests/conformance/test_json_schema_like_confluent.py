@@ -32,7 +32,7 @@ FLIGHT = {
 }
 NEWEST: dict[str, Any] = {"title": "Pair", "prefixItems": [{"type": "string"}, {"$ref": "#/$defs/n"}]}
 NEWEST["$defs"] = {"n": {"type": "number"}}
-# The schema, and values that fit it or do not.
+# A schema, and a value that may be invalid.
 CASES: list[tuple[Any, Any]] = [
     (FLIGHT, {"to": "BER", "seats": 2, "day": "no date", "other": None}),
     (FLIGHT, {"to": "BERLIN"}),

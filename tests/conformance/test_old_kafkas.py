@@ -146,7 +146,7 @@ def release(request: pytest.FixtureRequest) -> Iterator[Release]:
 
 @pytest.fixture(params=["real", "embedded"])
 def place(request: pytest.FixtureRequest, release: Release) -> Place:
-    """The real broker of a release. Each test runs again on its imitation."""
+    """A release's broker. Each test runs on the real broker, and on the embedded broker that imitates it."""
     return Place(release.real if request.param == "real" else release.embedded, release)
 
 

@@ -77,7 +77,7 @@ def test_options_of_aiokafka(kind: str, client: Any) -> None:
 
 
 def options_of_librdkafka() -> list[str]:
-    """Return the options that librdkafka knows, among the words in its shared library."""
+    """Return librdkafka's options: the words in its shared library that it accepts as option names."""
     folder = Path(confluent_kafka.__file__).parent
     libraries = [*folder.parent.glob("confluent_kafka.libs/*rdkafka*"), *folder.glob("*rdkafka*")]
     words = {
@@ -111,7 +111,7 @@ def librdkafka_options() -> list[str]:
 
 @pytest.fixture(scope="module")
 def names_of_java(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """Return a list for each option and method of Java's clients.
+    """Return the options and methods of Java's clients, each as a list.
 
     Each list is ["option" or "method", kind of client, name].
     """

@@ -60,7 +60,7 @@ MARGIN_MS = 300
 # librdkafka's fetch.wait.max.ms, which is short because a fetch in flight delays the next one by up to this
 # time. Calls less than this time apart count as a tie.
 FETCH_WAIT_MS = 50
-SETTLES_MS = 500  # The wait before a client's first request. The client connects in this time.
+SETTLES_MS = 500  # The wait before a client's first request, during which the client connects.
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
                 return theirs
         return None
 
-    # All schedules are drawn first, because drawing would delay running schedules.
+    # All schedules are drawn before the first one runs, because drawing would delay the running ones.
     drawn = list(islice(schedules(SEED), RACES))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(pool.map(run_with_retries, drawn))

@@ -72,7 +72,7 @@ Codes = list[tuple[object, ...]] | str
 
 
 def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
-    """Return requests by name: deprecated fields, duplicates, and resources of all types."""
+    """Return requests by name: with deprecated fields, with duplicates, and for resources of all types."""
     requests_by_name: dict[str, Message] = {}
     for kind, name in (
         *((2, name) for name in ("may-read", "may-not", "absent", "")),

@@ -149,7 +149,7 @@ def test_every_row_is_there_once_whatever_process_is_killed(
         assert counts == dict(enumerate(story.ends))
         # The sink without transactions writes each row at least once.
         assert set(copied(kafka, f"{story.topic}-copy")) == every
-        # With transactions, a reader of committed records reads each row exactly once.
+        # With transactions, a read_committed consumer reads each row exactly once.
         assert sorted(copied(kafka, f"{story.topic}-once", "read_committed")) == sorted(every)
         assert set((tmp_path / "batches").read_text().splitlines()) == {"right"}
 

@@ -72,7 +72,7 @@ def test_a_failed_task_leaves_nothing_and_its_retry_writes_all_rows(place: Place
 
 
 def send(process: Any, number: int) -> None:
-    """Send a signal to a process, which may have ended."""
+    """Send a signal to a process that may have ended already."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, number)
 

@@ -1,6 +1,6 @@
 """Each pipeline in examples/spark runs unchanged, with the same results as pandas.
 
-With `KPROTO_SPARK_KILLS` (tox -e soak) all pipelines run, otherwise two.
+If `KPROTO_SPARK_KILLS` is set (tox -e soak), all pipelines run; otherwise two run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """In these scenarios, kproto's source returns the same rows from a real Kafka as Spark's own source.
 
-Most scenarios come from the tests of Spark's source.
+Most scenarios come from Spark's tests of its own Kafka source.
 
 Each scenario runs several queries. With `KPROTO_ALL_SPARK_STORIES=1` all scenarios run.
 """
