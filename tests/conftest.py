@@ -104,7 +104,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Ignore tests/conformance without judges: all of its tests run in tox -e judges."""
+    """Ignore tests/conformance unless judges are enabled: all of its tests run in tox -e judges."""
     return True if not _ASKED and collection_path == CONFORMANCE else None
 
 

@@ -1,4 +1,4 @@
-"""tshark dissects the traffic between kproto's client and broker without malformed packets.
+"""tshark finds no malformed packets in the traffic between kproto's client and broker.
 
 tshark makes one capture. `kproto watch --pcap` makes two, one of them with TLS. The broker advertises old
 versions, because Debian's tshark supports no newer ones.

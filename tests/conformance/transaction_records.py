@@ -77,7 +77,7 @@ class Place:
         return sorted(values)
 
     def seen(self) -> list[str]:
-        """Return the committed records, which kproto's and librdkafka's consumers must read alike."""
+        """Return the committed records, after checking that both consumers read the same ones."""
         self.settled()
         ours = self.ours()
         assert self.theirs() == ours

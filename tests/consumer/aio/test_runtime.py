@@ -344,7 +344,7 @@ def test_the_end_of_a_client_closes_its_connections(end: str) -> None:
             else:
                 getattr(runtime, end)()
             received = await asyncio.to_thread(received_by, peer)
-            # Only `end` still sends the bytes that were written before.
+            # Only `end` sends all bytes that were written before it.
             assert (received == size) == (end == "end")
 
     run(story)

@@ -39,7 +39,7 @@ B: Address = (socket.AF_INET, ("127.0.0.2", 9092))
 
 
 class Transport(asyncio.Transport):
-    """A transport without a network, which records what the protocol does."""
+    """A transport that records the protocol's calls, and uses no network."""
 
     def __init__(self, sock: socket.socket | None = None) -> None:
         super().__init__({"socket": sock})
@@ -321,7 +321,7 @@ class Engine:
 @contextlib.contextmanager
 def every_socket_closed() -> Iterator[None]:
     """Check that the code closes its sockets: Python warns about a socket that is freed while it is open."""
-    gc.disable()  # The garbage of other tests may contain open sockets.
+    gc.disable()  # Uncollected objects of other tests may hold open sockets.
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ResourceWarning)

@@ -38,7 +38,7 @@ class LyingCluster(World):
         self.lies = Random(seed)
         self.rate = self.lies.choice([0.05, 0.3, 0.8])  # The probability that a response is wrong.
         self.is_lying = True
-        # The number of wrong responses by the name of the function in LIES.
+        # How often each function in LIES was used, by the function's name.
         self.told: Counter[str] = Counter()
         self.earlier: dict[tuple[int, int], list[bytes]] = {}
 

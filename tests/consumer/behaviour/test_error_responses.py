@@ -46,7 +46,7 @@ PLACES = [
     "Fetch error_code",
     "Fetch responses.partitions.error_code",
 ]
-# Fields of responses that hold a count, an id or an offset.
+# Response fields that hold a count, an id or an offset.
 NUMBERS = [
     "ApiVersions api_keys.api_key",
     "ApiVersions api_keys.max_version",
@@ -134,7 +134,7 @@ def test_a_leader_that_finds_every_offset_out_of_range_is_asked_less_and_less_of
 def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() -> None:
     """The consumer backs off if each of two brokers names the other one as the leader (KIP-951).
 
-    Each response has a newer leader epoch than the last.
+    Each response has a newer leader epoch than the previous one.
     """
     world = World({"t": 1}, brokers=2)
     responses = 0

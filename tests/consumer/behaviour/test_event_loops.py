@@ -354,7 +354,7 @@ def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future(broker
         async def revoked(self, partitions: Iterable[TopicPartition]) -> None:  # type: ignore[override]
             """The callback begins while the consumer closes, or after `close` has returned.
 
-            In both cases, the commit of the callback fails.
+            In both cases, the commit in the callback fails.
             """
             with pytest.raises((IllegalState, RequestTimedOut), match="closed"):
                 await consumer.commit({TopicPartition("t", 0): 1})

@@ -93,7 +93,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
         state = reader._operations.engine.partitions[P0]
         for line in count(1, STEP):
             reader.seek(P0, 0)
-            # In every second run a complete poll precedes the interrupted one.
+            # In every other run a complete poll precedes the interrupted one.
             offsets = [] if line % 2 else read(reader)
             while len(state.fetches) < 2:
                 time.sleep(0.001)

@@ -343,7 +343,7 @@ def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
 @pytest.mark.rule("M95")
 @pytest.mark.parametrize(("options", "fails"), [(JAVA, True), (KPROTO, False)])
 def test_a_commit_while_join_group_is_in_flight_fails_or_waits(options: dict[str, Any], fails: bool) -> None:
-    """A commit during a JoinGroup fails immediately with Java's policy, without a request.
+    """With Java's policy, a commit during a JoinGroup fails immediately, and no request is sent.
 
     With kproto's policy the commit waits. Java's behaviour was observed in kafka-clients 4.3.1.
     """

@@ -20,7 +20,7 @@ GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "auto
 
 
 def member_with_records(count: int = 40, **options: Any) -> tuple[World, Consumer]:
-    """Return a member that has buffered `count` records of each of two partitions.
+    """Return a member that has buffered `count` records from each of two partitions.
 
     The member has returned one record of each partition to the application.
     """

@@ -149,7 +149,7 @@ def test_a_producer_rebootstraps_as_well() -> None:
 
 
 def test_after_a_freeze_received_data_is_handled_before_brokers_are_forgotten() -> None:
-    """After the process was stopped, received data is handled before the client rebootstraps.
+    """When a suspended process resumes, the client handles received data before it rebootstraps.
 
     The received data may contain the metadata response for which the client waits.
     """
@@ -178,7 +178,7 @@ def test_without_recovery_the_bootstrap_addresses_are_not_used_once_brokers_are_
 def test_without_recovery_a_silent_bootstrap_broker_is_asked_again() -> None:
     """The client requests metadata again from a silent bootstrap broker if it knows no other broker.
 
-    The client in this test knows no broker and no other address.
+    The client in this test has one bootstrap address, and knows no brokers.
     """
     stage = Stage(("home", 1), recovers=False)
     call = question(stage)

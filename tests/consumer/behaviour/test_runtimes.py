@@ -86,7 +86,7 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
             consumer.poll(0.1)
         generation = consumer.group_metadata().generation
         earlier, deadline = len(heartbeats), time.monotonic() + 20
-        # The application computes instead of polling until the consumer has sent five heartbeats.
+        # Until the consumer has sent five heartbeats, the application computes instead of polling.
         while len(heartbeats) < earlier + 5:
             sum(range(1000))
             assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Clients wait for brokers whose logins take seconds, as with a directory service."""
+"""Clients wait for a login that takes seconds, such as one against a directory service."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class Chaos:
     def restart(self, application: Application) -> None:
         """Start another process with the application's transactional id.
 
-        The old process may continue, because it does not notice the new process.
+        The old process is killed, or continues because it has not noticed the new process.
         """
         if (
             application.machine.state is not ProducerTransactionState.FATAL_ERROR

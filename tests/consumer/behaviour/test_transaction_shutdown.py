@@ -377,7 +377,7 @@ def test_a_fork_in_a_transaction_leaves_it_to_the_parent(broker: Coordinator) ->
 
 
 def exit_in_transaction(producer: Producer) -> None:
-    """Leave a transaction block by the SystemExit of sys.exit()."""
+    """Leave a transaction block with the SystemExit that sys.exit() raises."""
     block = producer.transaction()
     try:
         sys.exit(3)

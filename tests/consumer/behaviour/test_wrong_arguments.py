@@ -47,7 +47,7 @@ INTERNAL = {"on_assigned", "on_removed", "remove", "mark"}
 
 
 def calls(kind: type) -> list[tuple[str, str, inspect.Parameter]]:
-    """Return (method, parameter's name, parameter) of all public methods."""
+    """Return (method, parameter's name, parameter) for each parameter of the public methods."""
     return [
         (name, parameter.name, parameter)
         for name, method in inspect.getmembers(kind, inspect.isfunction)
