@@ -37,7 +37,7 @@ def metadata(topics: list[str]) -> MetadataRequest:
 
 
 def begin(client: Client, groups: list[str]) -> None:
-    """Send a DescribeGroups request; the broker serves its first piece."""
+    """Send a DescribeGroups request, of which the broker immediately serves the first piece."""
     client.send_bytes(encode_request(describe(groups), 5, 1, "me"))
 
 

@@ -1,4 +1,4 @@
-"""`kproto broker --tls-self-signed` prints settings of clients for its most secure listener."""
+"""`kproto broker --tls-self-signed` prints client settings for its most secure listener."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def group(broker: Server) -> Iterator[str]:
 
 
 def new_offsets(shell: Shell, group: str, words: str) -> dict[int, int]:
-    """Return the offsets by partition that a reset with `words` would commit."""
+    """Return, by partition, the offsets that a reset with `words` would commit."""
     return {row["partition"]: row["newOffset"] for row in shell.json(f"groups reset {group} {words}")}
 
 

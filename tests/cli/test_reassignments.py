@@ -18,7 +18,7 @@ from tests.cli.stage import Shell
 
 
 def plan(topic: str, *replicas: list[int], **fields: object) -> str:
-    """Return a plan in Kafka's JSON with these replicas of each partition."""
+    """Return a plan in Kafka's JSON format, with one list of `replicas` for each partition."""
     partitions = [
         {"topic": topic, "partition": number, "replicas": nodes, **fields}
         for number, nodes in enumerate(replicas)

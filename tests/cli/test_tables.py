@@ -1,4 +1,4 @@
-"""Tables that commands print keep their columns, whatever text the cells contain."""
+"""The columns of printed tables stay aligned, whatever text the cells contain."""
 
 from __future__ import annotations
 

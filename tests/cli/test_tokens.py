@@ -21,7 +21,7 @@ MAX_LIFETIME_MS = 2**60  # A token can be renewed beyond the year 9999.
 
 @pytest.fixture
 def broker() -> Iterator[Server]:
-    """A broker with delegation tokens. Its clients log in."""
+    """A broker that issues delegation tokens and authenticates its clients."""
     listen = ["SASL_PLAINTEXT://127.0.0.1:0"]
     settings = {
         "delegation.token.secret.key": "secret",

@@ -365,7 +365,7 @@ def test_a_command_ends_when_its_output_is_closed(monkeypatch: pytest.MonkeyPatc
             await handler.wait_for_failure()
 
     asyncio.run(asyncio.wait_for(run(), 30))
-    assert len(added) == 1  # After the pipe broke, exchanges are not printed.
+    assert len(added) == 1  # Once the pipe is broken, no more exchanges are printed.
 
 
 def test_the_page_has_a_note_about_a_disconnected_member(tmp_path: Path) -> None:

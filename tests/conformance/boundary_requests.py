@@ -335,7 +335,7 @@ def _names(entry: Any) -> Any:
 
 
 class Drawing:
-    """Draws the fields of a request in `version` for a scene."""
+    """Draws usual and odd field values for requests of this `version` to a scene's broker."""
 
     def __init__(self, scene: Scene, dice: Random, version: int, odd: float = ODD) -> None:
         self._scene = scene

@@ -118,7 +118,7 @@ class Side:
         return word
 
     def silent(self, until: float) -> bool:
-        """Return whether no response arrives before the time `until` of the monotonic clock."""
+        """Return whether no response arrives before `until`, a time of the monotonic clock."""
         return not select.select([self.socket.socket], [], [], max(until - time.monotonic(), 0.0))[0]
 
     def until(self, request: Message, version: int, ready: Any) -> Any:

@@ -129,7 +129,7 @@ async def waiting(
 def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> dict[str, Ledger]:
     """Write `records` records and let two groups read them, while the broker is killed `kills` times.
 
-    A proxy in front of the broker injects network faults for `seconds`.
+    A proxy in front of the broker injects network faults for `seconds` seconds.
     """
     port = judges.free_port()
     kafka = Killable(scratch, advertised=port)
@@ -183,7 +183,7 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
 
 
 def lost_time(since: float, until: float, away: list[tuple[float, float]]) -> float:
-    """Return for how many seconds between `since` and `until` the broker was down."""
+    """Return how many seconds the broker was down between `since` and `until`."""
     return sum(max(0.0, min(until, back) - max(since, died)) for died, back in away)
 
 

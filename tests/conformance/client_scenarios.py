@@ -199,7 +199,7 @@ class Stage:
     def wait_for_request(self, member: str, api: str, *, repeated: bool = False) -> None:
         """Wait until a member has sent a request of this API.
 
-        With `repeated`, wait for one more request than the member has sent before.
+        With `repeated`, ignore the requests before this call.
         """
         end = time.monotonic() + PATIENCE
         before = self._asked(member, api) if repeated else 0
@@ -323,7 +323,7 @@ def commit_errors(stage: Stage) -> None:
 
 
 def join_errors(stage: Stage) -> None:
-    """For each error code, answer a new member's first JoinGroup with it."""
+    """For each error code, start a member whose first JoinGroup fails with this code."""
     for number, code in enumerate((15, 25)):
         name = f"A{number}"
         stage.inject(name, "JoinGroup", code)
@@ -333,7 +333,7 @@ def join_errors(stage: Stage) -> None:
 
 
 def sync_errors(stage: Stage) -> None:
-    """For each error code, answer a new member's first SyncGroup with it."""
+    """For each error code, start a member whose first SyncGroup fails with this code."""
     for number, code in enumerate((27, 22, 25)):
         name = f"A{number}"
         stage.inject(name, "SyncGroup", code)

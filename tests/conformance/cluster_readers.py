@@ -1,4 +1,4 @@
-"""Clients that read and send requests during an operator's actions, and their results.
+"""Consumers and admin clients that run during an operator's actions, and the clients' results.
 
 ledger = Ledger()
 with Readers(bootstrap, "t", ledger, ("blocking", "asyncio"), group_id="g"):
@@ -33,7 +33,7 @@ from tests.conformance.cluster_workers import CLOSE_S, Closes, InThread
 
 # A handler commits after it has marked this many records.
 MARKED = 50
-# The timeout in seconds of a cluster request, retries included.
+# The timeout of each `Admin` call, retries included, in seconds.
 ASKED_S = 60.0
 OPTIONS: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
 

@@ -45,7 +45,7 @@ def of_sarama(folder: str, release: str) -> str:
 
 
 class Place(NamedTuple):
-    """A broker behind a proxy, with clients that create topics and records."""
+    """A broker behind a proxy, with an admin client and a producer."""
 
     proxy: RecordingProxy
     bootstrap: str
@@ -145,7 +145,7 @@ class Program:
         return [request for request in self.place.proxy.requests(self.name) if request.api == api]
 
     def read_on(self, partitions: Sequence[int], most: float = PATIENCE) -> None:
-        """Write to these partitions until the program has read a record of each."""
+        """Write to these partitions until the program has read a record from each."""
         end = time.monotonic() + most
         while time.monotonic() < end and not set(partitions) <= {partition for partition, _ in self.read}:
             self.write(partitions)

@@ -283,7 +283,7 @@ COMMANDS: dict[str, Callable[[str, str, Path], list[str]]] = {
 
 
 def concerns(command: str, case: Any) -> bool:
-    """Return whether a command supports the options of a case of `security_errors`.
+    """Return whether a command supports the options of this `security_errors` case.
 
     The pytest plugin supports neither TLS nor SASL, and `kproto watch` does not support SASL.
     """

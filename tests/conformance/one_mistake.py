@@ -7,7 +7,7 @@ from kproto.wire.types import Bytes, Int16, Int32, Int64, String
 
 
 class OneMistake:
-    """Messages of Kafka whose declarations have one mistake each."""
+    """Declarations of Kafka messages, with one mistake in each."""
 
     class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
         member_id: String  # Before generation_id.

@@ -261,7 +261,7 @@ def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] 
     Equal consecutive requests become one line, and so do consecutive successful commits of a member, with the
     last offset of each partition.
 
-    APIs in `leave_out` are left out, except requests with an injected response.
+    Requests of the APIs in `leave_out` are left out, too, except those with an injected response.
     """
     names: dict[str, str] = {"": "-"}
     lines: list[str] = []
