@@ -38,7 +38,7 @@ Mutate = Callable[[Cell], Cell]
 
 
 def do_nothing(cell: Cell) -> Cell:
-    """Return a cell that changes and sends nothing."""
+    """Return a cell that changes nothing and sends nothing."""
 
     def act(*arguments: Any) -> None:
         """Change nothing."""

@@ -99,7 +99,7 @@ def defines(path: Path, name: str) -> bool:
 
 
 def entries(registry: Registry) -> Iterator[Path]:
-    """Yield the modules of the folder that define the marker."""
+    """Yield the folder's modules that define the marker."""
     for path in sorted((ROOT / registry.folder).glob("*.py")):
         if path.name != "__init__.py" and defines(path, registry.marker):
             yield path.relative_to(ROOT)
@@ -150,7 +150,7 @@ def fields_of(name: str) -> list[str]:
 
 @cache
 def read_by_methods(name: str) -> set[str]:
-    """Return the attributes of a settings class that its used methods read.
+    """Return the attributes that the used methods of a settings class read.
 
     A method counts as used if another module or a used method reads its name.
     """
@@ -199,7 +199,7 @@ CURRENT = re.compile(r"\b_?broker\.settings|dynamic\.settings\(.*\)")
 
 
 def stale_reads(source: str) -> Iterator[str]:
-    """Yield the reads of dynamic configs that a change does not affect.
+    """Yield each read of a dynamic config that would miss a later change of the config.
 
     These reads are in constructors, or use the settings with which the broker started.
     """

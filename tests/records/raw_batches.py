@@ -46,7 +46,7 @@ def record(*parts: bytes) -> bytes:
 
 
 def smallest_records(count: int) -> bytes:
-    """Encode records without key and value, with consecutive offsets."""
+    """Encode records without keys and values, with consecutive offsets."""
     return b"".join(record(b"\0\0", zigzag(number), b"\x01\x01\0") for number in range(count))
 
 

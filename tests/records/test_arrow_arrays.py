@@ -1,4 +1,4 @@
-"""Conversions between Arrow, numpy and Python, which do not import pandas."""
+"""Conversions between Arrow, numpy and Python give pyarrow's results, without pandas."""
 
 from __future__ import annotations
 

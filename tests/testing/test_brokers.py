@@ -128,7 +128,7 @@ def test_a_container_whose_start_fails_is_stopped(
 ) -> None:
     """A container whose start fails is stopped.
 
-    After the start, testcontainers reads the container's ports, which may fail.
+    After starting a container, testcontainers may fail to read its ports.
     """
     calls: list[str] = []
 

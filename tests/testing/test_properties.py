@@ -68,7 +68,7 @@ def stateful_owner(partitions: Any, members: Any, racks: Any) -> object:
 def moves_endlessly(partitions: Any, members: Any, racks: Any) -> object:
     """A defective assignor: it moves partitions back and forth forever.
 
-    performReassignments of old librdkafka releases also moved partitions forever.
+    performReassignments in old librdkafka releases also moved partitions forever.
     """
     owners = sorted(members) * 2
     while owners[0] != "nobody":
@@ -208,9 +208,9 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
         ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),
         # A row of the previous batch.
         ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),
-        # The end moves back, so the next batch returns rows again.
+        # The end moves back, so the next batch repeats a row.
         ({T0: 2, T1: 0}, []),
-        # Rows of a partition without an end.
+        # Rows of a partition whose end is missing.
         ({T1: 0}, [(T0, 3), (T0, 4)]),
         # The ends of two partitions are swapped.
         ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),

@@ -180,7 +180,7 @@ class Stage:
     def end_successfully(
         self, identity: Identity, *, committed: bool = True, transactional_id: str = "x"
     ) -> Identity:
-        """End the transaction, and return the producer id and epoch of the response."""
+        """End the transaction, and return the producer id and epoch from the response."""
         response = self.end(identity, committed=committed, transactional_id=transactional_id)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return Identity(response.producer_id, response.producer_epoch)

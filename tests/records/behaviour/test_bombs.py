@@ -94,7 +94,7 @@ def log_lines(codec: str) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("read", [rows, columns])
 def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
-    """Data that is compressed to a hundredth is readable.
+    """Data that is compressed to a hundredth of its size is readable.
 
     kproto's producer writes batches that compress this well. Kafka's consumer does not limit the decompressed
     size.

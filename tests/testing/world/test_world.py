@@ -196,7 +196,7 @@ def test_a_rejected_call_is_replayed_and_rejected_again(tmp_path: Path) -> None:
 
 
 def test_a_broken_invariant_can_be_rewound() -> None:
-    """`rewind` returns the world before the turn in which the invariant was broken."""
+    """`rewind` returns the world as it was before the turn that broke the invariant."""
     world = World({"t": 1})
     a = world.join("a", topics=["t"], **GROUP)
 

@@ -41,7 +41,7 @@ NEWEST_AND_OLDEST = [
 
 @dataclass(frozen=True)
 class Effort:
-    """How many versions and how many corrupted bytes a Hypothesis profile tests.
+    """How many versions, and how many replacements of each byte, a Hypothesis profile tests.
 
     `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all versions with
     five replacements, or with two if the lists of the message have three elements. `soak` tests all 255
