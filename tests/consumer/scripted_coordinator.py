@@ -84,7 +84,7 @@ class Script:
         self.second = second
         self.place = place
         self.refusals: dict[type, list[int]] = {}
-        # The kinds of requests whose next response is empty, but contains no error.
+        # The kinds of requests whose next response has no error, but lacks the result.
         self.leaves_out: set[type] = set()
         self.asked: list[Any] = []
         self.epoch = -1

@@ -107,5 +107,6 @@ def test_a_throttle_forgets_the_oldest_of_256_errors(monkeypatch: pytest.MonkeyP
     assert len(throttle._intervals) == MAX_ERRORS
     assert throttle.passes(ValueError("another one"))
     assert len(throttle._intervals) == MAX_ERRORS
-    assert throttle.passes(ValueError(0))  # The first error was forgotten, so it passes.
+    # The throttle has forgotten the first error, so this error passes again.
+    assert throttle.passes(ValueError(0))
     assert not throttle.passes(ValueError(MAX_ERRORS - 1))

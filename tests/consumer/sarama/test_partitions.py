@@ -69,7 +69,7 @@ def test_reading_starts_at_oldest_newest_or_an_offset(server: Server) -> None:
 def test_partitions_may_be_consumed_one_after_the_other(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A partition is consumed three times in turn.
+    """A partition is consumed three times in a row.
 
     After each close the client has no assignment for a moment, which must not be reported as an error.
     """
@@ -328,7 +328,7 @@ def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCap
         reported = [next(errors[0]), next(errors[1])]
         for number in (1, 0):
             fill(server, 1, partition=number)
-        # The injected errors of five fetches are used up before a record arrives.
+        # A record arrives only after five fetches have failed with the injected error.
         assert [next(iter(first)).offset, next(iter(second)).offset] == [0, 0]
     reported += [error for place in errors.values() for error in place]
     for name in ("t-0", "t-1"):

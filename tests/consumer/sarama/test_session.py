@@ -576,7 +576,7 @@ def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.L
     handler.until(lambda: len(handler.claims) == 4)
     server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)
     fill(server, 1)
-    # The injected errors of five fetches are used up before a record arrives.
+    # A record arrives only after five fetches have failed with the injected error.
     handler.until(lambda: len(handler.records) == 1)
     loop.group.close()
     listening.join()

@@ -372,7 +372,7 @@ def test_exits_and_interrupts_in_a_handler_end_the_session_only(
 
 @pytest.mark.parametrize("where", ["setup", "consume_claim", "cleanup"])
 def test_close_in_a_handler_is_rejected_at_once(server: Server, where: str) -> None:
-    """A call of `close` by a handler is rejected immediately.
+    """A call to `close` from a handler is rejected immediately.
 
     `close` waits for the handlers, so the handler would wait for itself. In sarama such a call never returns.
     """

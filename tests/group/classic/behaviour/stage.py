@@ -214,7 +214,10 @@ class GroupStage:
         raise AssertionError("messages are still pending after 10,000 rounds")
 
     def wait(self, ms: int) -> None:
-        """Let `ms` pass. Deliver messages, release partitions and send Ticks at every deadline."""
+        """Let `ms` milliseconds pass.
+
+        Deliver messages, release partitions and send Ticks at every deadline.
+        """
         end = self.now + ms
         while True:
             self.run()
