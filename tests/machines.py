@@ -44,7 +44,7 @@ def check_cells(
     `codes_of` returns the error codes of a cell's event and actions. The default returns all error codes in
     the responses that the cell sent.
 
-    `codes_of` does not get the actions of cells that this cell has called.
+    If the cell has called other cells, `codes_of` does not get their actions.
     """
     entered: set[Key] = set()
     running: list[_Frame] = []

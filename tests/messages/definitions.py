@@ -211,6 +211,6 @@ def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> 
 
 
 def kind_in_kafka(definition: Definition) -> str:
-    """Return the kind of a message, which `kproto.messages.index.kind_of` must also return."""
+    """Return a message's kind; `kproto.messages.index.kind_of` must return the same kind."""
     kind: str = definition["type"]
     return "record" if kind in _RECORD_TYPES else kind

@@ -567,7 +567,7 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_assign_wins(seed: int) -> None:
-    """The last assign determines the assigned offset.
+    """The last call of assign determines the assigned offset.
 
     The application assigns offset 2 by hand, and STORED when it handles the group's assignment.
     """

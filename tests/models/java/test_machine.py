@@ -1,4 +1,4 @@
-"""A step of Java's consumer sends nothing after the consumer was closed."""
+"""After Java's consumer has been closed, its steps send nothing."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ class ClientStage:
         )
 
     def answer(self, response: Message) -> None:
-        """Answer the newest request without a response."""
+        """Answer the newest request that has no response yet."""
         sent = self._open()
         self.client.on_response(c.ResponseReceived(sent.request, response, sent.version))
         self.client.run()

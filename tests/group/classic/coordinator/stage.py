@@ -316,7 +316,7 @@ class Stage:
         stable: bool = False,
         version: int = 9,
     ) -> PendingResponse:
-        """Send OffsetFetch for these partitions, or for all of them with `everything`."""
+        """Send OffsetFetch for these partitions, or for all partitions if `everything` is True."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)

@@ -350,7 +350,7 @@ def test_a_repeated_join_replaces_the_metadata_of_the_member() -> None:
 def test_a_repeated_join_replaces_the_one_that_waits() -> None:
     """A repeated JoinGroup replaces the member's pending JoinGroup.
 
-    The replaced JoinGroup is answered with an error. Kafka never answers it.
+    kproto answers the replaced JoinGroup with an error. Kafka never answers it.
     """
     stage = Stage()
     member, first = stage.add_member()

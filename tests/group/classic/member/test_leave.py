@@ -139,7 +139,7 @@ HELD = ["unjoined", "releasing", "joining", "assigning", "syncing", "adopting", 
 def in_state(name: str, **options: Any) -> Solo:
     """Return a leader that owns t-0 and t-1, in this state of its next rebalance.
 
-    The leader is cooperative except in "releasing".
+    The leader is eager in the state "releasing", and cooperative in the other states.
     """
     solo = Solo(
         EAGER if name == "releasing" else COOPERATIVE, {"t": 2}, session_timeout_ms=2 * POLL, **options
@@ -613,7 +613,7 @@ def leave_group(solo: Solo) -> Send:
 
 @pytest.mark.parametrize("response", ["none", "join", "sync", "refused"])
 def test_leave_group_is_urgent_only_behind_a_join_group_or_sync_group_in_flight(response: str) -> None:
-    """An urgent request uses another connection.
+    """An urgent request uses a separate connection.
 
     Brokers answer a connection's requests in order. On the same connection, the LeaveGroup would wait for a
     pending JoinGroup or SyncGroup.
