@@ -144,7 +144,7 @@ class AdminRunner:
                 runtime.end(now() + 1000)
 
 
-# The admin client's options other than those for TLS and SASL (`NAMES`).
+# The admin client's options. Those for TLS and SASL are in `NAMES`.
 _OWN_OPTIONS: Final = (
     "client_id",
     "dialer",

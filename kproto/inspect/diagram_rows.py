@@ -318,7 +318,7 @@ def _phased(rows: Iterable[DiagramRow], rebalances: Iterable[_Rebalance]) -> Ite
 
 
 def _with_quiet(rows: Iterable[DiagramRow], counted: Sequence[tuple[int, str, str]]) -> Iterator[DiagramRow]:
-    """Add a row for each long pause, with its length and the number of exchanges that were only counted."""
+    """Add a row for each long pause, with its length and the number of its exchanges, which are not drawn."""
     index = 0
     previous_at: int | None = None
     for row in rows:

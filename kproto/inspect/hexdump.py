@@ -28,7 +28,7 @@ from . import dump_rows
 
 
 class ParsedText(NamedTuple):
-    """The bytes of a text, and the name of the form in which they were read."""
+    """The bytes that a text represents, and the name of the form in which the text was read."""
 
     data: bytes
     form: str

@@ -215,7 +215,7 @@ def begins_records(start: memoryview) -> bool:
         except MalformedRecord:
             return False
         except IndexError:
-            break  # The varint of the length continues beyond `start`, so it cannot be checked.
+            break  # The varint continues beyond `start`, so the length is unknown.
         if raw & 1 or raw < 2 * _SHORTEST:
             return False
         at += raw >> 1

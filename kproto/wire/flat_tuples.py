@@ -255,7 +255,7 @@ class _TupleLayouts(Layouts):
 
         Raises LookupError if the bytes do not have this layout, or if the cache is full.
         """
-        # The cache is full because most lists differ. So caching ends, and the loop of `Layouts` reads the
+        # The cache is full because most lists differ. So caching stops, and the loop of `Layouts` reads the
         # elements.
         if len(self.lists) >= CACHE_LIMIT:
             self.ends_in_lists = False

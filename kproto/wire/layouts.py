@@ -82,7 +82,8 @@ class Layouts:
     ) -> None:
         """Create the reader of an array.
 
-        `tail` contains the `struct` codes after the last part. `fill` compiles the loop for a pattern.
+        `tail` contains the `struct` codes of the fields after the last part of an element. `fill(pattern)`
+        compiles a loop that reads elements with this pattern of lengths.
         """
         self.parts = [(part, struct.calcsize(">" + part.fixed)) for part in parts]
         self.tail = tail + "B" * flexible

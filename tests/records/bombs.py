@@ -1,4 +1,4 @@
-"""Small inputs that announce a large size, and the cost of reading each in a separate process.
+"""Small inputs that announce a large size, and a command that measures what reading them costs.
 
     python -m tests.records.bombs rows DIRECTORY
 

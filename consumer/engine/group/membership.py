@@ -254,7 +254,7 @@ class Membership:
         self._update_poll_state()
 
     def _update_poll_state(self) -> None:
-        """Notify the member whether the application is waiting in poll, with no callback running.
+        """Tell the member whether the application is waiting in poll and no callback is running.
 
         A poll that will raise the error that ended the membership does not count as waiting, because the
         application may stop after the error.

@@ -42,7 +42,7 @@ class Lanes:
         self._numbers = self.windows("<i8")
 
     def within(self, start: Ints, stop: Ints) -> Lanes:
-        """Return a new lane for each pair of `start` and `stop`, on the same bytes. Both are ascending."""
+        """Return a new lane, on the same bytes, from each `start` to its `stop`. Each array is ascending."""
         inner = Lanes.__new__(Lanes)
         inner._begin(self.data, start.copy(), stop)
         return inner

@@ -72,8 +72,8 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         fence(member, "Heartbeat", out)
     elif code == ErrorCode.ILLEGAL_GENERATION and member.state is S.JOINING and keeps_partitions(member):
-        # The Heartbeat had the previous generation, but the group has begun the next one. The membership is
-        # kept, because the JoinGroup response will arrive soon.
+        # The Heartbeat was sent with the previous generation, and the group has begun the next one since. The
+        # membership is kept, because the JoinGroup response will arrive soon.
         retry_heartbeat(member, now)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         reset_after(member, code, "HEARTBEAT", out)
