@@ -17,8 +17,8 @@ The parts are `network` (connections), `metadata`, `group` (membership, coordina
 
 * An event that is not allowed or has invalid arguments raises an error and changes nothing.
 
-* Deadlines are handled before the event is applied. If they passed while the process was paused, the member
-  therefore loses its partitions first.
+* Deadlines are handled before the event is applied. If a timeout of the membership expired while the process
+  was paused, the member therefore loses its partitions first.
 
 * Each part of the engine visits only partitions that have changed or whose deadline has passed, however many
   partitions are assigned.
@@ -227,7 +227,8 @@ class ConsumerEngine:
     def _trusted_topic_id(self, topic: str) -> UUID | None:
         """Return the topic's id, or None if this consumer does not read the topic.
 
-        The cached id of a topic that is not read may be outdated, because the topic may have been re-created.
+        The cached id of a topic that the consumer does not read may be outdated, because the topic may have
+        been re-created.
         """
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 

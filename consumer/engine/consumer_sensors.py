@@ -73,8 +73,8 @@ from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
 
-# Interval (ms) at which the engine records polls that returned buffered records, and the counts of these
-# records.
+# Interval (ms) at which the engine records the polls that returned buffered records, and the number of
+# records that they returned.
 RECORD_INTERVAL_MS = 1_000
 
 
@@ -88,8 +88,8 @@ class CallSensors:
         self.committed_time = Sensor(COMMITTED_TIME)
         self.polled_at: int | None = None  # When the last poll began (ms).
 
-        # Polls that returned buffered records and are not recorded yet: the times (ms) at which they began,
-        # and the number of polls that began in the same millisecond as the previous poll.
+        # The start times (ms) of polls that returned buffered records and are not recorded yet. A poll that
+        # began in the same millisecond as the previous poll is only counted, in `immediate_polls`.
         self.unrecorded_starts: list[int] = []
         self.immediate_polls = 0
         self._recorded_at: int | None = None  # When the last recorded poll began (ms).

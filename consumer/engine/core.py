@@ -134,7 +134,7 @@ class ClientCore(Generic[Options]):
     ) -> None:
         """Report a request that has failed and will be retried.
 
-        `subject` is the partition or topic of the request, or None if it has several or none.
+        `subject` is the partition or topic of the request, or None if the request has none or several.
 
         `repeated` says whether the previous attempt failed as well.
         """

@@ -77,7 +77,7 @@ class DeliveryWatch:
     # ---- stalled partitions
 
     def due(self) -> int | None:
-        """Return the time (ms) of the next comparison; None if the watch is off or has no partitions."""
+        """Return the time (ms) of the next check; None if the watch is off or no partition is assigned."""
         core, limit = self._core, self._core.options.stall_report_ms
         if limit is None or not core.partitions:
             self._next_at = None
@@ -268,7 +268,7 @@ class DeliveryWatch:
 
 
 def _of_application(state: PartitionState) -> _Obstacle | None:
-    """Return the obstacle "paused", the obstacle "error" for an error that lasts until a seek, or None."""
+    """Return the obstacle "paused" or "error" (an error that lasts until a seek), or None."""
     if state.paused:
         return _Obstacle("paused", "pause() was called for the partition; resume() ends the pause")
     if state.error is not None and not state.fetches:

@@ -106,8 +106,8 @@ def fan_out(
     `request(items)` builds the request to one broker, and `read(call, items)` reads its response. With
     `one_by_one` each request contains one item.
 
-    `repeated` is the error code which says that the request was executed before. This code counts as success
-    if an earlier request for the item got no response.
+    `repeated` is the error code for a request that has already been executed. This code counts as success if
+    an earlier request for the item got no response.
 
     `max_version` is the highest version of the request to use.
 
@@ -374,7 +374,7 @@ def to_leaders(
     """Send every item to the leader of its partition (Java: PartitionLeaderStrategy).
 
     An item fails if `PATIENCE` Metadata responses report its topic as unknown or do not list its partition,
-    or if the client may not describe the topic.
+    or if the client is not authorized to describe the topic.
     """
     unknown: dict[K, int] = {}
 

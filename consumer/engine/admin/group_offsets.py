@@ -70,7 +70,7 @@ def list_consumer_group_offsets(
     *,
     require_stable: bool,
 ) -> Plan[dict[str, dict[TopicPartition, CommittedOffset | None]]]:
-    """Return the committed offsets of each group. `groups` maps a group to partitions, or to None for all."""
+    """Return each group's committed offsets for the partitions in `groups` (None: for all partitions)."""
 
     def request(names: Sequence[str]) -> Prepared:
         return offset_fetch_request(names[0], groups[names[0]], view, require_stable=require_stable)

@@ -188,7 +188,7 @@ def _lag(
     owned: Iterable[TopicPartition],
     clock: Callable[[], int],
 ) -> Plan[dict[TopicPartition, int]]:
-    """Return the lag of all partitions of each topic that has a committed or an assigned partition."""
+    """Return the lag of every partition of each topic with a committed offset or an assigned partition."""
     topics = sorted({partition.topic for partition in (*committed, *owned)})
     if not topics:
         return {}

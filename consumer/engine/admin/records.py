@@ -366,7 +366,7 @@ def produce(
         ]
         if may_repeat(call):
             # The records are not sent again, because the broker may have appended them. The cached leader is
-            # removed, so that the next request refreshes the metadata first.
+            # removed, so that the metadata is refreshed before the next request.
             view.forget_leader(partition)
             raise call.error or RequestTimedOut("Produce", timeout_ms)
         entry = consistent_values(

@@ -34,7 +34,8 @@ from .plan import Ask, DeadlinePassed, Plan, expect_response
 
 # The value of a bit field of authorized operations if the operations were not requested.
 _NOT_REQUESTED: Final = -0x80000000
-# Kafka's codes of AclOperation. The code is also the position of the operation's bit in a bit field.
+# Kafka's AclOperation codes. Each code is also the position of the operation's bit in a bit field of
+# authorized operations.
 OPERATIONS: Final = {
     "any": 1,
     "all": 2,

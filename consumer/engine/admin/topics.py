@@ -181,10 +181,10 @@ def _await_partition_counts(
 ) -> Plan[None]:
     """Wait until the topics have at least these numbers of partitions, each with a leader.
 
-    `may_grow` is false after a request to create the topics. A topic with fewer partitions must then have
+    `may_grow` is false after a request to create the topics. A topic with too few partitions must then have
     existed before, and the plan raises an error.
 
-    The error is raised after the second response with fewer partitions, because one response may be outdated.
+    The error is raised after the second response with too few partitions, because the first may be outdated.
     """
     fewer: set[str] = set()
     while True:
