@@ -45,8 +45,8 @@ from .validation import MAX_PARTITION
 Int64s = NDArray[np.int64]
 
 _COLUMNS = ("key", "value", "headers", "timestamp", "partition")
-# Maximum number of rows that are encoded together. The first batches are sent before the remaining rows are
-# encoded.
+# Maximum number of rows that are encoded together. With this limit, the first batches of a large table are
+# sent before its remaining rows are encoded.
 _ROWS_AT_ONCE = 32_768
 _SEED, _M = 0x9747B28C, 0x5BD1E995
 

@@ -1,4 +1,4 @@
-"""Process the records of each partition as a batch, and commit each batch, as with aiokafka's getmany."""
+"""Process and commit the records of each partition as a batch, as programs with aiokafka's getmany do."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Create topics, and wait until every partition has a leader. `topics` maps a name to a number of
+        """Create topics, and wait until every partition has a leader. `topics` maps each name to a number of
         partitions.
         """
         counts = check.partition_counts("topics", topics)
@@ -920,8 +920,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
         """Remove the registration of a controller that no longer exists, by its node id (Kafka 4.4).
 
-        Raises UnsupportedVersion if the broker does not forward the request to the active controller. Brokers
-        of Kafka 4.4 do not forward it. Java: Admin.unregisterController.
+        Raises UnsupportedVersion if the broker does not forward the request to the active controller, as in
+        Kafka 4.4. Java: Admin.unregisterController.
         """
         plan = quorum_plans.unregister_controller(
             self.view, admin_check.number("controller", controller), self._runner.clock
@@ -955,9 +955,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[TopicPartition, bool]:
         """Elect a leader for each partition, and return whether each election was needed (KIP-460).
 
-        `election_type` is "preferred", for the first replica, or "unclean", for any live replica of a
-        partition without a leader. An unclean election may lose records. Raises PartialFailure. Java:
-        Admin.electLeaders.
+        `election_type` is "preferred", which elects the first replica of a partition, or "unclean", which
+        elects any live replica if the partition has no leader. An unclean election may lose records. Raises
+        PartialFailure. Java: Admin.electLeaders.
         """
         kind = admin_check.election_type("election_type", election_type)
         chosen = check.partitions("partitions", partitions)
@@ -1011,8 +1011,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Move replicas to other log directories of their brokers (KIP-113).
 
-        `paths` maps each replica to the path of a log directory of its broker. The call does not
-        wait until the replica is copied: `describe_log_dirs` shows it as a future replica. Raises
+        `paths` maps each replica to the path of a log directory of its broker. The call does not wait until
+        the replica is copied. Until then, `describe_log_dirs` shows the copy as a future replica. Raises
         PartialFailure. Java: Admin.alterReplicaLogDirs.
         """
         chosen = admin_check.replica_paths("paths", paths)

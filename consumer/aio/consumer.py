@@ -68,10 +68,11 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     def assignment_lost(self) -> bool:
         """Return whether another member may already own the assigned partitions.
 
-        The result is True if the coordinator has not responded for `session_timeout_ms`, or if poll was not
-        called for `max_poll_interval_ms`, even if the process was stopped during that time. The rebalance
-        listener is called only by the next poll. This method is for applications that process records outside
-        the polling thread (librdkafka: rd_kafka_assignment_lost).
+        The result is True if the coordinator has removed the member, if it has not responded for
+        `session_timeout_ms`, or if poll has not been called for `max_poll_interval_ms`. Time during which the
+        process was suspended counts towards both timeouts. The rebalance listener is called only by the next
+        poll. This method is for applications that process records outside the polling thread (librdkafka:
+        rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
 
@@ -86,9 +87,9 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     def lag(self, partition: TopicPartition) -> int | None:
         """Return the number of offsets from the position to the log's end; None before the first fetch.
 
-        The log's end is that of the last fetch (with read_committed, the last stable offset), so the lag does
-        not change while no broker responds. `events` reports "unreachable" if no broker responds, and
-        "reachable" when a broker responds again.
+        The log's end is the one that the last fetch response contained (with read_committed, the last stable
+        offset), so the lag does not change while no broker responds. `events` reports "unreachable" if no
+        broker responds, and "reachable" when a broker responds again.
         """
         return self._operations.lag(partition)
 
@@ -309,8 +310,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         request. A later call replaces an earlier one, even if its offset is lower. As with librdkafka's
         rd_kafka_offsets_store, `seek` keeps the stored offset, a revocation commits it after the listener's
         `revoked`, and the loss of a partition discards it. Raises IllegalState if the consumer has no group,
-        if a partition is not assigned, or if the last commit before its revocation is in progress. The
-        offsets of the other partitions are stored even then.
+        if a partition is not assigned, or if a partition is being revoked and its last commit has already
+        been sent. In the last two cases, the offsets of the other partitions are stored.
         """
         self._operations.store_offsets(offsets)
 
@@ -357,7 +358,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Interrupt the current poll in another thread or task, or the next poll: that poll raises WokenUp.
 
         Any thread and any signal handler may call this method, as in Java. The records that earlier polls
-        returned count as processed, so that `close` commits them. An iteration over the consumer raises
+        returned count as processed, so `close` commits their offsets. An iteration over the consumer raises
         WokenUp after it has yielded all records of its last poll.
         """
         self._operations.runtime.wakeup()

@@ -98,8 +98,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         records = self._records
         if get_running_loop() is not self._loop:
             self._runtime.check_loop()
-        # Between sends, a task that only sends must let the event loop read responses. If the task is
-        # cancelled during this pause, the record is not queued.
+        # Without this pause, a task that calls `send` in a loop would keep the event loop from reading
+        # responses. If the task is cancelled during the pause, the record is not queued.
         if self._pause_due:
             self._pause_due = False
             await asyncio.sleep(0)

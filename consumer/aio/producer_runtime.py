@@ -152,8 +152,8 @@ class AsyncProducerRuntime(ProducerRuntime):
     def on_timer(self) -> None:
         """Schedule the `Tick` for the next iteration of the event loop.
 
-        The `Tick` waits for one iteration, because responses may have arrived while the loop was blocked. The
-        loop reads these responses first.
+        The `Tick` is delayed by one iteration, because responses may have arrived while the loop was blocked.
+        The loop reads these responses first.
         """
         self._timer = self.loop.call_later(0, _on_tick, self._ref, self._kept, now())
 

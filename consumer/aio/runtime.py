@@ -150,8 +150,8 @@ class AsyncRuntime(Runtime):
 
         def finished(task: asyncio.Task[None]) -> None:
             if inspect.iscoroutine(answer):
-                # If the task was cancelled before it began, the coroutine was never started, and Python would
-                # warn about it.
+                # If the task was cancelled before it began, the coroutine was never started. Without `close`,
+                # Python would warn that it was never awaited.
                 answer.close()
             on_end()
 

@@ -2,9 +2,9 @@
 
 The module knows only one part of Kafka's protocol: the size that precedes each response.
 
-The runtime passes a function that receives every `NetworkEvent`, and calls `perform` for every action. All
-calls are made in one event loop. Failures, host names, dialers, responses and tokens are handled as in
-`blocking.sockets`, whose docstring lists the rules.
+The runtime passes to `Streams` a function that receives every `NetworkEvent`, and calls `perform` for every
+action. All calls are made in one event loop. Failures, host names, dialers, responses and tokens are handled
+as in `blocking.sockets`, whose docstring lists the rules.
 """
 
 from __future__ import annotations
@@ -294,8 +294,8 @@ class Streams:
             opened = await self._wrap(key, sock, action.max_response)
         except (GeneratorExit, KeyboardInterrupt):
             raise
-        # A dialer may raise any exception, such as SystemExit. The connection then fails instead of waiting
-        # forever.
+        # A dialer may raise any exception, even SystemExit. If it were not caught here, the connection
+        # attempt would never end.
         except BaseException as error:
             task = asyncio.current_task()
             is_cancelled = isinstance(error, asyncio.CancelledError)
