@@ -553,9 +553,7 @@ def _help_text(command: argparse.ArgumentParser) -> str:
 
 
 def _verbs(command: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Return the parsers of a command's verbs, such as `list` of `kproto topics`; most commands have no
-    verbs.
-    """
+    """Return the parsers of a command's verbs, such as `list` of `kproto topics`, or an empty list."""
     parsers = [part for part in command._actions if isinstance(part, argparse._SubParsersAction)]
     return list(parsers[0].choices.values()) if parsers else []
 
@@ -808,9 +806,7 @@ def _row(*cells: object) -> str:
 
 
 def rule_index() -> str:
-    """Return the page that lists, for each rule, the tests and the table cells of the state machines that
-    name it.
-    """
+    """Return the page that lists each rule's tests and its cells in the tables of the state machines."""
     from kproto.inspect import rules
 
     lines = [
