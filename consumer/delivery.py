@@ -42,8 +42,8 @@ class Delivery(msgspec.Struct, eq=False):
     A delivery resembles a Future, but needs less memory and time, because a producer may create 100,000
     deliveries per second.
 
-    `result()` of a Producer's delivery blocks until the delivery has ended. With an AsyncProducer, `await
-    delivery` waits for the end.
+    `result()` of a Producer's delivery blocks until the delivery has ended. With an AsyncProducer, use
+    `await delivery` instead.
 
     Both return the record's `RecordMetadata`, or raise the error of the delivery.
 

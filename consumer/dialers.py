@@ -128,8 +128,8 @@ class DialThreads:
             waiting = self._waiting.setdefault(address, deque())
             waiting.append(key)
             if self._running.get(address, 0) >= len(waiting):
-                # A thread still runs for a connection that was closed. The new connection gets this thread's
-                # socket.
+                # A thread is still calling the dialer for a connection that was closed. The new connection
+                # gets this thread's socket.
                 return None
             self._running[address] = self._running.get(address, 0) + 1
         try:

@@ -447,9 +447,9 @@ def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R])
         runtime.delivering = outer
         return result
     except BaseException:
-        # The engine had already returned the records when Ctrl-C arrived, so the engine must take them back.
-        # If this call was rejected because another thread is in a poll, `delivering` holds the records of
-        # that poll. Those records are not taken back.
+        # If the engine had already returned records when Ctrl-C arrived, `take_back` rewinds the positions to
+        # them. If this call was rejected because another thread is in a poll, `delivering` holds the records
+        # of that poll, and `take_back` is not called.
         records = runtime.delivering
         if records is not None and records is not outer and records[0] == runtime.caller():
             runtime.delivering = outer

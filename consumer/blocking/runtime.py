@@ -287,8 +287,8 @@ class BlockingRuntime(Runtime):
             # for example KeyboardInterrupt after Ctrl-C.
             if threading.current_thread() is not self.thread:
                 raise
-            # A callback of the future has raised the exception in the engine's thread, where no call of the
-            # application can raise it.
+            # A callback of the future raised the exception in the engine's thread, in which no call of the
+            # application runs. So the exception is logged.
             log.exception("a callback of a future failed")
         finally:
             if not nested:

@@ -25,7 +25,10 @@ AWAY_S = 0.02
 
 
 class SocketOwner:
-    """The owner of the sockets: at most one thread, and only this thread may read or write them."""
+    """Records which thread owns the sockets. Only the owner may read them.
+
+    Any thread may write to them with `Sockets.write_at_once`.
+    """
 
     def __init__(self) -> None:
         # Whether a thread of the application wants to read while the client's thread owns the sockets.

@@ -38,7 +38,7 @@ def prepare(sock: socket.socket) -> None:
 
 
 def receive(sock: socket.socket, room: memoryview) -> tuple[int, bool]:
-    """Receive into `room`. Return the number of bytes (0 at the end), and whether more may be available."""
+    """Receive into `room`. Return the byte count (0: end of stream), and whether more may be available."""
     if not ALL or len(room) <= LONG:
         most, size = len(room), sock.recv_into(room, 0, NOW)
     elif len(room) <= VERY_LONG:

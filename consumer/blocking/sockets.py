@@ -97,8 +97,8 @@ class _Socket(msgspec.Struct, eq=False):
     # When the next address is tried, in seconds of `time.monotonic()`.
     next_address_at: float = _NEVER
     error: str = ""
-    # The error of the last address whose connection broke after the address had accepted it. It is reported
-    # instead of the errors of later addresses.
+    # The error of the last connection that broke after an address had accepted it. It is reported instead of
+    # the errors of later addresses.
     accepted_error: str = ""
 
 

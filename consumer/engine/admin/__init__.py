@@ -1,7 +1,7 @@
 """Admin operations as plans: generators that yield requests and receive the responses.
 
-A plan yields a list of requests (`Ask`), which are sent together. The plan then receives one call per
-request, in the same order.
+A plan yields a list of requests (`Ask`), which are sent together. The runner then sends the plan one `Call`
+(a response or an error) per request, in the same order.
 
 A plan that has to wait yields a pause (`Rest`) with its reason.
 
