@@ -330,8 +330,8 @@ CONSUMER: Final[Mapping[str, Option]] = {
         "Fetch",
         whole_number_from(1),
         "The maximum size in bytes of a fetch response. If the first batch is larger, it is returned "
-        "nevertheless. For each broker, the consumer buffers up to two such responses, and one more for "
-        "paused partitions.",
+        "nevertheless. For each broker, the consumer buffers up to two such responses. For all paused "
+        "partitions together, it buffers at most as much as one more response.",
     ),
     "receive_message_max_bytes": Option(
         "Fetch",
