@@ -2,8 +2,8 @@
 
 Rules:
 
-* After a batch whose records are not returned, the position is the offset after the batch. Examples are
-  control batches and batches of aborted transactions.
+* After a batch whose records are not returned, such as a control batch or a batch of an aborted transaction,
+  the position is the offset after the batch.
 
 * The first batch may begin before the position. Its records before the position are skipped.
 

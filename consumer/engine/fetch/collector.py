@@ -129,7 +129,7 @@ class FetchCollector:
         """Return the buffered records, one column batch per fetch, until they reach `MAX_DECODED_BYTES`.
 
         Decompressed records may be a hundred times larger than the fetched bytes. If a fetch is decoded in
-        parts, the call ends after one of its parts.
+        parts, the call ends after one part of the fetch.
         """
         batches: list[ColumnBatch] = []
         room = MAX_DECODED_BYTES

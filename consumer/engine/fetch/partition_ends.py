@@ -34,7 +34,7 @@ class PartitionEnds:
 
         Call this method after a response without records, and after each change of the partition's state.
 
-        After a seek to the end there may be no response without records, because a fetch session omits a
+        After a seek to the end, a response without records may never arrive, because a fetch session omits a
         partition whose end has not changed.
         """
         if not state.end_reported and _is_at_end(state):

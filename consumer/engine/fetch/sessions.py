@@ -287,8 +287,8 @@ class BrokerFetches:
 
         The fetch waits while more than `max_bytes` are buffered.
 
-        The fetch also waits while the buffer of a partition is full and no buffer is empty. The fetch that is
-        then sent can include this partition.
+        The fetch also waits while the buffer of a partition is full and no buffer is empty, so that the fetch
+        can include this partition.
         """
         return self.has_full_buffers(max_bytes) or (bool(self.full) and not self.drained)
 

@@ -34,8 +34,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Whether partitions that were revoked after the call are removed from the commit. If false, as for
     # commits of the application, the commit fails instead.
     drops_revoked: bool = False
-    # The member id and generation that the commit must carry. If None, it carries those that the member has
-    # when the commit is sent. Set before a member leaves, and with `policy="java"` before JoinGroup.
+    # The member id and generation that the commit must carry. If None, the commit carries those that
+    # are current when it is sent. Set before a member leaves, and with `policy="java"` before JoinGroup.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
@@ -131,8 +131,8 @@ class CommitQueue:
             heapq.heappop(self._deadlines)
             if commit is in_flight and commit.call is not None:
                 if commit.call.deadline <= now:
-                    # The OffsetCommit request has timed out too. The request's error is more specific, so it
-                    # will fail the commit.
+                    # The OffsetCommit request has timed out too. The commit will fail with the request's
+                    # error, which is more specific.
                     continue
                 commit.reason = commit.reason or "the coordinator has not answered yet"
             commit.complete(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))

@@ -163,7 +163,7 @@ class Committer:
     ) -> None:
         """Commit the position of each partition, or the first unprocessed offset of a partition in `held`.
 
-        `held` maps each partition with returned records that are still being processed to its first
+        If returned records of a partition are still being processed, `held` maps the partition to its first
         unprocessed offset.
 
         The commit fails if partitions with uncommitted records were lost, and the application has not been

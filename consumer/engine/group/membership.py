@@ -232,8 +232,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # A member with an identity has joined the next generation. `leave` then revokes its
-                # partitions and commits their offsets, so no failure is reported.
+                # If the member has an identity, it has joined the next generation, and `leave` revokes its
+                # partitions and commits their offsets. So no failure is reported.
                 self.report_uncommitted(states, error)
             leave()
 
@@ -338,8 +338,8 @@ class Membership:
             self._add_callback(callback)
 
     def _commit_then(self, callback: RebalanceCallback, proceed: Callable[[RebalanceCallback], None]) -> None:
-        """If auto commit is on, commit the offsets of the callback's partitions. Call `proceed` after all
-        commits.
+        """If auto commit is on, commit the offsets of the callback's partitions. Call `proceed` when all
+        commits have ended.
         """
         callback.is_committing = True
         options = self._core.options
