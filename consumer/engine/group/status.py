@@ -1,7 +1,7 @@
 """The source of a consumer's partitions, its membership in the group, and its rebalance callbacks.
 
-All parts of the engine read the state. Only the engine, its shutdown, the membership and the commits change
-it.
+All parts of the engine read the state. Only `ConsumerEngine`, `ConsumerShutdown`, `Membership` and
+`Committer` change it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Outcome(Enum):
     ANSWERED = "answered"
     NO_RESPONSE = "no response"  # The connection broke, or the request timed out.
 
-    # The request was not sent: the client and the broker have no common version that supports it.
+    # The request was not sent: no API version that both client and broker know can express it.
     NOT_SENT = "not sent"
     UNAUTHENTICATED = "unauthenticated"  # Authentication failed.
     UNREADABLE = "unreadable"  # The response cannot be decoded.

@@ -454,8 +454,9 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        Returns False if the connection was closed: if its throttle time was capped at `metadata_max_age_ms`,
-        the broker may still not be reading from it. The calls are then sent on a new connection.
+        Returns False if the connection was closed because its throttle time was capped at
+        `metadata_max_age_ms`: the broker may still not be reading from it. The calls are then sent on a new
+        connection.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True

@@ -134,7 +134,7 @@ class Login:
         """Handle a response. Return the next message, or None if the broker has accepted the login.
 
         Raises AuthenticationFailed if the broker rejected the login, or ConnectionFailed if a login on a new
-        connection can succeed.
+        connection may succeed.
         """
         if isinstance(response, SaslHandshakeResponse):
             return self._on_handshake(response)

@@ -9,8 +9,8 @@ Rules:
 
 * The fetcher and the producer's sender check `NetworkClient.throttled_until` before they build a request.
 
-* In request versions below those in `FROM`, the broker delays the response itself. When the response arrives,
-  the throttle time has passed.
+* For request versions below those in `FROM`, the broker delays the response itself. When the response
+  arrives, the throttle time has passed.
 
 * The client pauses for at most `metadata_max_age_ms`, because a throttle time of days is probably wrong. The
   report states this limit.

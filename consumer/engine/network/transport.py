@@ -92,8 +92,8 @@ class Reached(msgspec.Struct, frozen=True):
 class Data(msgspec.Struct, frozen=True):
     """Received bytes, in pieces of any size.
 
-    While a long response is arriving, the owner sends empty `data`. The whole response follows as an
-    `Answer`.
+    While a long response is arriving, the owner sends this event with empty `data`, at most once every
+    `COMING_S`, so that the request does not count as late. The whole response follows as an `Answer`.
     """
 
     key: int

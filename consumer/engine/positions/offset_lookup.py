@@ -71,8 +71,8 @@ Waiting = dict[TopicPartition, PartitionState]
 
 UNSAID = "the response does not contain it"
 NO_TIMESTAMPS = "the topic's messages have no timestamps (message format before 0.10): latest"
-# Special timestamp -> the special timestamp to look up if the leader returns no offset for the first one. A
-# log without records has no maximum timestamp. A log without tiered segments has no latest tiered offset.
+# Special timestamp -> the substitute to look up if the leader returns no offset for it. A log without records
+# has no maximum timestamp. A log without tiered segments has no latest tiered offset.
 WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
