@@ -10,8 +10,8 @@ Rules (Java's OffsetsForLeaderEpochUtils and SubscriptionState, M140, M149 to M1
 * The leader returns the end offset of the position's epoch in its log. If this offset is below the position,
   the log was truncated, for example by an unclean leader election.
 
-* After a truncation, some records that the consumer has read no longer exist, and other records may have
-  their offsets.
+* After a truncation, some records that the consumer has read no longer exist, and other records may have the
+  same offsets.
 
 * Every truncation is raised or reported. If the reset policy is "none", poll raises `LogTruncated` with the
   offset where the logs diverge. With any other policy the partition continues at that offset, and the

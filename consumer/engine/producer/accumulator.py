@@ -264,7 +264,8 @@ class RecordAccumulator:
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
             # A waiting send tries again after each Metadata response. If the last attempt is older than a
-            # request timeout, an earlier, abandoned send made it. So the count of responses starts again.
+            # request timeout, it belongs to an earlier send that was abandoned, so the count of responses
+            # starts again.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now
@@ -470,7 +471,7 @@ class RecordAccumulator:
                 route.sticky = candidates[int(self._random.random() * len(candidates))]
 
     def set_candidates(self, topic: str, in_rack: Iterable[int]) -> None:
-        """Select sticky partitions from `in_rack` from now on, or from those with a leader if it is empty.
+        """Select sticky partitions from `in_rack` or, if it is empty, from the partitions that have a leader.
 
         `in_rack` contains the partitions whose leader is now in the client's rack.
         """
@@ -523,7 +524,7 @@ class RecordAccumulator:
     ) -> bool:
         """Call `callback` when the record's delivery ends. Return False if it has already ended.
 
-        `is_known` says that the callback reports a failure to the application. Then flush does not also raise
+        If `is_known` is true, the callback reports a failure to the application, so flush does not also raise
         NotDelivered for the record.
         """
         with self.guard:

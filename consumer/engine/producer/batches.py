@@ -203,7 +203,7 @@ class ProducerBatch:
 
         The guard must be held. Other threads may append during the conversion. If the record count has
         changed by the end of the conversion, the conversion starts again. No function is called between the
-        check of the count and the assignments, so no thread can append there.
+        check of the count and the assignments, so no thread can append between them.
         """
         while self.shared_timestamp is not None:
             count = self.count
