@@ -3,8 +3,8 @@
 The names in this module are used only in errors: an error about another library's name suggests the name that
 this library uses.
 
-All names are in snake_case. In those of librdkafka and Java, "_" replaces ".". `docs/coming-from/` has a
-table for each library.
+All names are in snake_case. `unknown_method` converts names in camelCase, such as those of Java's methods.
+`docs/coming-from/` has a table for each library.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-# Advice for constructor calls with more than one positional argument. In other libraries, further arguments
-# are topics. In sarama's groups they are the group id and the topics.
+# Advice for constructor calls with more than one positional argument. In most other libraries, further
+# arguments are topics. In sarama's groups they are the group id and the topics.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 

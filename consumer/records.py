@@ -81,8 +81,8 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "coordinator": a coordinator was found, or lost because of `reason`;
 
     * "reset": `partitions` start at `offset` because of `reason`, and not at a committed offset. If `before`
-      is set, the previous position `before` was not in the log. The records between the two offsets are then
-      skipped or returned again;
+      is set, the position was `before`, an offset that the log did not contain. The records between the two
+      offsets are then skipped or returned again;
 
     * "unsought": seeks that waited for the assignment of `partitions` were dropped, because the group
       assigned these partitions to another member;

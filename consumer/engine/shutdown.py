@@ -98,8 +98,8 @@ class ConsumerShutdown:
     ) -> None:
         """Commit processed offsets of manually assigned partitions if auto commit is on, then call `proceed`.
 
-        `proceed` is called when all earlier commits have also completed, or after `timeout_ms`. With
-        `policy="java"`, processed offsets are committed only during close (M99).
+        `proceed` is called when this commit and all earlier commits have completed, or after `timeout_ms`.
+        With `policy="java"`, processed offsets are committed only during close (M99).
         """
         options, states = self._core.options, dict[TopicPartition, PartitionState]()
         if options.enable_auto_commit and not (options.as_java and not self._close_event):

@@ -19,8 +19,8 @@ RECONNECT_BACKOFF_MS: Final = 50
 RECONNECT_BACKOFF_MAX_MS: Final = 1000
 CONNECTION_SETUP_TIMEOUT_MS: Final = 10_000
 REQUEST_TIMEOUT_MS: Final = 30_000
-# Default (ms) of the broker's offsets.commit.timeout.ms: how long a coordinator waits for the replicas of a
-# commit.
+# Default (ms) of the broker's offsets.commit.timeout.ms: how long a coordinator waits until the replicas have
+# received a commit.
 OFFSETS_COMMIT_TIMEOUT_MS: Final = 5_000
 
 # Connections:
@@ -56,8 +56,8 @@ REPLICA_BACKOFF_MS: Final = 10_000
 
 # Producer:
 
-# Time (ms) for which a producer opens no additional connection to a broker after one has failed. A failed
-# attempt may take seconds, and delays the partitions that wait for the connection.
+# Time (ms) for which a producer opens no additional connection to a broker after one has failed. The time is
+# long, because a failed attempt may take seconds, and delays the partitions that wait for the connection.
 EXTRA_CONNECTION_BACKOFF_MS: Final = 60_000
 # Backoff (ms) of AddPartitionsToTxn while the coordinator completes the previous transaction
 # (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).

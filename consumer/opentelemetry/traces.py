@@ -10,11 +10,11 @@
 
 Rules:
 
-* The span "send" of a record is a child of the current span. The context of this span is added to the
+* The span "send" of a record is a child of the current span. The context of the span "send" is added to the
   record's headers, by default as `traceparent` and `tracestate` (W3C). It replaces an earlier context.
 
-* The span "send" ends when the record is queued, as with OpenTelemetry's interceptors for Java's clients.
-  An interceptor cannot match an acknowledgement to the record that was sent.
+* The span "send" ends when the record is queued, as with OpenTelemetry's interceptors for Java's clients,
+  because an interceptor cannot match an acknowledgement to the record that was sent.
 
 * Each poll that returns records has one span "poll" for each topic, with links to the spans of its records.
 

@@ -6,7 +6,8 @@ Rules, as in Java's ClientTelemetryReporter:
 
 * A second metric with the same name and the same attributes replaces the first one.
 
-* A metric of the client cannot be replaced. Java ignores the attempt. `ApplicationMetric` raises an error.
+* A metric of the application cannot replace one of the client's own metrics. Java ignores the attempt.
+  `ApplicationMetric` raises an error.
 """
 
 from __future__ import annotations

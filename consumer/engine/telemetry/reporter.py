@@ -123,7 +123,7 @@ class ClientTelemetry:
         return self.machine.state is TelemetryState.TERMINATED
 
     def register(self, metric: ApplicationMetric) -> None:
-        """Push this metric with the client's metrics. It replaces a metric with the same name and tags."""
+        """Push this metric with the client's metrics. It replaces one with the same name, group and tags."""
         self._application[_key(metric)] = metric
 
     def unregister(self, metric: ApplicationMetric) -> None:
