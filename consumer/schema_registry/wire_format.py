@@ -6,7 +6,7 @@ Confluent Platform 8 can write the schema id into a header instead: ``__value_sc
 ``__key_schema_id``. The header takes precedence, as in Confluent's DualSchemaIdDeserializer.
 
 For Protobuf, the schema id is followed by the number of message indexes and the indexes, as zigzag varints.
-The usual indexes [0] are the single byte 0.
+The most common list of indexes, [0], is encoded as the single byte 0.
 """
 
 from __future__ import annotations

@@ -192,8 +192,8 @@ class Pipe:
         self.secured = True
 
     def _failed(self, error: Exception) -> TlsFailed:
-        # A failed handshake is final. In TLS 1.3, a broker can reject the client's certificate after the
-        # handshake, which is final as well.
+        # A failed handshake is final, unless the connection was closed (SSLEOFError). In TLS 1.3, a broker
+        # can reject the client's certificate after the handshake. This rejection is final, too.
         final = not self.secured or any(word in str(getattr(error, "reason", "")) for word in _REFUSALS)
         return TlsFailed(
             self._tls.sentence(error, self._host),

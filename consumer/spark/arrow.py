@@ -86,8 +86,8 @@ PIECE_BYTES = 1024 * 1024
 def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted]]:
     """Split record batches into pieces.
 
-    A piece of compressed batches has at most `PIECE_BYTES` and `ROWS` rows, but at least one batch. Each
-    piece is paired with the aborted transactions that are open at its start.
+    A piece of compressed batches has at most `PIECE_BYTES` bytes and `ROWS` rows, unless it is a single
+    larger batch. Each piece is paired with the aborted transactions that are open at its start.
     """
     transactions, open_ = AbortedTransactions(aborted), aborted
     begin = end = size = rows = 0
@@ -311,7 +311,7 @@ def _repeated(value: object, kind: Any, rows: int) -> Column:
 
 
 def _headers(records: Columns, first: int, last: int) -> Column:
-    """Return the column of headers. It is null for a record without headers, as in Spark's own source."""
+    """Return the column of headers. A record without headers has the value null, as in Spark's own source."""
     if not records.has_headers:
         return pa.nulls(last - first, _HEADERS)
     lists = records.slice(first, last).headers_array()

@@ -45,8 +45,8 @@ _GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], bool]:
     """Return a function that returns whether Java's `pattern` matches somewhere in a topic name.
 
-    Raises ConfigError with the position in the pattern for patterns that Java rejects or Python cannot
-    express.
+    Raises ConfigError if Java rejects the pattern or Python cannot express it. If possible, the error gives
+    the position in the pattern.
     """
     reader = _Reader(pattern, option)
     translated = reader.alternatives(inside=False)

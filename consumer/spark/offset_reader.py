@@ -120,10 +120,12 @@ class OffsetReader:
     ) -> tuple[list[TopicPartition], dict[str, str]]:
         """Return the partitions that the query reads now, in order, and the ids of their topics.
 
-        A topic in `expected` that is missing is requested several times before it counts as deleted. If
-        `expected` is None, this applies to every topic in the options.
+        A missing topic in `expected` is requested several times before it counts as deleted. If `expected` is
+        None, this applies to every topic in the options.
 
-        `strict` is for the start of a query. With `strict`, a missing topic or partition raises UnknownTopic.
+        `strict` is for the start of a query. With `strict`, a missing topic raises UnknownTopic, and so does
+        the option `assign` if none of its partitions exists. If only some of them are missing, a warning is
+        logged.
         """
         choice = self.options.choice
         wanted: list[str] | None = None
