@@ -14,8 +14,8 @@ Rules:
 * Every future that a client returns completes with a result or an error.
 
 * If the engine raises an exception other than `KprotoError`, this is a bug, and the client has failed:
-  waiting calls raise an error, and `close` still works. A BaseException has the same effect if no call of the
-  application can raise it.
+  waiting calls raise an error, and `close` still works. Any BaseException has the same effect where no call
+  of the application can raise it, such as in the engine's thread.
 
 * A runtime refers to its driver, but the driver has no direct or indirect reference to the runtime. So a
   client that is abandoned without `close` is freed immediately, without the garbage collector.
@@ -43,7 +43,7 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# The method that may be called while another thread or task is inside a method of the client. The interrupted
+# The method that may be called while another thread or task is in another method of the client. The other
 # method then raises IllegalState. In the child of a fork, `close` does nothing, because the client belongs to
 # the parent.
 CLOSE: Final = "close"
@@ -86,7 +86,7 @@ class Driver(Protocol):
         """Handle a fork in the child process, where the client cannot be used. Take no lock."""
 
     def loss(self) -> str:
-        """Return the end of a log message that says what is lost without `close`; "" if nothing is lost."""
+        """Return the part of a log message that says what is lost without `close`; "" if nothing is lost."""
         ...
 
 
@@ -137,8 +137,8 @@ class Runtime:
         # poll before it does so, the next poll calls the callback, or raises the error.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
-        # The calling thread or task and the records, while a method is about to return them; otherwise None.
-        # If the method is interrupted, the engine takes back the records.
+        # While a method is about to return records, the calling thread or task and these records; otherwise
+        # None. If the method is interrupted, the engine keeps the records for the next poll.
         self.delivering: tuple[object, object] | None = None
         # Whether `wakeup` was called and has not ended a poll yet.
         self.woken = False

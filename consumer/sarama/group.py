@@ -139,8 +139,8 @@ class AsyncConsumerGroup(AsyncBlock):
 
         The docstring of the module `consumer.sarama.group` contains the rules of sessions.
 
-        Raises exceptions of setup and cleanup, and errors that prevent this member from joining the group.
-        Raises IllegalState if the group is closed.
+        Raises the exceptions of `setup` and `cleanup`, and errors that prevent this member from joining the
+        group. Raises IllegalState if the group is closed.
         """
         names = frozenset(check.subscribed_topics("topics", topics))
         check_handler(handler)

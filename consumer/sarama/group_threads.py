@@ -1,6 +1,6 @@
 """sarama's ConsumerGroup for threads; the docstring of `group` contains the rules of sessions and claims.
 
-The group runs in an event loop in its own thread, and each claim's handler runs in another thread. So
+The group runs in an event loop in its own thread, and the handler of each claim runs in a separate thread. So
 heartbeats continue while handlers block.
 """
 
@@ -185,8 +185,8 @@ class ConsumerGroup(Block):
     def consume(self, topics: Iterable[str], handler: Handler[ThreadSession, ThreadClaim]) -> None:
         """Run one session with these topics, and return at the session's end. Call this method in a loop.
 
-        Raises exceptions of setup and cleanup, and errors that prevent this member from joining the group.
-        Raises IllegalState if the group is closed.
+        Raises the exceptions of `setup` and `cleanup`, and errors that prevent this member from joining the
+        group. Raises IllegalState if the group is closed.
         """
         self._loop.check_usable("this group was closed; make a new one")
         check_handler(handler)

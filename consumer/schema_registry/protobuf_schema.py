@@ -37,7 +37,7 @@ class InvalidSchema(ValueError):
 
 
 def is_builtin(file: str) -> bool:
-    """Return whether a file belongs to Google or Confluent, so that schemas import it without a reference."""
+    """Return whether a file belongs to Google or Confluent. Schemas import such files without a reference."""
     return file.startswith(_BUILTIN_PREFIXES)
 
 

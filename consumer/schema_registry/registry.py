@@ -142,7 +142,7 @@ class Registry:
         """Return a client of the registry at `url`.
 
         `url` is http://HOST:PORT, or several addresses separated by commas. `user` is NAME:PASSWORD. No
-        request is sent. Raises ConfigError.
+        request is sent. Raises ConfigError if `url` or `user` is invalid.
         """
         urls: list[str] = []
         for address in (part.strip().rstrip("/") for part in url.split(",")):
