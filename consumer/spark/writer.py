@@ -6,7 +6,7 @@ Rules, as in Spark's own sink:
   other columns are ignored.
 
 * A column name with capital letters is accepted unless another column has the name in lowercase. Spark's own
-  sink ignores such a column.
+  sink ignores every column whose name has capital letters.
 
 * Keys and values are strings or binary. A null value is a tombstone.
 
