@@ -2,8 +2,8 @@
 
 Rules:
 
-* A range with an open end is read to the end that the log has when reading begins, unless the batch was
-  planned for the current action. In that case, the range is read to the planned end.
+* If the batch was planned for the current action, a range with an open end is read to the planned end.
+  Otherwise it is read to the end that the log has when reading begins.
 
 * The end of a slice is an offset, not a number of records. Compaction, transaction markers and aborted
   transactions leave gaps, so a slice may have fewer records than offsets.

@@ -39,7 +39,7 @@ class Behind:
     """The lag of one source of a query, after a batch that has read from `start` to `end`.
 
     `start`, `end` and `latest` map a partition to an offset. The batch has read from `start` up to, but not
-    including, `end`. `latest` is the end of the log when the batch was planned.
+    including, `end`. `latest` contains the ends of the logs when the batch was planned.
 
     `rows_per_second` is the number of rows divided by the duration of the batch.
     """

@@ -106,8 +106,8 @@ class KprotoDataSource(DataSource):
     def schema(self) -> StructType | str:
         """Return the schema of all columns, which applies unless the user has given a schema.
 
-        The schemas of a registry are requested once. Spark pickles this object with the schemas for the
-        readers.
+        The schemas of a registry are requested once. Spark pickles this object, including the schemas, for
+        the process that creates the reader.
         """
         self.loaded = wall()
         self.parsed.for_reading()
@@ -124,8 +124,8 @@ class KprotoDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KprotoStreamReader | FailedStreamReader:
         """Return the reader of ``spark.readStream``.
 
-        With invalid options the query fails when it starts. With Spark before 4.2 it fails with MissingExtra:
-        these versions pass no start offset to Python sources.
+        With invalid options the query fails when it starts. With versions of Spark before 4.2 it fails with
+        MissingExtra, because these versions pass no start offset to Python sources.
         """
         try:
             with _requires_pyspark("4.2", "a kproto stream"):

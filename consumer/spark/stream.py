@@ -10,7 +10,8 @@ consequences:
 * The module `offsets` describes how an end offset contains the first offsets of new partitions.
 
 * Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. So the
-  initial offset is always the same, and ``startingOffsets`` is evaluated only for the first end offset.
+  initial offset is a constant that names no partitions. The first end offset also stores where the first
+  batch starts, according to ``startingOffsets``.
 
 * Spark calls ``commit(end)`` one batch late, and never for the last batch. After the last batch it calls
   ``latestOffset(start)`` with the completed offset as `start`. So ``latestOffset`` also commits the group's

@@ -187,7 +187,7 @@ def _texts(values: Any) -> Any:
 
 
 def scatter(column: Any, places: Ints, count: int) -> Any:
-    """Return a column of `count` rows in which the values of `column` stand in the rows `places`.
+    """Return a column of `count` rows, with the values of `column` in the rows `places`.
 
     Row `places[i]` has the value of row i of `column`. All other rows are null.
     """
