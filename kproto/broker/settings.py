@@ -191,7 +191,7 @@ class Settings:
 
     @property
     def retention(self) -> list[tuple[str, str]]:
-        """The retention configs that are set, each as Kafka's name and its value; the first one applies."""
+        """The retention configs that are set, as pairs of Kafka's name and the value; the first applies."""
         values = {
             "log.retention.ms": self.log_retention_ms,
             "log.retention.minutes": self.log_retention_minutes,
