@@ -124,7 +124,8 @@ class FrameError(DecodeError):
 
     `limit` is the reader's limit in bytes, or None if the reader does not report it.
 
-    For the first frame of a connection, `limit` is None, because the peer may not use Kafka's protocol.
+    For the first frame of a connection, `limit` is None, because the bytes may come from a peer that does not
+    use Kafka's protocol.
     """
 
     size: int | None = None

@@ -11,7 +11,7 @@ from .arguments import duration, parse_digits
 
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
-# The special offsets. A ListOffsets request names each of them by a negative timestamp. Kafka's tools write
+# The special offsets. In a ListOffsets request, each of them is a negative timestamp. Kafka's tools write
 # their names with hyphens.
 _NAMED = ("earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered")
 

@@ -96,7 +96,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _period(text: str) -> int | None:
-    """Parse a duration such as 24h, or in milliseconds as for Kafka's tool, where -1 means the default."""
+    """Parse a duration: with a unit, such as 24h, or in ms, as for Kafka's tool; -1 means the default."""
     if text == "-1":
         return None
     return duration(f"{text}ms" if text.isdigit() else text)

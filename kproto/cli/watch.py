@@ -68,7 +68,7 @@ def add(commands: Subparsers) -> None:
 
 
 def add_output_options(parser: Any) -> None:
-    """Add the options for the output format, and the filters, to a parser or an argument group."""
+    """Add the options for the output format and for the filters to a parser or an argument group."""
     add_filters(parser)
     parser.add_argument("--json", action="store_true", help="print JSON lines in Kafka's JSON form")
 
