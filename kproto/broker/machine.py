@@ -576,8 +576,8 @@ def _refuse_unsupported(
 ) -> str | None:
     """Respond to an unsupported request; return the reason if the connection must be closed instead.
 
-    Only an ApiVersions request of an unsupported version gets a response, which contains the supported
-    versions (KIP-511).
+    Of the unsupported requests, only ApiVersions gets a response. It contains the supported versions
+    (KIP-511).
     """
     if header.request_api_key != API_VERSIONS:
         return reason

@@ -10,8 +10,8 @@ time that `next_deadline` returns.
 The engine sends requests, reports their responses, runs the rebalance callbacks and commits offsets. The
 member decides when to join, send a heartbeat, revoke, assign and leave.
 
-The engine looks up the coordinator each time the member returns `FindCoordinator`, which it first does at its
-first subscription. A member sends nothing before `CoordinatorFound`.
+The engine looks up the coordinator each time the member returns `FindCoordinator`. The member first returns
+it after its first subscription, and sends nothing before `CoordinatorFound`.
 
 The broker's interface: the embedded broker drives a `GroupCoordinator`. The broker passes requests to `step`
 and sends the responses that `step` returns.
@@ -484,7 +484,7 @@ class ClientMember(Protocol):
         ...
 
     def retried_error(self, response: Message) -> int | None:
-        """Return the error code of `response` to report as a failure that the member retries, or 0.
+        """Return the error code in `response` if the member retries it and the engine reports it, else 0.
 
         Return None if the retries of this API are not reported.
         """

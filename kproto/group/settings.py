@@ -40,8 +40,8 @@ class GroupSettings:
     group_max_session_timeout_ms: int = _setting(1_800_000)
     group_initial_rebalance_delay_ms: int = _setting(3_000)
     group_max_size: int = _setting(_MAX_INT32, minimum=1)
-    # The maximum length of offset metadata in UTF-16 units. Kafka counts with String.length(), despite the
-    # option's name.
+    # The maximum length of offset metadata in UTF-16 code units. Kafka counts with String.length(), despite
+    # the option's name.
     offset_metadata_max_bytes: int = _setting(4_096)
     offsets_retention_minutes: int = _setting(7 * 24 * 60, minimum=1)
     offsets_retention_check_interval_ms: int = _setting(600_000, minimum=1, bits=64)

@@ -15,15 +15,16 @@ Rules:
 3. An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its response is new: it differs from
   all responses of this API that are already drawn for the client.
 
-4. Successful heartbeats, fetches without records, and requests that set up a connection are only counted.
+4. Successful heartbeats, fetches without records, and requests that set up a connection are counted
+  but not drawn.
 
 5. If a client's requests to an API repeatedly fail with the same response, only the first two are drawn.
 
 6. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
   was killed.
 
-7. If more than `most` exchanges would be drawn, those in the middle are only counted. Exchanges that are not
-  drawn are not kept in memory.
+7. If more than `most` exchanges would be drawn, those in the middle are counted but not drawn. Exchanges
+  that are not drawn are not kept in memory.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class _Turn(NamedTuple):
 
 
 class _Rebalance(NamedTuple):
-    """The start and the end of a rebalance in ms. `generation` is -1 if the rebalance led to none."""
+    """The start and end of a rebalance in ms. `generation` is -1 if the rebalance led to no generation."""
 
     begin: int
     end: int

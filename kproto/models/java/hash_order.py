@@ -16,7 +16,7 @@ _DEFAULT_CAPACITY = 16
 
 
 def hash_code(text: str) -> int:
-    """Return Java's String.hashCode, computed over UTF-16 units, as an unsigned int."""
+    """Return Java's String.hashCode, computed over UTF-16 code units, as an unsigned int."""
     code = 0
     units = text.encode("utf-16-be")
     for index in range(0, len(units), 2):

@@ -278,7 +278,7 @@ def _store(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -
 
 
 def _java_length(text: str) -> int:
-    """Return the length as Java's `String.length()` counts it: in UTF-16 units (R91)."""
+    """Return the length as Java's `String.length()` counts it: in UTF-16 code units (R91)."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
