@@ -17,7 +17,7 @@ class RegisterBrokerRecord(Message, versions="0-4", flexible="0+"):
     # The id of the broker's incarnation. It changes each time the broker starts.
     incarnation_id: Uuid
     # The broker epoch: the offset of the registration. The controller rejects requests with an older epoch,
-    # which earlier processes of the broker send.
+    # such as those of an earlier process of the broker.
     broker_epoch: Int64
     end_points: list[BrokerEndpoint]
     features: list[BrokerFeature]

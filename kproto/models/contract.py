@@ -142,7 +142,9 @@ def make_config(options: Mapping[str, Any]) -> ModelConfig:
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
-    """A connection of a client: the host and port of the broker, and the name that the client gives to it."""
+    """A client's connection: a broker's host and port, and a lane that distinguishes connections to one
+    broker.
+    """
 
     host: str
     port: int
