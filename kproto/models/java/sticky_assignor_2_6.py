@@ -79,7 +79,7 @@ def _subscriptions_differ(members: Mapping[str, Subscription]) -> bool:
 def _constrained_assign(
     partitions: Mapping[str, int], claims: Mapping[str, Sequence[TopicPartition]]
 ) -> tuple[Plan, dict[TopicPartition, str]]:
-    """Return the assignment, and a map from each partition that changes its owner to the new owner.
+    """Return the assignment, and the new owner of each partition whose owner changes.
 
     The function visits the members in the order of Java's hash table.
     """

@@ -189,7 +189,7 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# Transitions after a seek or a stop has ended an offset lookup: its response or its timer comes late.
+# Transitions for the late response or the late timer of an offset lookup that a seek or a stop has ended.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "an earlier ListOffsets is answered",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
