@@ -4,13 +4,13 @@ A small model of kafka.utils.ZkUtils and kafka.consumer.ZookeeperConsumerConnect
 (ZKRebalancerListener.syncedRebalance, rebalance, reflectPartitionOwnershipDecision,
 releasePartitionOwnership).
 
-The model has a tree of nodes, watches, and the algorithm that every consumer runs. It does not follow
-`contract`, because it has no coordinator and no generations, and sends no Kafka requests.
+The model consists of a tree of nodes, the watches on it, and the algorithm that every consumer runs. It does
+not follow `contract`, because it has no coordinator and no generations, and sends no Kafka requests.
 
-* Each consumer has an ephemeral node under the path ids. The owner of a partition has an ephemeral node under
-  the path owners. ZooKeeper deletes these nodes when the consumer's session ends.
+* Each consumer has an ephemeral node under the group's `ids`. The owner of a partition has an ephemeral node
+  under the group's `owners`. ZooKeeper deletes these nodes when the consumer's session ends.
 
-* Every consumer watches ids and topics. It is notified of a change after its `delay_ms`.
+* Every consumer watches `ids` and `topics`. It is notified of a change after its `delay_ms`.
 
 * A notified consumer releases all partitions, and reads the consumers and the partitions. Its position among
   the sorted consumer ids decides which range of partitions it takes.

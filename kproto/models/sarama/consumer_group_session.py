@@ -10,7 +10,7 @@
   Cleanup and the last commit are done (M113), even during a rebalance. Further REBALANCE_IN_PROGRESS
   responses have no effect (M58).
 
-* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, the heartbeat loop looks the coordinator up, waits, and
+* After NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, the heartbeat loop looks the coordinator up, waits, and
   continues in the same generation. It does so up to Metadata.Retry.Max consecutive times (M57).
 
 * Every other error code, such as UNKNOWN_MEMBER_ID or COORDINATOR_LOAD_IN_PROGRESS, stops the heartbeats and

@@ -1,6 +1,6 @@
 """Lookup of the group coordinator (sarama client.go, findCoordinator, v1.61.1).
 
-* After COORDINATOR_NOT_AVAILABLE and GROUP_AUTHORIZATION_FAILED the request is repeated after a backoff, up
+* After COORDINATOR_NOT_AVAILABLE or GROUP_AUTHORIZATION_FAILED, the request is repeated after a backoff, up
   to Metadata.Retry.Max times (M31, M32).
 
 * After COORDINATOR_NOT_AVAILABLE, the client also checks whether __consumer_offsets has a leader. Without a

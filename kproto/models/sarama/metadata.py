@@ -106,8 +106,8 @@ class Metadata:
         The last broker of the list gets the request.
 
         LeastLoadedBroker takes the locks of all registered brokers to count their requests, in the order of a
-        Go map. The first broker's lock is taken twice, and so is the lock of each broker that is less loaded
-        than those before it. A request to a bootstrap address needs no such locks.
+        Go map, which begins at a random broker. The first broker's lock is taken twice, and so is the lock of
+        each broker that is less loaded than those before it. A bootstrap address needs no such locks.
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):

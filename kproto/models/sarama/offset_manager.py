@@ -13,8 +13,8 @@
 
 * Offsets are fetched one partition after another. Stable offsets are requested only under read_committed.
 
-* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, an OffsetFetch is repeated after a wait and a lookup of
-  the coordinator, up to Metadata.Retry.Max times. After COORDINATOR_LOAD_IN_PROGRESS and
+* After NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, an OffsetFetch is repeated after a wait and a lookup of
+  the coordinator, up to Metadata.Retry.Max times. After COORDINATOR_LOAD_IN_PROGRESS or
   UNSTABLE_OFFSET_COMMIT, it is repeated after the wait, without a lookup (M62).
 
 * Only OffsetCommit v2 to v4 has a field for Offsets.Retention. Its default 0 is sent as -1, which selects the

@@ -5,7 +5,7 @@ The routines follow CommitOffsets, release and closeCoordinator.
 * The coordinator is looked up before a request if it is unknown. The connection is closed if a request gets
   no response, and after any error of JoinGroup or SyncGroup.
 
-* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the coordinator is looked up again, but the error is
+* After NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, the coordinator is looked up again, but the error is
   still returned (M68).
 
 * One commit runs at a time, with the dirty offsets: those that were marked but not yet committed. Without
