@@ -8,8 +8,9 @@ JSON form of a message.
     records    {"hex"}, optionally "topic"                     ->  {"valid", "batches", "rows"}
                {"batches", "rows"}                             ->  {"hex": "..."}
 
-`kind` is request, response, header, data or record. `name` is Kafka's name for the message. `hex` is the body
-without a size prefix and a header. For data and record, the int16 version before the body is also omitted.
+`kind` is request, response, header, data or record. `name` is Kafka's name for the message. `hex` is the
+body, without the size prefix and the header. For data and record, `hex` also lacks the int16 version before
+the body.
 
 Each line of input (a `Question`) gets one line of output (its `Answer`), in the same order. The answer to an
 invalid line is {"error": "reason"}. The answer to an invalid record set has "error" as an additional key.

@@ -45,7 +45,10 @@ _MOST_OF_A_REPR: Final = 2000
 
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
-    """Return a table with a line of text above and below it. All texts are escaped. None is an empty cell."""
+    """Return a table with a line of text above and below it.
+
+    All texts are escaped. A cell whose value is None is empty.
+    """
     head = "".join(f"<th style='text-align: left'>{escape(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (

@@ -21,8 +21,8 @@ Rules:
 
 4. A standstill belongs to the generation of the ownership that ended it.
 
-  If the ownership before the standstill has the same generation but another member, one member replaced the
-  other without a rebalance. A returning static member does this. See `replacements`.
+  If the ownerships before and after the standstill have the same generation but different members, one member
+  replaced the other without a rebalance. A returning static member does this. See `replacements`.
 
 5. The reason of a `generation` event is the cause of the generation, reported by the coordinator or inferred
   by a proxy. Without such an event, the function `cause` infers the cause from the members' events.
