@@ -193,8 +193,8 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
         # Partitions that the member has revoked since its last JoinGroup have no owner until the member
-        # rejoins. A cooperative static member that was removed and has joined again therefore keeps
-        # `revoked_since_assignment`.
+        # rejoins. A cooperative static member that was removed and has joined again keeps
+        # `revoked_since_assignment`, so that it rejoins for these partitions (`finish_revocations`).
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False

@@ -16,8 +16,8 @@
 * M206: every assignment carries the counts in its user data, so that every later leader knows them. Other
   clients ignore this user data.
 
-* R226: the sticky assignor sends no counts, because sarama's members would return them as the user data of
-  their next subscription.
+* R226: the user data of the sticky assignor contains no counts, because sarama's members would return them
+  as the user data of their next subscription.
 
 * M206: a count is stored only if it is certain: in the group's first generation, or for a topic that was
   missing from earlier, complete metadata.
@@ -132,8 +132,8 @@ def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topic
 
     The empty assignment is wrong if the coordinator has a different assignment for the member.
 
-    The empty assignment is also wrong if no member owns any partition of `topics`: the leader then sent no
-    assignments, because it does not know that it is the leader.
+    The empty assignment is also wrong if no member owns any partition of `topics`: in that case the leader
+    sent no assignments, because it did not know that it was the leader.
 
     The result is False if `described` has no stable group with this member.
     """

@@ -44,7 +44,8 @@ def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
 def in_version(request: Message, version: int) -> Message:
     """Return a member's request with the fields of `version`. Encoding it may still raise EncodeError.
 
-    Only LeaveGroup is changed: up to v2 it has one member id, and from v3 on a list of members (KIP-345).
+    Only LeaveGroup depends on the version: up to v2 it has one member id, and from v3 on a list of members
+    (KIP-345).
 
     As in Java's JoinGroupRequest.Builder, UnsupportedVersion is raised for the JoinGroup of a static member
     if the version has no field for the instance id.
@@ -112,7 +113,7 @@ def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Acti
 
 
 def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Drop a subscription that was made while the member leaves, so that the member then stays idle."""
+    """Drop a subscription made while the member was leaving, so that the member stays idle afterwards."""
     member.topics, member.pattern = frozenset(), None
 
 

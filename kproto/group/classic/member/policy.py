@@ -31,8 +31,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # Whether a member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response. Java raises the
     # error, although the coordinator will soon have loaded the group.
     retry_loading: bool = False
-    # Whether a member forgets its generation when it raises an error to the application, because it then
-    # loses its partitions. Java's member reports the last generation in its next JoinGroup.
+    # Whether a member that raises an error to the application, and so loses its partitions, also forgets its
+    # generation. Java's member reports the last generation in its next JoinGroup.
     forget_failed_generation: bool = False
 
 

@@ -105,7 +105,7 @@ TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which the member looks up the coordinator if it is unknown.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
-# The number of consecutive JoinGroup requests without a backoff, which suffices for a cooperative rebalance.
+# The number of consecutive JoinGroup requests without a backoff. It suffices for a cooperative rebalance.
 # Further requests back off until an assignment requires no rejoin. Java's member never backs off.
 JOINS_WITHOUT_BACKOFF = 5
 
