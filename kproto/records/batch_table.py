@@ -1,4 +1,4 @@
-"""Select the batches that a reader wants from fetched records fields, one by one or as a table.
+"""Select the batches for a reader from fetched `records` fields, one by one or as a table.
 
 * As in `kproto.records.rows`, these batches are left out: batches of aborted transactions, control batches
   unless requested, and batches that end below the start offset.

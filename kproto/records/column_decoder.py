@@ -6,8 +6,8 @@
 
 * A "run" is a sequence of records of equal size, so this size determines where its records start.
 
-* The end of a run is estimated by a search for the last record of the run's size. The run is accepted if all
-  of its records have this size.
+* The end of a run is estimated by a binary search for the last record that has the run's size. The run is
+  accepted if all of its records have this size.
 
 * If runs are short, all batches are read in parallel: each step reads the length of one record of each batch.
 
@@ -19,7 +19,8 @@
 
 * Rows are processed in slices that fit into a cache.
 
-* A record is irregular if a length does not fit, or if a varint has more than 8 bytes.
+* A record is irregular if a length does not fit into the record, if the varint of a length or an offset delta
+  has more than 5 bytes, or if that of a timestamp delta has more than 8 bytes.
 
 * If a record is irregular, `read` returns None. The caller then reads row by row, which finds the position of
   the error.
@@ -108,7 +109,7 @@ def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
 
 
 def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """Find the starts of all records. Each step reads one record of each batch, in many batches in parallel.
+    """Find all record starts. Each step reads one record of each batch, for many batches in parallel.
 
     Returns None if a record is irregular.
     """

@@ -44,7 +44,7 @@ from .record import Headers, encode_headers, zigzag
 
 Int64s = NDArray[np.int64]
 
-# The largest number of bytes that Arrow joins in one call, because its offsets have 32 bits.
+# The largest number of bytes to join in one call of Arrow, whose offsets have 32 bits.
 _MOST = 1 << 30
 # The smallest unsigned numbers whose varints have 2, 3, ... 10 bytes.
 _LIMITS = [1 << (7 * size) for size in range(1, 10)]
@@ -71,8 +71,8 @@ def encode_columns(
 
     `headers` has a tuple of (key, value) pairs for each row.
 
-    A batch has at most `max_bytes` bytes before compression, or one larger row. If `producer_id` is set, the
-    first row has the sequence number `base_sequence`.
+    A batch has at most `max_bytes` bytes before compression, or consists of one larger row. If `producer_id`
+    is set, the first row has the sequence number `base_sequence`.
 
     Raises `EncodeError` for columns of different lengths, and for a key or value that is not bytes, a string
     or null.

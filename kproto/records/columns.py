@@ -383,8 +383,8 @@ def _read_columns(
     except IndexError:
         # A field's length reaches beyond the arena. The caller then reads row by row.
         columns = None
-    # If the records were not decoded, the arena is freed instead, because reading row by row needs the
-    # memory.
+    # If the records were not decoded, the arena is freed and not returned to its pool, because reading row by
+    # row needs the memory.
     if columns is not None and not lent:
         arena.release()
     return columns
