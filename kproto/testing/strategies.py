@@ -265,7 +265,8 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
 
 NOW = 1_700_000_000_000  # A time in ms since 1970, near which most timestamps are drawn.
 
-# Keys and values: null, at most 12 bytes, or a length near which the varint of the length grows by one byte.
+# Keys and values: null, at most 12 bytes, or longer. The varint of a length takes two bytes from length 64
+# on, and three bytes from length 8192 on.
 contents = (
     st.none()
     | st.binary(max_size=12)
@@ -433,8 +434,8 @@ def record_sets(
 ) -> list[RecordBatch]:
     """Draw up to `max_size` consecutive batches, as in a log, with or without offset gaps between them.
 
-    `b"".join(batch.data for batch in drawn)` is a records field. Pass ``st.integers(0,
-    2).flatmap(record_batches)`` as `batches` to mix magics.
+    `b"".join(batch.data for batch in drawn)` is the content of a `records` field. Pass
+    ``st.integers(0, 2).flatmap(record_batches)`` as `batches` to mix magics.
     """
     sets: list[RecordBatch] = []
     for batch in draw(st.lists(record_batches() if batches is None else batches, max_size=max_size)):

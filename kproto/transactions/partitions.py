@@ -3,10 +3,10 @@
 * X1: only the current owner of the transactional id, in its newest epoch, adds partitions. The first
   partition starts the transaction and its timeout.
 
-* X6: an older client adds a partition to the transaction before it writes to the partition. The broker
-  verifies this.
+* X6: a client without KIP-890 adds a partition to the transaction before it writes to the partition. The
+  broker verifies this.
 
-* X6: a newer client only writes. The broker that receives the write adds the partition (KIP-890).
+* X6: a client that implements KIP-890 only writes. The broker that receives the write adds the partition.
 
 * All partitions of a request are added, or none. If one partition does not exist, each existing partition
   gets the error OPERATION_NOT_ATTEMPTED.
