@@ -142,9 +142,7 @@ def make_config(options: Mapping[str, Any]) -> ModelConfig:
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
-    """A client's connection: a broker's host and port, and a lane that distinguishes connections to one
-    broker.
-    """
+    """A client's connection: a broker's host and port, and a lane (see the module's docstring)."""
 
     host: str
     port: int

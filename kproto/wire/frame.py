@@ -2,8 +2,8 @@
 
 Kafka puts an int32 in front of every request and response: the number of bytes that follow.
 
-`Frames` divides a stream into frames, in whatever chunks the stream arrives. A size is checked as soon as its
-four bytes have arrived, so at most one frame of the allowed size and the last chunk are buffered.
+`Frames` divides a stream into frames. The stream may arrive in chunks of any size. A size is checked as soon
+as its four bytes have arrived, so at most one frame of the allowed size and the last chunk are buffered.
 
 `ReceiveBuffer` does the same for sockets that receive with `recv_into`, and does not copy large frames.
 """
@@ -30,7 +30,7 @@ _OURS_ALONE = getrefcount(_LISTED[0])
 
 
 def frame(*body: bytes) -> bytes:
-    """Return a frame: the size of the body, then its pieces. Raises EncodeError if it is 2 GiB or more."""
+    """Return a frame: the body's size, then its pieces. Raises EncodeError if the body has 2 GiB or more."""
     size = sum(map(len, body))
     try:
         return b"".join((_SIZE.pack(size), *body))

@@ -120,7 +120,8 @@ class _Skimmer:
     ) -> Generator[None, None, list[bytes]]:
         """Skip a struct; return its encoding, divided into pieces of at most `most` array elements.
 
-        The list is empty if the struct is not divided: it has no array, or it has at most `most` elements.
+        The list is empty if the struct is not divided, because it has no arrays or at most `most` array
+        elements in total.
         """
         start, before, spans = self.at, self.elements, list[_FieldSpan]()
         for f in _fields(cls, self.version, self.flexible):

@@ -1,8 +1,7 @@
 """Metadata and ConsumerMetadata: which topics are requested, when, and what a response changes.
 
-* M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. A request
-  before that time, such as one after a fetch error, is sent at least retry.backoff.ms after the previous
-  response.
+* M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. An extra
+  request, such as one after a fetch error, is sent at least retry.backoff.ms after the previous response.
 
 * While a subscribed topic does not exist, a request is sent every retry.backoff.ms.
 
