@@ -39,7 +39,7 @@ class Loss:
     written: int
     lost: int
     doubled: int
-    # The ms from the growth to the assignment of the new partitions; None if they were never assigned.
+    # The time in ms from the growth until the new partitions were assigned; None if they never were.
     discovered_after_ms: int | None
     every_ms: int = 50  # The time in ms between two batches of records.
 
@@ -51,7 +51,7 @@ class Loss:
         """Predict the loss: rate x new partitions x the time until they were assigned.
 
         If the new partitions were never assigned, the prediction is the number of records that were written
-        to them. Otherwise it is 0 if the client reads new partitions from their beginning.
+        to them. Otherwise the prediction is 0 if the client reads new partitions from their beginning.
         """
         if self.discovered_after_ms is None:
             return self.written

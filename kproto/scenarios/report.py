@@ -26,7 +26,7 @@ MANY = 60
 # Up to this number, successive identical moments of a client are all shown. A longer sequence shows only its
 # first and its last moment, with the number of moments between them.
 AGAIN = 8
-# The maximum number of runs shown. If there are more runs, only `FEW_RUNS` of them are shown.
+# Up to this number, all runs are shown. If there are more runs, only the first `FEW_RUNS` are shown.
 MANY_RUNS = 12
 FEW_RUNS = 4
 # The maximum width of the column with the names of results.
