@@ -1,4 +1,4 @@
-"""Define scenarios: an entry of a document as data, and the function that plays it in a world.
+"""Define scenarios: the data of an entry in a document, and the function that runs it in a world.
 
 A scenario is one decorated function in the module of its document:
 

@@ -11,7 +11,7 @@
 
     TestMine = Mine.TestCase                      # for pytest and unittest
 
-Members join, leave, crash, freeze, commit, pause and lose their partitions. Topics grow, brokers stop,
+Members join, leave, crash, freeze and commit, and they pause and lose partitions. Topics grow, brokers stop,
 coordinators and leaders move, and the network fails. Time is virtual.
 
 After each event that an application observes, the invariants `ALWAYS` are checked.

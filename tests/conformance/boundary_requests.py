@@ -3,8 +3,8 @@
 A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker does
 not reject the request before it reads the field with the odd value.
 
-The same seed draws the same request for two brokers. A broker's `Scene` supplies the ids that the broker
-chose: of topics, producers and members.
+The same seed draws the same request for two brokers. A broker's `Scene` supplies the ids of topics, producers
+and members that the broker chose.
 """
 
 from __future__ import annotations

@@ -159,8 +159,9 @@ class Fleet:
         self._there(node)
 
     def start_all(self, ports: Mapping[int, int]) -> None:
-        """Restart all brokers together on other ports. No address that clients know is then the address of a
-        broker.
+        """Restart all brokers together on other ports.
+
+        Afterwards, no address that clients know belongs to a broker.
         """
         with self.without_client():
             for node, port in ports.items():

@@ -55,7 +55,8 @@ def built(program: Path, executable: Path) -> str:
 def with_modules(name: str, *, module: str = "") -> str:
     """Build a Go program that has its own go.mod.
 
-    The program requires modules that are large or need a C compiler, or other releases than `members/go.mod`.
+    The program requires modules that are large, that need a C compiler, or whose releases differ from those
+    in `members/go.mod`.
 
     `module` ("PATH VERSION") replaces a required module, to build the same program with another release.
     """
