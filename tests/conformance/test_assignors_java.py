@@ -9,8 +9,8 @@ equal Java's.
 In other cases kproto's assignment must be at least as good as Java's: first in balance, then in retained
 partitions, then in matching racks.
 
-Java's assignments differ, for example, if several members own one partition more than their quota, and only
-some of them may keep it.
+Java's assignments differ, for example, if several members own one more partition than their quota, and only
+some of them may keep the additional partition.
 """
 
 from __future__ import annotations
