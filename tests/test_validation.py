@@ -1,4 +1,4 @@
-"""Invalid arguments to functions of the embedded broker and the testing kit raise errors before the call."""
+"""Functions of the embedded broker and the testing kit reject invalid arguments before their code runs."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):
         make.decoder(cls, 1)
         make.encoder(cls, 1)
-    # The number of examples has a margin. Hypothesis also draws constants from the loaded modules, so the
-    # examples change with the modules.
+    # The number of examples has a margin, because the examples change with the loaded modules: Hypothesis
+    # also draws constants from them.
     settings.register_profile(
         "mutants", max_examples=1000, database=None, derandomize=True, phases=[Phase.generate]
     )
