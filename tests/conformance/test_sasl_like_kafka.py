@@ -1,4 +1,4 @@
-"""SASL logins, correct or not: a real Kafka and the embedded broker respond to the same frames alike.
+"""SASL logins, correct or not: a real Kafka and the embedded broker respond alike to the same frames.
 
 Responses are compared by their error codes and texts. The order of the mechanisms is random in Kafka. Salts,
 nonces and lifetimes always differ.

@@ -239,7 +239,7 @@ def test_a_long_response_in_progress_is_reported_once_a_second(monkeypatch: pyte
     assert receive_at(51.9, response[12:13]) == []
     assert receive_at(52.5, response[13:14]) == [coming]
     assert receive_at(53.4, response[14:]) == [Answer(1, b"x" * 100)]
-    # Data is reported at most once a second. For a new response, the second begins with its first bytes.
+    # Data is reported at most once a second, and not in the first second after a response's first bytes.
     assert receive_at(60.0, response[:10]) == []
     assert receive_at(61.0, response[10:11]) == [coming]
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 class TinyProxy:
     """Connects clients to ports of 127.0.0.1. `asked` contains the (host, port) of each request.
 
-    `refuses` makes the proxy reject each request. A user of SOCKS5 needs the name and the password "alice".
+    `refuses` makes the proxy reject each request. A SOCKS5 client that offers a user name and a password must
+    send "alice" for both.
     """
 
     def __init__(self) -> None:
