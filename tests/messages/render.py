@@ -57,7 +57,9 @@ StructKey = tuple[str, str]  # (name of a message, name of one of its structs)
 
 @dataclass
 class RenderedClass:
-    """A class of a module: its header, and its fields as (name, annotation, value), "" for no value.
+    """A class of a module: its header, and its fields as (name, annotation, value).
+
+    The value is "" if a field has none.
 
     `message` is the message to which the class belongs.
     """

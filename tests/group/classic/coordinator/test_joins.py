@@ -402,7 +402,7 @@ def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
 
 @rule("R21")
 def test_a_full_group_rejects_even_a_static_member_that_restarts() -> None:
-    """A static member that restarts sends no member id, so a full group rejects it as a new member."""
+    """A static member that restarts sends no member id, so a full group rejects it like a new member."""
     stage = Stage(group_max_size=1)
     (member,) = stage.create_stable_group({"instance": "i"})
     assert stage.join(instance="i").code is ErrorCode.GROUP_MAX_SIZE_REACHED
