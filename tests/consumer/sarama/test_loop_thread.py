@@ -318,7 +318,7 @@ def test_an_iteration_returns_the_last_items_after_the_loop_has_ended(loop_threa
 def test_ctrl_c_during_an_iteration_puts_the_item_back(
     loop_thread: LoopThread[None], ctrl_c: Callable[[], None]
 ) -> None:
-    """If Ctrl-C arrives while an item is being taken, the item is the first one of a later iteration."""
+    """If Ctrl-C arrives while an item is being taken, a later iteration begins with this item."""
 
     class Items(deque[int]):
         def popleft(self) -> int:

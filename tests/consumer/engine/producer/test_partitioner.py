@@ -127,7 +127,7 @@ def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
 
 
 def test_waiting_batches_are_counted_at_most_every_10_ms() -> None:
-    """The partitioner counts all partitions' waiting batches only when it switches, and at most every 10 ms.
+    """The partitioner counts all waiting batches only when it switches, and at most once every 10 ms.
 
     Counting them every 16 KiB would slow down sends to large topics.
     """
