@@ -191,7 +191,7 @@ def test_a_rejected_poll_of_another_thread_does_not_take_records_back() -> None:
         has_polled.set()
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
-        """Wait for the poll of the callback when `_run_poll` has a result but has not returned it yet."""
+        """Let the callback poll when `_run_poll` has a result but has not returned it yet."""
         if frame.f_code.co_name != "_run_poll":
             return None
         if event == "line" and frame.f_locals.get("result") and not may_poll.is_set():

@@ -1,7 +1,7 @@
 """One wrong response does not stop a consumer or a producer for longer than `metadata_max_age_ms`.
 
 One response of a broker has one wrong value, in any field. All other responses are correct. Within
-`metadata_max_age_ms` the consumer reads new records again, and the producer writes records again.
+`metadata_max_age_ms` the consumer resumes reading new records, and the producer resumes writing.
 
 Earlier records may be skipped, because a client cannot detect that an offset of a partition is wrong.
 """
@@ -41,7 +41,7 @@ def without(api: str) -> tuple[str, Callable[[list[Any]], list[Any]]]:
 
 
 def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
-    """Check that a consumer whose broker lies once reads new records within the maximum age of metadata."""
+    """Check that a consumer reads new records within the maximum age of metadata after a broker's lie."""
     world = LyingWorld(lie, "a", {"t": 2}, brokers=brokers)
     a = world.join(
         "a",
@@ -74,7 +74,7 @@ def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
 
 
 def check_writes_on(lie: Lie, brokers: int = 2) -> None:
-    """Check that a producer whose broker lies once writes a record within the maximum age of metadata."""
+    """Check that a producer writes a record within the maximum age of metadata after a broker's lie."""
     world = LyingWorld(lie, "p", {"t": 2}, brokers=brokers)
     producer = world.producer(
         client_id="p",

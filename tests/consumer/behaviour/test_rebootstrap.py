@@ -237,8 +237,9 @@ def test_a_misrouted_connection_leads_to_the_bootstrap_addresses() -> None:
     assert cluster_id is not None
     assert set(expected) == {(None, -1), (cluster_id, 2)}
     assert expected[0] == (None, -1)
-    # After the rejection, the client connects to the bootstrap address, without an expected node id: the
-    # metadata still lists node 2 at the rejected address. Then the client connects to node 2.
+    # After the rejection, the client connects to the bootstrap address, and then to node 2. Neither
+    # connection has an expected node id: a rebootstrap forgets all brokers, and the broker at node 2's
+    # address has rejected this id.
     nodes = [node for node, _ in groupby(node for _, node in expected)]
     assert nodes == [-1, 2, -1]
 

@@ -25,7 +25,7 @@ TOPICS = {"mixed": "none", "even": "none", "squeezed": "lz4"}
 
 
 def value(topic: str, partition: int, offset: int) -> bytes:
-    """Return a record's value. In the topic "even", all values have the same size, as have all responses."""
+    """Return a record's value. In the topic "even", values have equal sizes, and so do responses."""
     text = b"%d/%d %s " % (partition, offset, topic.encode())
     return text.ljust(400) if topic == "even" else text * (1 + offset % 60)
 

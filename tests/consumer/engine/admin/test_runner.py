@@ -1,4 +1,4 @@
-"""The runner of plans backs off, keeps deadlines, and ends each plan at close, without a network."""
+"""The runner of plans backs off, enforces deadlines, and ends each plan at close, without a network."""
 
 from __future__ import annotations
 
