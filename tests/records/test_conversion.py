@@ -1,4 +1,4 @@
-"""Conversion of records for old consumers and from old producers keeps all fields that the target magic has.
+"""Converting records for old consumers, or from old producers, keeps all fields that the target magic has.
 
 tests/conformance compares the conversion with Kafka's.
 """

@@ -1,4 +1,4 @@
-"""Each parameter of a scenario has an effect. The error for any other parameter says why it has none."""
+"""Each parameter of a scenario has an effect. An error says why any other parameter has no effect."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SLOW |= {f"S2-{n}" for n in (17, 18, 19, 22, 23, 25, 26, 31, 39, 42, 43, 46)}
 
 
 def requests(run: ScenarioRun, kind: type[Any]) -> Iterator[tuple[World, str, int, Any]]:
-    """Yield the world, the client and the time of each request of this class, and the request."""
+    """Yield (world, client, time, request) for each request of this class."""
     for world in run.worlds:
         for exchange in exchanges(world.entries):
             if isinstance(exchange.request, kind):
@@ -121,8 +121,8 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
     """Return the default parameters of a scenario, and parameters in which the value of `name` is changed.
 
-    Some scenarios already use a value of `CHANGED`, and get a different one: those of S4 use Java's model,
-    and S1-2 uses the policy earliest.
+    Some scenarios already use the value in `CHANGED`, so they get a different one: sarama's model in S4,
+    whose scenarios use Java's, and the policy latest in S1-2, which uses earliest.
 
     With `join_after_ms`, S0-1 and S0-2 get more polls. With the default number, they would end before the
     join begins, and the join's time would not be visible.

@@ -113,7 +113,7 @@ class JavaStage:
         return [line for line in self.said if isinstance(line, kind)]
 
     def return_callbacks(self, out: list[c.ModelAction]) -> list[c.ModelAction]:
-        """If the last action in `out` runs a callback, return from it and from all callbacks that follow."""
+        """Send `CallbackReturned` while the last action runs a callback. Return the last actions."""
         while out and isinstance(out[-1], c.RunCallback):
             out = self.do(c.CallbackReturned())
         return out

@@ -86,7 +86,7 @@ def answer_first(reader: ReaderStage, api: str, error: int | None = None) -> c.S
 
 
 def one_partition(**options: object) -> ReaderStage:
-    """Start a Reader of one partition that sends no heartbeats, and answer the requests of its group."""
+    """Start a Reader that reads one partition and sends no heartbeats, and answer its group's requests."""
     reader = ReaderStage(watch=False, heartbeat_ms=600_000, **options)
     reader.partitions = 1
     reader.leads = False
