@@ -375,7 +375,7 @@ def test_a_bug_in_asyncio_is_raised(broker: str) -> None:
 @pytest.mark.parametrize("error", [LookupError, Outcome])
 def test_a_plan_that_raises_fails_only_itself(broker: str, error: type[BaseException]) -> None:
     def plan(cluster: Admin) -> Any:
-        # The response to this request resumes the plan in the client's own thread. There it raises `error`.
+        # This request's response resumes the plan in the client's own thread, where the plan raises `error`.
         yield from read_metadata(cluster.view, None, now)
         raise error("in the plan")
 
