@@ -125,7 +125,7 @@ def test_a_missing_ticket_names_the_service(
 
 def test_a_broker_that_requires_a_security_layer_is_rejected(realm: Path) -> None:
     login = settings(realm).token_source("localhost").blocking()
-    with pytest.raises(SaslFailed, match="requires a security layer"):
+    with pytest.raises(SaslFailed, match="requires a Kerberos security layer"):
         log_in(login, Acceptor(layers=6))
 
 
