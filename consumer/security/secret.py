@@ -105,8 +105,8 @@ def is_secret_value(option: str, value: object) -> bool:
 # Strings that are shown as addresses: a host name or an IPv6 address, with or without a port. A host name may
 # contain spaces by mistake.
 _ADDRESS: Final = re.compile(r"[\w.\- ]*(:[+-]?\d*)?|\[?[\da-fA-F:.]*(%\w+)?\]?(:\d*)?")
-# The characters that end the login in a URL, and those that begin its parameters. Addresses copied from URLs
-# may contain both.
+# The characters that end the login in a URL, and those that begin its parameters. An address that was copied
+# from a URL may contain a login and parameters.
 _AT: Final = re.compile("@|%40|\uff20|\ufe6b", re.IGNORECASE)
 _PARAMETERS: Final = re.compile(r"[?#;=&/]")
 

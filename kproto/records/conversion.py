@@ -1,4 +1,4 @@
-"""Convert records fields between magics, as brokers before Kafka 4.0 do for old clients.
+"""Convert the batches of a `records` field to another magic, as brokers before Kafka 4.0 do for old clients.
 
 * Conversion keeps offsets and their gaps, timestamps, the timestamp type LogAppendTime, and codecs. A batch
   that already has the requested magic is returned unchanged.

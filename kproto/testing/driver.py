@@ -1,4 +1,4 @@
-"""A group member on real sockets: a model or kproto's consumer, with commands from standard input.
+"""A group member on real sockets, controlled through standard input: a model or kproto's consumer.
 
 The drivers of the original clients use the same protocol (tests/conformance/members). So an original client
 and its model can execute the same commands.

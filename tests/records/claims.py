@@ -59,9 +59,10 @@ class Package:
         return records
 
     def examples(self, most: int | None = None) -> settings:
-        """Return Hypothesis settings with at least `most` examples, or a fifth of `most` in the quick tests.
+        """Return Hypothesis settings for `most` examples, in the quick tests for a fifth of them.
 
-        A mutant gets up to 2000 examples, and its first counterexample is not shrunk.
+        If the profile asks for more examples, its number counts. A mutant gets up to 2000 examples, and its
+        first counterexample is not shrunk.
         """
         least = (most or 0) // (5 if QUICK else 1)
         number = max(least, settings().max_examples)

@@ -480,7 +480,8 @@ class NetworkClient:
     def _request_token(self, connection: Connection, now: int) -> None:
         """Request a token if the connection's login needs one."""
         if connection.wants_token and self._security is not None:
-            # A token provider may be slower than a broker, so the maximum setup timeout starts now.
+            # A token provider may be slower than a broker. So the deadline is postponed by the maximum setup
+            # timeout, counted from now.
             connection.setup_timeout_ms = max(connection.setup_timeout_ms, self._setup_timeout)
             connection.deadline = max(connection.deadline, now + connection.setup_timeout_ms)
             self.actions.append(GetToken(connection.key, self._security.token_source(connection.host)))

@@ -3,8 +3,9 @@
 * While a poll is open, every handler receives the available messages and marks them. Between two polls each
   handler holds at most one message and does not return (`consumer_group_claim`).
 
-* A `CommitCalled` of the contract calls the session's Commit. Commit marks the given offsets, then sends one
-  OffsetCommit with all marked offsets. Commit never fails: errors are reported on the Errors channel.
+* A `CommitCalled` of the contract marks the given offsets (MarkOffset), and calls the session's Commit, which
+  sends one OffsetCommit with all marked offsets. Commit never fails: errors are reported on the Errors
+  channel.
 
 * After the end of a session, Commit still sends the member id and generation of that session.
 """

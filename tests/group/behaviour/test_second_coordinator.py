@@ -66,7 +66,7 @@ class Lease:
 class LeaseCoordinator:
     """The coordinator of a minimal group type.
 
-    The first member of a group holds its lease, and further members wait for the lease.
+    The first member of a group holds the group's lease, and the other members wait for it.
     """
 
     leases: dict[str, Lease] = field(default_factory=dict[str, Lease])

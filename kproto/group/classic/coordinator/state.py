@@ -177,7 +177,8 @@ class StoredOffset:
     metadata: str
     committed_at: int
     expires_at: int | None
-    # The sequence number of the commit. The end of a transaction does not overwrite a later commit.
+    # The sequence number of the commit. When a transaction ends, its offsets do not replace those of a later
+    # commit.
     order: int
 
 
