@@ -154,7 +154,7 @@ class Connection:
         # The sizes (bytes) of the requests and responses that the owner has not counted yet.
         self.request_sizes: list[int] = []
         self.response_sizes: list[int] = []
-        # When the renewal of the SASL session began (ms); None without a renewal.
+        # When the renewal of the SASL session began (ms); None if no renewal is in progress.
         self.renewal_began_at: int | None = None
         self._frames = Frames()
         self._next_correlation = 0

@@ -53,7 +53,7 @@ class NodeStates:
         self._setup_ms: dict[Address, int] = {}
 
     def retry_at(self, address: Address) -> int:
-        """Return when (ms) the backoff of the address ends."""
+        """Return the time (ms) at which the address's backoff ends."""
         return self._failures.get(address, (0, 0, ""))[1]
 
     def last_failure(self, address: Address) -> str:
@@ -61,7 +61,7 @@ class NodeStates:
         return self._failures.get(address, (0, 0, ""))[2]
 
     def back_off(self, address: Address, now: int, why: str) -> None:
-        """Back off from an address after a failure, and keep its reason."""
+        """Back off from an address after a failure, and record the reason for the failure."""
         failures, _, _ = self._failures.get(address, (0, 0, ""))
         self._failures[address] = (failures + 1, now + self._backoff.after(failures), why)
 
@@ -158,7 +158,8 @@ class NodeSelector:
         return (unconnected or available or rotated)[0]
 
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
-        """Return when (ms) calls move from this connection to another address; None if they do not.
+        """Return the time (ms) at which calls move from this connection to another address; None if they
+        stay.
 
         A call moves if any broker can answer it and the setup of its connection is slow.
         """

@@ -1,4 +1,4 @@
-"""Detects brokers that do not respond, long before a request times out.
+"""Detects unresponsive brokers long before a request times out.
 
 Rules:
 

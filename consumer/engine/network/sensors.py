@@ -1,4 +1,4 @@
-"""The metrics of a client's connections: of the client, and of each broker (Java's SelectorMetrics).
+"""The metrics of a client's connections, in total and for each broker (Java's SelectorMetrics).
 
 Rules:
 
@@ -153,7 +153,7 @@ class NetworkSensors:
         return node
 
     def record_sent(self, connection: Connection, now: int) -> None:
-        """Record the requests that the connection has encoded since the last call."""
+        """Record the requests that the connection has encoded since the previous call of this method."""
         sizes, connection.request_sizes = connection.request_sizes, []
         node = self._node(connection)
         for size in sizes:
@@ -161,7 +161,9 @@ class NetworkSensors:
             node.requests.record(size, now)
 
     def record_received(self, connection: Connection, now: int) -> None:
-        """Record the responses that the connection has decoded since the last call, and their latencies."""
+        """Record the responses decoded since the previous call of this method, and the latencies of Fetch and
+        Produce.
+        """
         sizes, connection.response_sizes = connection.response_sizes, []
         node = self._node(connection)
         for size in sizes:

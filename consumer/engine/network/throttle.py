@@ -133,7 +133,7 @@ def throttle_ms(response: Message, version: int) -> int:
 class ThrottleReports:
     """Collects throttle times, and decides when to report them.
 
-    `max_ms` is the longest pause (ms) that this client makes.
+    `max_ms` is the longest time (ms) for which this client pauses at a broker's request.
     """
 
     def __init__(self, max_ms: int) -> None:

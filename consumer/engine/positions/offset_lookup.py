@@ -258,7 +258,7 @@ class OffsetLookup:
     def _back_off_longest(self, states: Iterable[PartitionState]) -> None:
         """Retry these partitions after the longest backoff.
 
-        Poll raises the error of these partitions, because the application may have to fix its cause.
+        Poll raises the error, and the application may have to fix its cause before a retry can succeed.
         """
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:

@@ -160,7 +160,8 @@ class PartitionState:
         # The last commit without a response, or `stored` if the application stored it later. Unless this is
         # None, the group's committed offset is uncertain.
         self.pending_commit: object | None = None
-        # The offset, leader epoch and metadata that the application stored last. It remains after its commit.
+        # The offset, leader epoch and metadata that the application stored last. They are kept after they
+        # have been committed.
         self.stored: tuple[int, int | None, str] | None = None
         self.reset: OffsetReset | None = None
         # Number of consecutive resets because of OFFSET_OUT_OF_RANGE. The count starts again after two
@@ -330,7 +331,8 @@ class PartitionState:
         self.mark_dirty()
 
     def on_records_taken(self, chunk: CompletedFetch, number: int) -> bool:
-        """Update the position after `number` records of `chunk`, the first buffered fetch, were returned.
+        """Move the position past the `number` records that were returned from `chunk`, the first buffered
+        fetch.
 
         Return whether all records of `chunk` were returned.
         """
@@ -465,7 +467,7 @@ class PartitionState:
 
     @property
     def is_full(self) -> bool:
-        """Whether the buffer is full, and the next poll can take records from it."""
+        """Whether the buffer is full and the next poll can take records from it."""
         return len(self.fetches) >= MAX_FETCHES and self.is_deliverable
 
     @property
@@ -624,7 +626,7 @@ class SubscriptionState:
             heapq.heappop(self._scheduled)[2].mark_dirty()
 
     def due(self) -> int | None:
-        """Return the time of the next scheduled visit (ms), or None."""
+        """Return the time (ms) at which the next scheduled partition becomes dirty, or None."""
         return self._scheduled[0][0] if self._scheduled else None
 
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
