@@ -43,7 +43,7 @@ NS_PER_MS = 1_000_000
 
 
 class Measure(Enum):
-    """How a metric summarizes the values of its sensor. The comments name Java's class."""
+    """How a metric summarizes the values of its sensor. The comments name the Java classes."""
 
     AVERAGE = "average"  # Avg
     MAXIMUM = "maximum"  # Max
@@ -58,7 +58,7 @@ class Measure(Enum):
 
 
 class MetricDefinition(msgspec.Struct, frozen=True):
-    """One metric of a client. `group` lacks the prefix of the client, such as "consumer-"."""
+    """One metric of a client. `group` does not include the client's prefix, such as "consumer-"."""
 
     name: str
     group: str
@@ -83,7 +83,7 @@ def meter(
 ) -> tuple[MetricDefinition, ...]:
     """Return the metrics for a rate and a total.
 
-    The metrics count the values of a sensor or, if `counts` is false, sum them.
+    The metrics count the sensor's values or, if `counts` is false, sum them.
     """
     rate, total = (Measure.COUNT_RATE, Measure.COUNT) if counts else (Measure.RATE, Measure.TOTAL)
     return (
@@ -93,7 +93,7 @@ def meter(
 
 
 def seconds_since(then: int | None, now: int) -> int | None:
-    """Return the whole seconds from the time `then` (ms) to `now`; None if `then` is None."""
+    """Return the whole seconds between `then` and `now` (both in ms); None if `then` is None."""
     return None if then is None else (now - then) // 1_000
 
 
@@ -129,7 +129,7 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
     _current: _Sample | None = None
 
     def record(self, value: float, now: int, times: int = 1) -> None:
-        """Record a value at the time `now` (ms), or the same value several times."""
+        """Record a value at the time `now` (ms). It counts as `times` equal values."""
         sample = self._current
         if sample is None or now - sample.start >= WINDOW_MS:
             sample = self._next_sample(now)
@@ -201,7 +201,7 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One metric at the time of a snapshot.
+    """The value of one metric at the time of a snapshot.
 
     `name`, `group` and `tags` are those of Kafka's Java client. `unit` is the unit of `value`, such as "ms"
     or "bytes/s".

@@ -95,7 +95,7 @@ class CoordinatorLookup:
         self._on_lost(why)
 
     def verify(self, node: int | None, why: str) -> None:
-        """Ask another broker whether `node`, which cannot handle a request, is still the coordinator."""
+        """Ask another broker whether `node` is still the coordinator, because it could not write a commit."""
         core = self._core
         if node is None or node != self.node or self._call is not None or self._next_at > core.now:
             return
@@ -136,7 +136,7 @@ class CoordinatorLookup:
     def learn(self, node: int) -> None:
         """Use this node as the coordinator if none is known.
 
-        Another part of the client has looked the node up.
+        Another part of the client has looked the coordinator up.
         """
         if self.node is None and self._call is None:
             self._set_node(node)

@@ -28,7 +28,7 @@ The start offset is committed before the first record of the partition is return
 * An initial commit is retried with an exponential backoff if it gets no response, or if its member id and
   generation are outdated.
 
-* No record of a partition is returned while its initial commit is retried.
+* No records of a partition are returned while its initial commit is being retried.
 
 * After any other error of an initial commit, poll raises the error and then returns the records.
 

@@ -1,4 +1,4 @@
-"""Group membership of the consumer: performs the member's actions and queues rebalance callbacks.
+"""Group membership of the consumer: the member's actions and the rebalance callbacks.
 
 This module keeps these rules of `docs/rules/member.md`:
 
@@ -68,7 +68,7 @@ NEXT_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS
 # The revocations before which Java commits. Java commits neither in unsubscribe nor before the revocations of
 # a cooperative rebalance.
 JAVA_COMMITS_BEFORE = (RevokePurpose.JOIN, RevokePurpose.CLOSE)
-# Used instead of a request's name in failure reports about assignments that the member cannot use.
+# Replaces the request's name in failure reports about assignments that the member cannot use.
 ASSIGNMENT = "Assignment"
 
 

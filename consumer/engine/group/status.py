@@ -22,8 +22,7 @@ class AssignmentSource(Enum):
     NONE = "none"
     # assign()
     MANUAL = "manual"
-    # The group assigns the partitions. This lasts from subscribe() until unsubscribe() has released all of
-    # them.
+    # The group assigns the partitions, from subscribe() until unsubscribe() has released all of them.
     GROUP = "group"
 
 
@@ -89,7 +88,7 @@ class CallbackQueue:
 
 
 class GroupStatus:
-    """Where the partitions come from, the member, its callbacks, and the error that ended the membership."""
+    """The source of the partitions, the member, its callbacks, and the error that ended the membership."""
 
     def __init__(self) -> None:
         self.source = AssignmentSource.NONE
@@ -159,6 +158,6 @@ class GroupStatus:
         return ("", -1) if identity is None else (identity.member_id, identity.generation)
 
     def require_source(self) -> None:
-        """Raise IllegalState if the consumer has neither subscribed nor assigned anything."""
+        """Raise IllegalState if neither subscribe() nor assign() is in effect."""
         if self.source is AssignmentSource.NONE:
             raise IllegalState("there is nothing to poll; call subscribe() or assign() first")

@@ -209,7 +209,7 @@ class ClusterView:
     def forget_epoch(self, partition: TopicPartition) -> None:
         """Forget the leader and its epoch, and accept any epoch in the next Metadata response.
 
-        Called after the leader has responded several times that it does not know the epoch.
+        Called after the leader has answered several times with UNKNOWN_LEADER_EPOCH.
         """
         view = self.partition(partition)
         if view is not None:
@@ -244,7 +244,7 @@ def is_local(topic_id: UUID | None) -> bool:
 
 
 def broker_ids(ids: Mapping[str, UUID]) -> dict[str, UUID]:
-    """Return the topic ids that brokers have assigned, without local ids."""
+    """Return the ids that brokers have assigned to topics, by topic name; omit the client's local ids."""
     return {name: topic_id for name, topic_id in ids.items() if not is_local(topic_id)}
 
 

@@ -82,7 +82,7 @@ class MetadataUpdater:
         self._requests_all = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
-        """Set the topics whose metadata is kept up to date. New topics are requested immediately."""
+        """Set the topics whose metadata is kept up to date, and request that of new topics immediately."""
         if topics == self.topics and everything == self.everything:
             return
         # If no refresh is scheduled and no request is in flight, even the metadata of topics that were

@@ -18,14 +18,14 @@ API_VERSIONS = 18
 
 
 class ExpectedBroker(NamedTuple):
-    """The cluster and the node that a connection should lead to, according to the metadata (KIP-1242)."""
+    """The cluster and the node that a connection should reach, according to the metadata (KIP-1242)."""
 
     cluster_id: str
     node_id: int
 
 
 class Misrouted(ConnectionFailed):
-    """The connection leads to another cluster or node than the metadata says (KIP-1242)."""
+    """The connection reached a different cluster or node than the metadata lists (KIP-1242)."""
 
 
 def versions_request(version: int, expected: ExpectedBroker | None = None) -> ApiVersionsRequest:

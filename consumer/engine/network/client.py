@@ -215,7 +215,7 @@ class NetworkClient:
     def connect(self, node: int, now: int, *, lane: int = MAIN) -> None:
         """Open a connection that a call will need soon, unless the client backs off from that broker.
 
-        Connecting early saves two round trips in that call: the TCP handshake and ApiVersions.
+        Connecting early saves the call two round trips: the TCP handshake and ApiVersions.
         """
         broker = self.view.brokers.get(node)
         if broker is None or self.closed:
@@ -339,7 +339,7 @@ class NetworkClient:
         return connection
 
     def _expected_broker(self, address: Address) -> ExpectedBroker | None:
-        """Return the only broker that the metadata lists at this address, or None.
+        """Return the broker at this address if the metadata lists exactly one there, else None.
 
         If the broker at the address has responded that it is not the expected one, the result is None until
         the metadata lists another broker there.
@@ -444,7 +444,7 @@ class NetworkClient:
         return f"{why} before its first response; does this port want TLS (security_protocol)?"
 
     def _start_throttle(self, connection: Connection, now: int) -> None:
-        """Start throttling the connection if a response requested it. Report this if a report is due."""
+        """Start a throttling that a response requested. Call `on_throttled` if a report is due."""
         if connection.requested_throttle[1]:
             api, wait = connection.throttle(now, self._max_throttle_ms)
             news = self._throttles.report(api, connection.address, wait, now)
@@ -480,8 +480,8 @@ class NetworkClient:
     def _request_token(self, connection: Connection, now: int) -> None:
         """Request a token if the connection's login needs one."""
         if connection.wants_token and self._security is not None:
-            # A token provider may be slower than a broker. So the deadline is postponed by the maximum setup
-            # timeout, counted from now.
+            # A token provider may be slower than a broker, so the connection gets the maximum setup timeout,
+            # counted from now.
             connection.setup_timeout_ms = max(connection.setup_timeout_ms, self._setup_timeout)
             connection.deadline = max(connection.deadline, now + connection.setup_timeout_ms)
             self.actions.append(GetToken(connection.key, self._security.token_source(connection.host)))
