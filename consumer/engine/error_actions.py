@@ -4,7 +4,7 @@ The table of a request lists the error codes whose action differs from the defau
 whether Kafka's exception for the code is retriable, and whether it requires new metadata
 (`kproto.error_codes`).
 
-A code that has no entry and is not retriable is raised.
+If a code has no entry and is not retriable, its error is raised.
 
     action_for(FETCH, code) is ErrorAction.REFRESH_METADATA
 """
@@ -39,7 +39,7 @@ class ErrorAction(Enum):
     DROP_INVALID_RECORDS = (
         "drop invalid records"  # Some records of the batch are invalid: send only the valid ones.
     )
-    RENUMBER = "renumber"  # The broker does not expect this sequence number: assign new ones.
+    RENUMBER = "renumber"  # The broker expects another sequence number: assign new sequence numbers.
 
     ABORT = "abort"  # The transaction can only be aborted. The next transaction can succeed.
 

@@ -288,7 +288,7 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class CallBack(msgspec.Struct, frozen=True):
-    """Call this function, a delivery callback of the producer, while no lock is held."""
+    """Call a delivery callback of the producer, while no lock is held."""
 
     callback: Callable[[], object]
 

@@ -75,7 +75,7 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
 
 
 def _read_unusual_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
-    """Return the values of `read_end` for old message formats, invalid batches or empty data."""
+    """Compute the result of `read_end` for old message formats, invalid batches or incomplete data."""
     last: Batch | None = None
     epochs: list[tuple[int, int]] = []
     total = 0

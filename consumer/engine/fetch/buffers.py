@@ -65,7 +65,7 @@ MAX_DECODED_RATIO = 16
 # is possible only with compression.
 MAX_DECODED_RECORDS = TOO_MANY
 
-# Number of records in a part of a fetch that is decoded in parts.
+# Number of records per part, if a fetch is decoded in parts.
 PART_RECORDS = 10_000
 
 # If the decompressed size (bytes) of a compressed batch exceeds this limit, the batch is decoded in parts.

@@ -198,7 +198,7 @@ class Fetcher:
         return node
 
     def broker(self, node: int) -> BrokerFetches | None:
-        """Return the fetches of a broker; None if no partition has been fetched from it."""
+        """Return the `BrokerFetches` of a broker; None if no partition has been fetched from it."""
         return self._nodes.get(node)
 
     def due(self) -> int | None:

@@ -268,7 +268,7 @@ class BrokerFetches:
         self.drained: set[TopicPartition] = set()
         # The partitions to fetch whose buffer is full.
         self.full: set[TopicPartition] = set()
-        # Number of buffered bytes of the broker's partitions.
+        # Number of bytes buffered for the broker's partitions.
         self.buffered_bytes = 0
         # The partitions to fetch for which the broker has more records.
         self.with_more_records: set[TopicPartition] = set()
@@ -279,13 +279,13 @@ class BrokerFetches:
         self.asked_at = self.may_wait = self.empty_responses = 0
 
     def has_full_buffers(self, max_bytes: int) -> bool:
-        """Return whether more than `max_bytes`, the value of `fetch.max.bytes`, are buffered."""
+        """Return whether more than `max_bytes` bytes (`fetch.max.bytes`) are buffered."""
         return self.buffered_bytes > max_bytes
 
     def waits_for_room(self, max_bytes: int) -> bool:
         """Return whether the next fetch of the session waits until the application has taken records.
 
-        The fetch waits while more than `max_bytes` are buffered.
+        The fetch waits while more than `max_bytes` bytes are buffered.
 
         The fetch also waits while the buffer of a partition is full and no buffer is empty, so that the fetch
         can include this partition.

@@ -115,7 +115,7 @@ class CommitQueue:
         self._waiting.appendleft(commit)
 
     def pop(self) -> QueuedCommit:
-        """Remove and return the first commit of the queue, because it is being sent."""
+        """Remove and return the first commit of the queue, which the caller sends."""
         return self._waiting.popleft()
 
     def due(self) -> int | None:

@@ -377,7 +377,7 @@ class Committer:
         For an initial commit, also remove each partition that now has a committed offset, or for which the
         application has called seek().
 
-        Return whether partitions were removed or the commit failed.
+        Return true if partitions were removed or the commit failed.
         """
         checks_owner = commit.requires_membership and not self._fails_in_rebalance(commit)
         revoked = [p for p in commit.offsets if checks_owner and self._is_revoked(commit, p)]
@@ -401,7 +401,9 @@ class Committer:
         return False
 
     def _is_revoked(self, commit: QueuedCommit, partition: TopicPartition) -> bool:
-        """Return whether the partition was revoked since the call, even if it was assigned again."""
+        """Return whether the partition was revoked since the commit was requested, even if it was assigned
+        again.
+        """
         state = self._core.partitions.get(partition)
         return state is None or commit.states.get(partition, state) is not state
 
@@ -676,7 +678,7 @@ class Committer:
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
         """Return whether the commit fails during a rebalance (M95).
 
-        Only commits that the application has requested fail, and only with `policy="java"`.
+        A commit fails only if the application requested it, and only with `policy="java"`.
         """
         return self._core.options.as_java and not commit.drops_revoked
 
@@ -718,7 +720,7 @@ class Committer:
 
 
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
-    """Return the offset to commit of each partition, with its leader epoch and metadata.
+    """Return the offset to commit for each partition, with its leader epoch and metadata.
 
     The offset is the processed one, or the stored one if the application stores offsets. The committed offset
     is returned if no record was processed since a reset policy chose the start offset, or if no offset was
