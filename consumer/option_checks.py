@@ -89,7 +89,7 @@ def reset(name: str, value: Any) -> None:
 
 
 def duration_ms(policy: str) -> int | None:
-    """Return the milliseconds of a policy such as "by_duration:PT1H30M"; None for any other policy."""
+    """Return the duration (ms) in a policy such as "by_duration:PT1H30M"; None for any other policy."""
     if not policy.startswith("by_duration:"):
         return None
     match = re.fullmatch(_DURATION, policy.removeprefix("by_duration:"))

@@ -35,7 +35,7 @@ class OptionLists(NamedTuple):
     options: msgspec.Struct  # The defaults.
 
     def omissions(self) -> list[str]:
-        """Return an error message for each option that is missing in one of the lists."""
+        """Return an error message for each option that is missing from one of the lists."""
         lists = {
             self.table_name: self.table.keys(),
             self.config.__name__: self.config.__annotations__.keys() - SECURITY.keys(),

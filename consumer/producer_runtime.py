@@ -177,7 +177,7 @@ class ProducerRuntime:
         return RequestTimedOut("flush", limit, f"{count} records are still open{excuse}")
 
     def raise_not_delivered(self) -> None:
-        """Raise NotDelivered if deliveries have failed and the application does not know of the failures."""
+        """Raise NotDelivered if the application has not yet seen the errors of all failed deliveries."""
         ledger = self.records.take_failures()
         if ledger.count > 0 and ledger.first is not None:
             raise NotDelivered(ledger.count, ledger.first) from ledger.first
@@ -213,7 +213,7 @@ class ProducerRuntime:
         return " and ".join(losses)
 
     def _on_drop(self) -> None:
-        """Log what is lost with a producer that was garbage-collected without `close`."""
+        """Log what is lost because a producer was garbage-collected without `close`."""
         lifecycle.unregister(self)
         if loss := self.loss():
             log.warning("the producer %r was dropped without close(), and %s", self.options.client_id, loss)
@@ -243,7 +243,7 @@ def _call_event_callback(callback: EventCallback, change: GroupChange) -> None:
 
 
 def undecided(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
-    """Return the batches whose outcome is open. A split batch is replaced by its parts."""
+    """Return the batches whose outcome is not known yet. A split batch is replaced by its parts."""
     open_batches: dict[ProducerBatch, None] = {}
     for batch in batches:
         if batch.places is not None:

@@ -45,7 +45,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 def sort_addresses(answer: Sequence[tuple[Any, ...]]) -> tuple[Address, ...]:
-    """Return the addresses in a result of getaddrinfo without duplicates, IPv4 first."""
+    """Return the distinct addresses in a result of getaddrinfo, IPv4 first."""
     addresses = dict.fromkeys((family, address) for family, _, _, _, address in answer)
     return tuple(sorted(addresses, key=lambda address: address[0] != socket.AF_INET))
 

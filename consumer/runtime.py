@@ -91,7 +91,7 @@ class Driver(Protocol):
 
 
 class Waiters(Protocol):
-    """The calls of a client that wait for a change."""
+    """A client's calls that wait for a change."""
 
     @property
     def changes(self) -> int:

@@ -185,7 +185,7 @@ class ProducerOperations:
     # ---- transactions
 
     async def transact(self, call: str, timeout: float | None) -> None:
-        """Begin, commit or abort a transaction, and wait until this has succeeded or failed."""
+        """Begin, commit or abort a transaction, and wait until the operation has succeeded or failed."""
         limit = self.options.max_block_ms
         if timeout is not None:
             limit = int(check.seconds("timeout", timeout) * 1000)
