@@ -1,4 +1,4 @@
-"""A topic grows while a group reads it with `latest`, and no record is lost.
+"""A topic gains partitions while a group reads it with `latest`, and no record is lost.
 
 With `latest`, sarama, librdkafka, kafka-go and Java skip the records that reach a new partition before the
 client notices it. kproto starts new partitions at their first record.

@@ -17,7 +17,7 @@ TABLE = "CREATE TABLE results (part INTEGER, next INTEGER, value TEXT, PRIMARY K
 
 
 class StoredOffsets(RebalanceListener):
-    """Resumes each assigned partition after its last record in the database."""
+    """Seeks each assigned partition to the offset after its last record in the database."""
 
     def __init__(self, consumer: Consumer, database: sqlite3.Connection) -> None:
         self.consumer, self.database = consumer, database

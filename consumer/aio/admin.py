@@ -84,7 +84,7 @@ R = TypeVar("R")
 
 @with_options()
 class AsyncAdmin(BoundToProcess, AsyncBlock):
-    """The asyncio version of `Admin`, with the same methods as coroutines.
+    """The asyncio version of `Admin`. Options and methods are the same; methods that wait are coroutines.
 
     Any number of tasks may use one client if all of them run in the same event loop.
     """
@@ -180,7 +180,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         self._runner.register_metric_for_subscription(metric)
 
     def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
-        """Stop pushing a metric of the application; an unregistered metric is ignored (KIP-1076).
+        """Stop pushing a metric of the application. A metric that is not registered is ignored (KIP-1076).
 
         The method may be called from any thread. Java: unregisterMetricFromSubscription.
         """
@@ -676,7 +676,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def expire_delegation_token(
         self, hmac: bytes, *, expiry_period_ms: int | None = None, timeout: float | None = None
     ) -> int:
-        """Let the delegation token with this `hmac` expire after a period, by default immediately (KIP-48).
+        """Make the delegation token with this `hmac` expire immediately, or after a period (KIP-48).
 
         Returns the time in ms since 1970 at which the token expires. Java: Admin.expireDelegationToken.
         """
@@ -691,7 +691,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_delegation_token(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> list[DelegationToken]:
-        """Return the delegation tokens visible to the client, of `owners` or of all owners (KIP-48).
+        """Return the tokens of `owners`, or of all owners, that the client is allowed to describe (KIP-48).
 
         Java: Admin.describeDelegationToken.
         """
@@ -1191,8 +1191,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Commit offsets for a group without members. Each partition succeeds or fails independently.
 
-        The arguments are those of `commit_offsets`. Raises PartialFailure. Java:
-        Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
+        The arguments are those of `commit_offsets`. Raises PartialFailure, for example if the group has
+        members. Java: Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
         """
         plan = group_offset_plans.alter_consumer_group_offsets(
             self.view,

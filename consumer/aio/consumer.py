@@ -94,7 +94,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return self._operations.lag(partition)
 
     def why(self, partition: TopicPartition) -> DeliveryStatus:
-        """Return why `poll` currently returns no records of a partition.
+        """Return the reason why `poll` currently returns no records from a partition.
 
         The method sends no request and does not wait, so it may be called from any thread, even while a poll
         or a callback hangs. `DeliveryStatus` lists the reasons.
@@ -121,7 +121,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         self._operations.register_metric_for_subscription(metric)
 
     def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
-        """Stop pushing a metric of the application; an unregistered metric is ignored (KIP-1076).
+        """Stop pushing a metric of the application. A metric that is not registered is ignored (KIP-1076).
 
         The method may be called from any thread. Java: unregisterMetricFromSubscription.
         """
@@ -228,7 +228,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     # ---- positions
 
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """Return the offset of the next record to read. Wait until this offset is known.
+        """Wait until the offset of the next record to read is known, and return this offset.
 
         While the method waits, it raises the errors that a poll would raise, because such an error may be the
         reason why the position is unknown.
@@ -281,7 +281,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         timeout: float | None = None,
         **unknown: Never,
     ) -> None:
-        """Commit offsets, by default the offsets after the returned records.
+        """Commit offsets, by default the offset after each partition's last returned record.
 
         Each offset is that of the *next* record to read. `commit` may be called at any time. During a
         rebalance the method waits for the rebalance to end, and raises CommitFailed only if a partition was
@@ -396,7 +396,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the consumer. After an exception, the records that were being processed are not committed."""
+        """Close the consumer. If the block has raised an error, the records in progress are not committed."""
         await self._operations.leave_block(error)
 
     # ---- inside

@@ -92,7 +92,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         headers: Headers = NO_HEADERS,
         **unknown: Never,
     ) -> Delivery:
-        """Queue a record and return its delivery, to be awaited; see `Producer.send`."""
+        """Queue a record, and return its delivery, which can be awaited; see `Producer.send`."""
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
         records = self._records
@@ -196,7 +196,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         self._operations.register_metric_for_subscription(metric)
 
     def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
-        """Stop pushing a metric of the application; an unregistered metric is ignored (KIP-1076).
+        """Stop pushing a metric of the application. A metric that is not registered is ignored (KIP-1076).
 
         The method may be called from any thread. Java: unregisterMetricFromSubscription.
         """

@@ -158,7 +158,7 @@ class Admin(BoundToProcess, Block):
         self._operations.register_metric_for_subscription(metric)
 
     def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
-        """Stop pushing a metric of the application; an unregistered metric is ignored (KIP-1076).
+        """Stop pushing a metric of the application. A metric that is not registered is ignored (KIP-1076).
 
         The method may be called from any thread. Java: unregisterMetricFromSubscription.
         """
@@ -558,7 +558,7 @@ class Admin(BoundToProcess, Block):
     def expire_delegation_token(
         self, hmac: bytes, *, expiry_period_ms: int | None = None, timeout: float | None = None
     ) -> int:
-        """Let the delegation token with this `hmac` expire after a period, by default immediately (KIP-48).
+        """Make the delegation token with this `hmac` expire immediately, or after a period (KIP-48).
 
         Returns the time in ms since 1970 at which the token expires. Java: Admin.expireDelegationToken.
         """
@@ -569,7 +569,7 @@ class Admin(BoundToProcess, Block):
     def describe_delegation_token(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> list[DelegationToken]:
-        """Return the delegation tokens visible to the client, of `owners` or of all owners (KIP-48).
+        """Return the tokens of `owners`, or of all owners, that the client is allowed to describe (KIP-48).
 
         Java: Admin.describeDelegationToken.
         """
@@ -959,8 +959,8 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Commit offsets for a group without members. Each partition succeeds or fails independently.
 
-        The arguments are those of `commit_offsets`. Raises PartialFailure. Java:
-        Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
+        The arguments are those of `commit_offsets`. Raises PartialFailure, for example if the group has
+        members. Java: Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
         """
         run_to_end(self._operations.alter_consumer_group_offsets(group, offsets, timeout=timeout))
 

@@ -202,7 +202,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         self._operations.register_metric_for_subscription(metric)
 
     def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
-        """Stop pushing a metric of the application; an unregistered metric is ignored (KIP-1076).
+        """Stop pushing a metric of the application. A metric that is not registered is ignored (KIP-1076).
 
         The method may be called from any thread. Java: unregisterMetricFromSubscription.
         """
