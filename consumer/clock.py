@@ -27,13 +27,13 @@ def wall() -> int:
 
 
 def moment() -> tuple[float, float, int]:
-    """Return the limits of the current millisecond and the time in ms, as (start, end, ms).
+    """Return the start and the end of the current millisecond, and the time in ms: (start, end, ms).
 
     `ms` is the current time in ms since 1970. `start` and `end` are in s since 1970.
 
     A caller may use one result for many records, while the current time is between `start` and `end`.
 
-    Check both limits: the time is before `start` if the clock was set back.
+    Compare the time with both `start` and `end`: it is before `start` if the clock was set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

@@ -18,7 +18,7 @@ from .validation import seconds
 class RecordMetadata(msgspec.Struct, frozen=True):
     """Where a record was written; `timestamp` is in ms since 1970.
 
-    `offset` is None with acks=0, because the broker does not return it.
+    `offset` is None with acks=0, because the broker then sends no response.
     """
 
     topic: str

@@ -10,7 +10,7 @@ Rules:
 * A dialer is called with the host and port of a broker. It resolves the host name, and returns a connected
   socket.
 
-* The client owns the returned socket, and performs TLS and the login on it.
+* The client owns the returned socket, and performs the TLS handshake and the SASL authentication on it.
 
 * A dialer may block, because it runs in a separate thread.
 
@@ -105,7 +105,7 @@ def connected_socket(answer: object) -> socket.socket:
 
 
 def dialer_error(dialer: Any, error: BaseException) -> str:
-    """Return why a dialer has opened no connection."""
+    """Return the error message for a dialer that failed with `error`."""
     return f"{dialer_name(dialer)} failed: {describe(error):.{_MAX_TEXT}}"
 
 

@@ -190,7 +190,10 @@ class BlockingRuntime(Runtime):
         return self.waiters.wait(last_change, deadline, self._read)
 
     def _read(self, last_change: int, timeout: float) -> bool:
-        """Read the sockets in this thread. Return False without TLS, or if another thread reads them."""
+        """Read a consumer's sockets in this thread.
+
+        Return False if no connection uses TLS, or if another thread reads the sockets.
+        """
         if not (self.sockets.uses_tls and self.exclusive):
             return False
         try:

@@ -22,7 +22,7 @@ from typing import Any
 # call of a client uses it.
 _signal: Any = import_module("_signal")
 
-# The signals that end the process, or that cannot be handled.
+# The signals of a crash, such as SIGSEGV, and the signals that cannot be handled.
 _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
 # The numbers of all signals.
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
@@ -103,7 +103,7 @@ class Held:
 
 
 def _call_all(function: Callable[[int, Any], object], arguments: list[tuple[int, Any]]) -> None:
-    """Call `function` with each pair of arguments, even if some of the calls raise."""
+    """Call `function` once for each pair in `arguments`, even if some of the calls raise."""
     if arguments:
         try:
             function(*arguments[0])

@@ -97,7 +97,7 @@ class SocketOwner:
     def give_back(self, *, has_read: bool = True) -> None:
         """Release the sockets.
 
-        For AWAY_S after a read, the client's thread takes the sockets only if `recall` is called.
+        If `has_read`, the client's thread takes the sockets within AWAY_S only if `recall` is called.
         """
         with self._lock:
             self._taken, self.borrower = False, 0

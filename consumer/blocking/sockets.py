@@ -103,7 +103,7 @@ class _Socket(msgspec.Struct, eq=False):
 
 
 class Sockets:
-    """The sockets of one engine. Raises OSError if the system has no free file descriptors."""
+    """The sockets of one engine. Creating them raises OSError if no file descriptor is free."""
 
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
@@ -193,7 +193,7 @@ class Sockets:
         return True
 
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
-        """Wait at most `timeout` seconds, or without a limit if None, and return the events.
+        """Wait at most `timeout` seconds (None: without a limit), and return the events.
 
         The method also returns after `wake`. Parts of responses are kept until the whole response has
         arrived.

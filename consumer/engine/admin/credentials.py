@@ -80,13 +80,14 @@ def alter_user_scram_credentials(
 ) -> Plan[dict[str, None]]:
     """Set and delete credentials.
 
-    Kafka rejects a request with two changes for the same user, even for different mechanisms.
+    If a request changes the same user twice, even for different mechanisms, Kafka rejects both changes with
+    the error DUPLICATE_RESOURCE.
 
     `new_salt` creates the salt of an upsertion whose `salt` is None.
     """
     upsertions = [change for change in alterations if isinstance(change, UserScramCredentialUpsertion)]
     deletions = [change for change in alterations if isinstance(change, UserScramCredentialDeletion)]
-    # Salting a password takes milliseconds, so each password is salted once, not once per request.
+    # Hashing a password takes milliseconds, so each password is hashed once, not once per request.
     salted_passwords = {change: _upsertion(change, new_salt) for change in upsertions}
 
     def request(users: Sequence[str]) -> AlterUserScramCredentialsRequest:

@@ -32,7 +32,7 @@ from .plan import Plan, expect_response, require_version
 
 
 class DelegationToken(msgspec.Struct, frozen=True):
-    """A delegation token, with which a client authenticates instead of with its own credentials.
+    """A delegation token: a client can authenticate with it instead of its own credentials.
 
     A client logs in by SCRAM with `token_id` as the user name and `hmac_as_base64` as the password.
 
@@ -121,7 +121,7 @@ def renew_delegation_token(
 def expire_delegation_token(
     view: ClusterView, hmac: bytes, clock: Callable[[], int], *, expiry_period_ms: int | None
 ) -> Plan[int]:
-    """Let a token expire after this period, or immediately if the period is None.
+    """Make a token expire after `expiry_period_ms`, or immediately if this argument is None.
 
     Returns the time of expiry in ms since 1970.
     """
