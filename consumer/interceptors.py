@@ -120,11 +120,11 @@ def call_interceptor(
 
 
 def nothing(answer: object) -> None:
-    """Accept any result. This is the `check` of methods whose result is not used."""
+    """Accept any result. This is the `check` for methods whose result is not used."""
 
 
 def interceptors(name: str, value: Any, base: type, methods: tuple[str, ...]) -> tuple[Any, ...]:
-    """Check that interceptors are objects of classes that extend `base`. Return them as a tuple."""
+    """Check that interceptors are instances of `base` without coroutine methods; return them as a tuple."""
     allowed = f"a list of objects whose classes extend consumer.interceptors.{base.__name__}"
     if isinstance(value, str) or not hasattr(value, "__iter__"):
         raise ConfigError(name, value, allowed)

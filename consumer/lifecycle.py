@@ -52,7 +52,7 @@ def register(client: OpenClient) -> None:
 
 
 def unregister(client: OpenClient) -> None:
-    """Remove a client from the register, because it has ended."""
+    """Remove a client that has ended from the register."""
     _open_clients.discard(client)
 
 

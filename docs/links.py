@@ -42,7 +42,7 @@ class Page(HTMLParser):
 
 
 def check_site(site: Path) -> Iterator[str]:
-    """Yield the broken links of a folder of HTML."""
+    """Yield the broken links in the HTML files of a folder."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     if not pages:
         yield f"{site}: contains no page"

@@ -76,7 +76,7 @@ Offset = int | tuple[int, str] | CommittedOffset
 
 
 def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
-    """Map each partition to (offset, leader epoch, metadata). An offset has any type in `Offset`."""
+    """Map each partition to (offset, leader epoch, metadata). The offsets may be of any type in `Offset`."""
     committed: dict[TopicPartition, tuple[int, int | None, str]] = {}
     for partition, value in offsets.items():
         if isinstance(value, CommittedOffset):

@@ -86,7 +86,7 @@ class ConsumerShutdown:
             self._status.source = AssignmentSource.NONE
 
     def release_manual(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit the offsets of partitions that the new manual assignment lacks, and drop the partitions."""
+        """Commit the offsets of partitions that the new manual assignment lacks. Drop these partitions."""
         if partitions:
             timeout_ms = self._core.options.request_timeout_ms
             self._commit_processed(partitions, timeout_ms, lambda: None)

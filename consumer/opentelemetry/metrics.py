@@ -80,7 +80,7 @@ class ClientInstruments:
         self._snapshots[kind].add(client)
 
     def remove(self, client: Measured) -> None:
-        """Stop the export of the metrics of a client."""
+        """Stop exporting a client's metrics."""
         for snapshots in self._snapshots.values():
             snapshots.remove(client)
 
@@ -141,7 +141,7 @@ class _Snapshots:
 
 
 def _kind(client: Measured) -> str:
-    """Return the client's kind (a key of `TABLES`): its first metric is in the group KIND-metrics."""
+    """Return the client's kind (a key of `TABLES`). The group of its first metric is KIND-metrics."""
     return next(iter(client.metrics())).group.removesuffix("-metrics")
 
 

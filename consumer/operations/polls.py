@@ -145,7 +145,7 @@ class Iteration:
             self._check_s = min(_MAX_CHECK_S, max(1, options.auto_commit_interval_ms) / 1000)
 
     def hold(self, delivered: ev.Deliver) -> None:
-        """Hold the records of a poll, in place of those of the previous poll."""
+        """Replace the held records with those of a new poll."""
         remaining = iter(delivered.rows)
         self.records, self.remaining, self._losses = delivered.rows, remaining, delivered.losses
         self._starts = None
@@ -159,9 +159,9 @@ class Iteration:
         self.records, self.remaining, self._starts = [], remaining, None
 
     def check_ownership(self) -> bool:
-        """Return whether the consumer still owns the held records, and set `owned_from` and `owned_until`.
+        """Return whether the consumer still owns the partitions of the held records.
 
-        The engine must be locked.
+        Set `owned_from` and `owned_until`. The engine must be locked.
         """
         if self._engine.core.partitions.losses != self._losses:
             return False
@@ -181,7 +181,7 @@ class Iteration:
         return len(self.records) - length_hint(self.remaining)
 
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Map each partition to its first offset that the iteration has not returned yet."""
+        """Map each partition to the offset of its first record that the iteration has not returned yet."""
         return self.offsets_from(self.returned()) if self.records else {}
 
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
@@ -195,7 +195,7 @@ class Iteration:
 
 
 class ConsumerDriver:
-    """Connects a consumer's engine to its runtime, and keeps what the engine has reported.
+    """Connects a consumer's engine to its runtime, and keeps reports until they are logged and delivered.
 
     The driver does not refer to the runtime, so that an abandoned client is freed immediately.
     """
@@ -484,7 +484,7 @@ class PollOperations:
         )
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Give back to the engine the records that an iteration holds. Return False if it holds none."""
+        """Give the engine back the records that an iteration holds. Return False if it holds none."""
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
             return False
@@ -498,7 +498,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Give back to the engine the records that an interrupted method was about to return."""
+        """Give the engine back the records that an interrupted method was about to return."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:

@@ -113,7 +113,7 @@ class ClientTelemetry:
 
     @property
     def has_subscription(self) -> bool:
-        """Whether a broker wants metrics of this client."""
+        """Whether a broker requests metrics of this client."""
         subscription = self.machine.subscription
         return subscription is not None and bool(subscription.metrics) and not self.has_ended
 

@@ -76,7 +76,7 @@ EDGES: Final[Mapping[TelemetryState, frozenset[TelemetryState]]] = {
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """What a broker wants to receive (Java's ClientTelemetrySubscription)."""
+    """The metrics that a broker requests, and how to push them (Java's ClientTelemetrySubscription)."""
 
     client_instance_id: UUID
     subscription_id: int
@@ -89,7 +89,7 @@ class Subscription(msgspec.Struct, frozen=True):
     metrics: frozenset[str]
 
     def selects(self, name: str) -> bool:
-        """Return whether the broker wants the metric with this KIP-714 name.
+        """Return whether the subscription includes the metric with this KIP-714 name.
 
         The cost of a call does not depend on the number of prefixes, so that a broker cannot slow down the
         client.
@@ -107,7 +107,7 @@ class NodeReady(msgspec.Struct, frozen=True):
 
 
 class Subscribed(msgspec.Struct, frozen=True):
-    """The broker has responded with a subscription. `jitter` is a random factor of the first interval."""
+    """The broker has responded with a subscription. `jitter` multiplies the first push interval."""
 
     subscription: Subscription
     jitter: float
