@@ -39,8 +39,8 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 * Only marked offsets are committed: every auto_commit_interval_ms, at the end of a claim, and by
   `session.commit()`. Records that were not marked are returned again in the next session.
 
-* With enable_auto_commit=False, only `session.commit()` commits. Marks after the last `session.commit()` are
-  dropped.
+* With enable_auto_commit=False, only `session.commit()` commits. Marks made after the last `session.commit()`
+  are dropped.
 
 * An exception of `consume_claim` ends the session, and `errors()` reports it, even if its claim has already
   ended.
@@ -322,7 +322,7 @@ class AsyncConsumerGroup(AsyncBlock):
         return True
 
     async def _end_session(self) -> None:
-        """End a session whose partitions this member keeps.
+        """End the session, while this member still owns the session's partitions.
 
         The next session reads the unmarked records again, and with enable_auto_commit=False also the marked
         records that were not committed.
@@ -401,7 +401,7 @@ class AsyncConsumerGroup(AsyncBlock):
                 self._start_claim(session, claim)
 
     async def on_removed(self, partitions: Sequence[TopicPartition], *, commit: bool) -> None:
-        """End the claims of partitions that were revoked or lost. A session without further claims ends."""
+        """End the claims of revoked or lost partitions, and end the session if no claim remains."""
         self._assigned.difference_update(partitions)
         for session in (self._session, self._next_session):
             if session is None or session.ended:
@@ -460,7 +460,7 @@ class AsyncConsumerGroup(AsyncBlock):
             self._marks.on_committed(offsets)
 
     async def _verify_marks(self) -> None:
-        """Drop the marks of `setup` that are not above the committed offset of their partition."""
+        """Drop each mark that `setup` made, unless it is above its partition's committed offset."""
         unverified = self._marks.unverified()
         if unverified:
             self._marks.verify(await self.consumer.committed(unverified))

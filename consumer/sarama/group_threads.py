@@ -93,7 +93,7 @@ class ThreadSession:
 
     @property
     def generation_id(self) -> int:
-        """The group's generation. It increases when the session continues through a rebalance."""
+        """The group's generation. It may increase during a session if all rebalances are cooperative."""
         return self._session.generation_id
 
     def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
@@ -101,7 +101,7 @@ class ThreadSession:
         self._session.mark_message(record, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Mark `offset` as the next record to read; see `Session.mark_offset`."""
+        """Mark `offset` as the offset of the next record to read; see `Session.mark_offset`."""
         self._session.mark_offset(topic, partition, offset, metadata)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:

@@ -46,7 +46,7 @@ class Marks:
 
         `start` is the offset at which the claim began, or None in `setup`, before the claim begins.
 
-        With `reset`, the mark is set to any offset.
+        With `reset`, `offset` is marked in any case.
         """
         with self._lock:
             mark = self._marks.get(partition)

@@ -1,4 +1,4 @@
-"""The messages of sarama's clients, and the errors of messages that were not sent."""
+"""The messages of sarama's clients, and the errors of messages that were not delivered."""
 
 from __future__ import annotations
 

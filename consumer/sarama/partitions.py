@@ -22,7 +22,7 @@ Rules (those of sarama's consumer.go, except where a rule says otherwise):
 
 * A repeated error is reported, by `errors()` and the log, at increasing intervals.
 
-* No offsets are committed; `ConsumerGroup` commits offsets.
+* These consumers do not commit offsets. `ConsumerGroup` does.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Session:
         self.mark_offset(topic, partition, offset + 1, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Mark `offset` as the next record to read.
+        """Mark `offset` as the offset of the next record to read.
 
         A mark has no effect unless it is higher than the last mark, or than the start of the claim if nothing
         is marked. In `setup`, a mark has no effect unless it is higher than the committed offset. As in
@@ -144,7 +144,7 @@ class Session:
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Reset the mark to `offset`, the next record to read, even if it is lower than the last mark.
+        """Set the mark to `offset`, that of the next record to read, even if it is lower than the last mark.
 
         The next session begins reading at this offset. After a reset in `setup`, the current session already
         begins there. sarama only accepts offsets up to the last mark.

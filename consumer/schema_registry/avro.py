@@ -35,7 +35,7 @@ _Writer: TypeAlias = tuple[SchemaId, Any]
 
 
 class _Decoder:
-    """Decodes values with the schemas of their writers."""
+    """Decodes each value with the schema of its writer."""
 
     def __init__(self, registry: Registry, reader_schema: str | None = None, *, part: str = "value") -> None:
         self._fastavro = fastavro_module()
@@ -188,7 +188,7 @@ def _parsed(fastavro: Any, schema: Schema) -> Any:
 
 
 def parsed_schema(fastavro: Any, schema: Schema) -> tuple[Any, dict[str, Any]]:
-    """Return a schema as fastavro parses it, and its named types by their full names.
+    """Return a schema parsed by fastavro, and a dict of its named types by full name.
 
     The named types include those of all schemas to which the schema refers.
     """
