@@ -1,4 +1,4 @@
-"""JSON Schema with a schema registry: keys and values as JSON that conforms to its schema.
+"""JSON Schema with a schema registry: keys and values as JSON that conforms to a registered schema.
 
     registry = Registry.at("http://localhost:8081")
     Producer("localhost:9092", value_serializer=JsonSchemaSerializer(registry, schema))
@@ -91,7 +91,10 @@ class _Decoder(Generic[T]):
         self._checks: RequestedOnce[SchemaId, _Check] = RequestedOnce(self._requested)
 
     def _requested(self, schema_id: SchemaId) -> _Check:
-        """Return a registered schema's check. Raises NoSuchSchema, RegistryFailed and ValueError."""
+        """Return the function that checks values against a registered schema.
+
+        Raises NoSuchSchema, RegistryFailed and ValueError.
+        """
         return check_function(require_kind(self._registry.schema(schema_id), "JSON"))
 
     def _decode(self, check: _Check | None, data: bytes) -> T:
@@ -270,7 +273,7 @@ def check_function(schema: Schema) -> Callable[[Any], None]:
 
 
 def _parsed(text: str) -> Any:
-    """Return a schema as Python objects. Raises ConfigError, a ValueError, if it is not a schema."""
+    """Return a schema as Python objects. Raises ConfigError (a ValueError) if `text` is not a schema."""
     try:
         schema: object = json.loads(text)
     except (ValueError, RecursionError) as error:

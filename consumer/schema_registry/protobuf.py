@@ -227,7 +227,7 @@ class AsyncProtobufSerializer(_Encoder):
 
 
 def _text(file: Any) -> str:
-    """Encode a file for the registry: its descriptor in base64."""
+    """Return the descriptor of a .proto file in base64, as the registry expects it."""
     return base64.b64encode(file.serialized_pb).decode()
 
 

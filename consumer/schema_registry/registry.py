@@ -1,6 +1,6 @@
 """A client of Confluent's schema registry.
 
-The client gets schemas by id (see `wire_format`) or by subject, and registers them.
+The client gets schemas by id (see `wire_format`) or by subject, and registers new schemas.
 
 The schema of an id never changes, so each process caches it.
 """
@@ -76,7 +76,7 @@ class NoSuchReference(NoSuchSchema):
 class InvalidReferences(RegistryFailed):
     """Raised if the references of a schema cannot be resolved, for example because they form a cycle.
 
-    `schema` is the path from the requested schema to the error; see `NoSuchReference`.
+    `schema` is the path from the requested schema to the place of the error, as in `NoSuchReference`.
     """
 
     def text(self) -> str:

@@ -39,7 +39,7 @@ def topic_record_name(topic: str, part: str, record: str) -> str:
 
 
 def subject_of(strategy: SubjectNameStrategy, topic: str, part: str, record: str) -> str:
-    """Return the subject that a strategy selects. Raises ValueError if the subject is not a name.
+    """Return the subject that a strategy selects. Raises ValueError if the strategy returns no subject name.
 
     The strategies `record_name` and `topic_record_name` also raise ValueError for a schema without a record
     name, such as a JSON Schema without `title`.

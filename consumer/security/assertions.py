@@ -48,7 +48,7 @@ _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer
 
 
 class _InvalidFile(ValueError):
-    """Raised if the file of an option cannot be used. The text contains no secret."""
+    """Raised if the file that an option names cannot be used. The error message contains no secret."""
 
     def __init__(self, option: str, path: str, reason: str) -> None:
         super().__init__(option, path, reason)

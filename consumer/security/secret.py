@@ -11,7 +11,7 @@ HIDDEN = "[hidden]"
 
 
 class Secret:
-    """Holds a password, key or token, and shows it in no repr, log or pickle.
+    """Holds a password, key or token. Its repr is masked, and it cannot be pickled.
 
     The code that sends the secret calls `reveal`.
     """

@@ -77,7 +77,7 @@ class Tls:
     def sentence(self, error: Exception, host: str) -> str:
         """Return a sentence with the failure and its remedy.
 
-        If a certificate has expired, the sentence also names those configured authorities that have expired.
+        If a certificate has expired, the sentence also names the authorities with expired certificates.
         """
         message = sentence(error, host, self.trusts, self.shows)
         if getattr(error, "verify_code", 0) != _EXPIRED or self.trusts is None:

@@ -158,8 +158,7 @@ class NodeSelector:
         return (unconnected or available or rotated)[0]
 
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
-        """Return the time (ms) at which calls move from this connection to another address; None if they
-        stay.
+        """Return the time (ms) at which calls leave this connection for another address, or None.
 
         A call moves if any broker can answer it and the setup of its connection is slow.
         """

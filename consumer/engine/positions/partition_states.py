@@ -331,10 +331,9 @@ class PartitionState:
         self.mark_dirty()
 
     def on_records_taken(self, chunk: CompletedFetch, number: int) -> bool:
-        """Move the position past the `number` records that were returned from `chunk`, the first buffered
-        fetch.
+        """Move the position past the `number` records that were returned from `chunk`.
 
-        Return whether all records of `chunk` were returned.
+        `chunk` is the first buffered fetch. Return whether all records of `chunk` were returned.
         """
         self._home.returned[self.partition] = self
         self._home.unrecorded[self] = None
