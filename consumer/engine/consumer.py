@@ -131,7 +131,7 @@ class ConsumerEngine:
         self.shutdown = ConsumerShutdown(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
-        # Whether the latest outcome of a poll was an error instead of records.
+        # Whether poll has raised an error since it last returned records.
         self._raised = False
         # The earliest deadline (ms) of all parts, and of all parts except the group. 0: compute it again.
         # Infinity: there is no deadline.
@@ -367,7 +367,7 @@ class ConsumerEngine:
     def _refill_buffers(self) -> None:
         """Update the fetcher after records were taken from buffers.
 
-        If other parts of the engine must also visit a partition, `settle` runs them.
+        If a partition also needs other parts of the engine, `settle` runs those parts.
         """
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
@@ -557,7 +557,7 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Handle those topics in a plan's Metadata response that this consumer reads."""
+        """Handle a plan's Metadata response, for the topics that this consumer reads."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 

@@ -1,6 +1,6 @@
 """The metrics of a consumer, with Java's names, groups, tags and units.
 
-`consumer_sensors` says when each of them is recorded.
+The module `consumer_sensors` documents when each metric is recorded.
 """
 
 from __future__ import annotations

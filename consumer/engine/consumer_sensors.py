@@ -96,7 +96,7 @@ class CallSensors:
         self._since_previous = 0  # Time (ms) between the starts of the last two recorded polls.
 
     def record_polls(self) -> None:
-        """Record the polls that returned buffered records and are not recorded yet."""
+        """Record the polls that have returned buffered records since the previous call."""
         starts, self.unrecorded_starts = self.unrecorded_starts, []
         for began in starts:
             self._record_start(began)
@@ -123,7 +123,7 @@ class CallSensors:
         self._record_end(now)
 
     def _record_end(self, ended: int) -> None:
-        """Record poll-idle-ratio: time in poll, divided by time in poll plus time between poll starts.
+        """Record poll-idle-ratio: time in poll / (time in poll + time between the starts of polls).
 
         If no time has passed, nothing is recorded, whereas Java records NaN.
         """

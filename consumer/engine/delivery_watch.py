@@ -40,7 +40,7 @@ from .positions.partition_states import FetchState, PartitionState
 
 # Time (ms) without a poll after which buffered records count as waiting for the application.
 _SLOW_POLL_MS = 1_000
-# How many times the partitions are compared with their earlier state in each `stall_report_ms`.
+# How many times the partitions are compared with their earlier state in a period of `stall_report_ms`.
 _CHECKS_PER_STALL = 4
 
 
@@ -58,7 +58,7 @@ class _Obstacle(msgspec.Struct, frozen=True):
 
 
 class DeliveryWatch:
-    """Describes what the records of each partition wait for, and reports stalled partitions."""
+    """Explains why the records of a partition are not delivered, and reports stalled partitions."""
 
     def __init__(
         self, core: ClientCore[ConsumerOptions], coordinator: CoordinatorLookup, fetcher: Fetcher
@@ -113,7 +113,7 @@ class DeliveryWatch:
     # ---- why
 
     def status(self, partition: TopicPartition, now: int) -> DeliveryStatus:
-        """Return what the next records of the partition wait for at the time `now` (ms)."""
+        """Return why the partition's next records are not delivered at the time `now` (ms)."""
         state = self._core.partitions.get(partition)
         obstacle = self._find_obstacle(partition, state, now)
         epoch = self._core.wall() - now

@@ -28,7 +28,7 @@ _LAST_WITH_RESULTS = 1
 
 
 class FeatureVersionRange(msgspec.Struct, frozen=True):
-    """The levels of a feature, from `min_version` to `max_version`.
+    """A range of a feature's levels, finalized or supported.
 
     Java: FinalizedVersionRange and SupportedVersionRange.
     """

@@ -76,7 +76,7 @@ class GroupMember(msgspec.Struct, frozen=True):
 
 
 class StreamsSubtopology(msgspec.Struct, frozen=True):
-    """A part of a Streams topology, with the topics that it reads and writes.
+    """A subtopology of a Streams application, with the topics that it reads and writes.
 
     Java: StreamsGroupSubtopologyDescription.
     """
@@ -99,7 +99,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     `assignor` is the name of the assignor, or None if the group has none.
 
-    `authorized_operations` is None if they were not requested.
+    `authorized_operations` is None if the operations were not requested.
 
     The epochs are None for classic groups. `subtopologies` is None unless the group is a Streams group with a
     topology.

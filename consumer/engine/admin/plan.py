@@ -95,7 +95,7 @@ def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
 
 
 def require_version(api: str, version: int, least: int, release: str, purpose: str) -> None:
-    """Raise UnsupportedVersion if the request's version is below `least`, the first version with a feature.
+    """Raise UnsupportedVersion if `version` is below `least`, the API's first version with the feature.
 
     `release` is the first Kafka release with this version. `purpose` is the end of the error message, such as
     "to filter by state".

@@ -88,9 +88,9 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
 class ReplicaLogDirInfo(msgspec.Struct, frozen=True):
     """The log directories of a replica. Java: DescribeReplicaLogDirsResult.ReplicaLogDirInfo.
 
-    The values of the current directory are None if the broker has no such replica.
+    The fields of the current directory are None if the broker has no replica of the partition.
 
-    The values of the future directory are None if the replica is not being moved.
+    The fields of the future directory are None if the replica is not being moved.
 
     Both lags are in records, as `ReplicaInfo.offset_lag` defines them.
     """
@@ -169,7 +169,7 @@ def alter_partition_reassignments(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, None]]:
-    """Begin to move each partition to the replicas in `replicas`; None cancels its reassignment."""
+    """Start moving each partition to the brokers in `replicas`; the value None cancels its reassignment."""
 
     def request(items: Sequence[TopicPartition]) -> AlterPartitionReassignmentsRequest:
         return AlterPartitionReassignmentsRequest(

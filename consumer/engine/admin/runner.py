@@ -48,7 +48,7 @@ class _Job:
         self.deadline = deadline
         self.timeout_ms = timeout_ms
         self.calls: list[Call] = []
-        self.open = 0  # Number of calls without a response.
+        self.open = 0  # Number of calls in flight.
         self.pauses = 0  # Number of pauses so far.
         self.over = False
         self.what = "the cluster"
