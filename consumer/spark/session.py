@@ -246,9 +246,9 @@ def _submitted_settings() -> dict[str, str]:
 
 @contextmanager
 def _environment(files: Path) -> Generator[None]:
-    """Set environment variables for the JVM and its workers until the context ends.
+    """Set environment variables for the JVM and its workers until the `with` block ends.
 
-    The JVM and its workers inherit the variables. At the end of the context the old values are restored.
+    The JVM and its workers inherit the variables. At the end of the block the old values are restored.
     """
     original = dict(os.environ)
     java = java_home(files / "java")
@@ -329,7 +329,7 @@ _NEEDED = ("kproto", "consumer", "numpy", "pyarrow", "msgspec")
 
 
 class MissingOnExecutors(KprotoError, ImportError):
-    """Raised if the Python of the executors lacks a required package."""
+    """Raised if the executors' Python lacks a required package."""
 
     def __init__(self, packages: str, python: str) -> None:
         super().__init__(packages, python)

@@ -103,7 +103,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, object]:
-        """Return the offset of a new query. This offset names no partitions.
+        """Return the initial offset of a new query, which names no partitions.
 
         The end offset of the first batch also stores where the batch starts in each partition.
         """
@@ -240,7 +240,7 @@ class Planner:
         self._ceiling = self.logs.view(strict=False)
 
     def report(self) -> dict[str, object] | None:
-        """Return the last known ends of the logs in the form of an offset."""
+        """Return the last known ends of the logs, in the format of the query's offsets."""
         return None if self._view is None else Offsets(self._view.ends, begun=True).to_json()
 
     def commit(self, completed: Offsets) -> None:
@@ -306,9 +306,9 @@ class Planner:
         self._reported_losses.update(losses)
 
     def _with_truncations(self, start: Offsets, view: View) -> View:
-        """Return `view` with the offsets at which logs were truncated below the query's position.
+        """Return `view` with the truncation offset of each log that lost records before the query's position.
 
-        The end of the previous epoch is requested once for each new leader.
+        The end offset of the previous leader epoch is requested once for each new leader.
         """
         led = {p: (epoch, view.epochs[p], start.positions[p]) for p, epoch in moved(start, view).items()}
         unknown = {p: state[0] for p, state in led.items() if self._untruncated.get(p) != state}

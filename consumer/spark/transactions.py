@@ -1,6 +1,6 @@
 """Writes the rows of each task exactly once, in one transaction together with a marker.
 
-The marker records that the batch has been written.
+The marker shows that the batch has been written.
 
 Consumers that read committed records (``isolation.level=read_committed``) see either all rows of a task in a
 batch, each of them once, or none. This holds even if the task runs again because of speculative execution,

@@ -130,7 +130,7 @@ def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[C
 def _schema_text(column_format: ColumnFormat) -> str | None:
     """Return the schema that the option contains, or the contents of the file that the option names.
 
-    If the option is a path, the current process, the driver, reads the file.
+    If the option is a path, the current process (the driver) reads the file.
     """
     schema = column_format.schema
     if schema is None or not schema.strip() or column_format.format not in ("avro", "protobuf"):

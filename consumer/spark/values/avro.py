@@ -390,7 +390,7 @@ def _member(target: Any, number: int) -> Any:
 
 
 def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> Column:
-    """Read one value, of a type that contains no other types, from each lane."""
+    """Read one value from each lane, for a type that contains no other types."""
     match writer.kind:
         case "int" | "long":
             value = lanes.zigzag(at, place)

@@ -136,7 +136,7 @@ def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
 
 
 def checked_columns(option: str, node: AvroNode, place: str = "") -> AvroNode:
-    """Return a reader's type. Raises ConfigError if a part of it cannot be a column."""
+    """Return `node`, a type of a reader's schema. Raises ConfigError if a part of it cannot be a column."""
     if node.refused is not None:
         text, why, attribute = node.refused
         raise ConfigError(

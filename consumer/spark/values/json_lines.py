@@ -73,7 +73,8 @@ _INNER_TYPE = re.compile(r"[<,:]\s*([A-Za-z_]\w*)\s*(?=[(>,]|$)")
 def _check_ddl(option: str, ddl: str) -> None:
     """Raise ConfigError if Spark does not know the type of a column, or if JSON cannot represent its values.
 
-    Spark's own error would not name the option. Only Spark checks whether an inner type exists.
+    This function exists because Spark's own error would not name the option. It does not check whether inner
+    types exist, because Spark does.
     """
     if "'" in ddl or '"' in ddl:
         # This check is omitted for a schema with a comment or a default, which may contain commas.

@@ -361,7 +361,7 @@ def _size(view: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def _places(start: Ints, counts: Ints, step: int) -> Ints:
-    """Return `counts[i]` offsets for each start i, at intervals of `step` bytes."""
+    """Return, for each i, `counts[i]` offsets from `start[i]` on, at intervals of `step` bytes."""
     before = np.cumsum(counts) - counts
     within: Ints = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(before, counts)
     return np.repeat(start, counts) + within * step
@@ -370,7 +370,7 @@ def _places(start: Ints, counts: Ints, step: int) -> Ints:
 def _read(lanes: Lanes, message: Any, target: Any, *, whole: bool = False) -> Column:
     """Read messages as structs of the target's fields.
 
-    With `whole`, missing values are defaults and not null.
+    With `whole`, missing values become defaults instead of null.
     """
     readers = {
         column.name: _FieldReader(message.fields_by_name[column.name], column.type) for column in target
