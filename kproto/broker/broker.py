@@ -201,7 +201,7 @@ class Broker:
         self.actions.append(SendFrame(conn, frame))
 
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
-        """Return a copy of the call whose response `amend` changes before it is sent.
+        """Return a copy of the call, in which `amend` changes the response before it is sent.
 
         If other functions already change the response, `amend` runs before them. The returned call becomes
         the current call of its connection.

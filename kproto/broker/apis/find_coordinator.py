@@ -72,7 +72,7 @@ def _refuse_key(key: str, error: ErrorCode, message: str | None) -> Coordinator:
 
 
 def _refuse_single(error: ErrorCode, message: str | None) -> FindCoordinatorResponse:
-    """Return an error response in the format before v4, in which a request has one key."""
+    """Return an error response in the format of versions below 4, whose requests have one key."""
     return FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, host="", port=-1)
 
 

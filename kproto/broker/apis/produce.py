@@ -219,7 +219,7 @@ def _refuse_with_leader(
 
 
 def _without_truncated_batch(records: bytes) -> bytes:
-    """Return the bytes of the batches without a truncated second batch, which Kafka ignores."""
+    """Return `records` without a truncated second batch, because Kafka ignores such a batch."""
     if len(records) < _MAGIC_AT + 1:
         return records
     end = _SIZE_END + int.from_bytes(records[_SIZE_END - 4 : _SIZE_END], "big", signed=True)

@@ -14,7 +14,7 @@ from .get_telemetry_subscriptions import client_attributes
 
 
 def handle_push_telemetry(broker: Broker, call: Call) -> Result:
-    """Check a push in the order of Kafka's ClientMetricsManager, and keep its payload."""
+    """Check a push, in the same order as Kafka's ClientMetricsManager, and keep its payload."""
     request = call.request
     assert isinstance(request, PushTelemetryRequest)
     if request.client_instance_id in RESERVED_IDS:

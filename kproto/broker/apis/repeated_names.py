@@ -14,11 +14,11 @@ MAX_REPEATED: Final = 1 << 20
 
 
 def repeat_as_named(answers: Mapping[str, T], names: Sequence[str], size: Callable[[T], int]) -> list[T]:
-    """Return the result of each name in `names`, in the order of `names` and with repetitions.
+    """Return the result of each name, in the order of `names`, including repetitions.
 
     `answers` maps a name to its result. `size` returns the approximate size of a result in bytes.
 
-    If the repetitions are larger than `MAX_REPEATED` bytes, each result is returned once.
+    If the additional copies of repeated results exceed `MAX_REPEATED` bytes, each result is returned once.
     """
     repetitions = {name: count - 1 for name, count in Counter(names).items() if count > 1 and name in answers}
     if sum(count * size(answers[name]) for name, count in repetitions.items()) > MAX_REPEATED:

@@ -16,7 +16,7 @@ NO_TIME: Final = -1
 def caller_error(call: Call) -> ErrorCode:
     """Return the error for a caller that may not send requests about tokens, and NONE for other callers.
 
-    A caller must have authenticated, and not with a token (KafkaApis.allowTokenRequests).
+    A caller must have authenticated without a delegation token (KafkaApis.allowTokenRequests).
     """
     if call.principal == ANONYMOUS or call.by_token:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -82,7 +82,7 @@ def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
 
 
 class _Partition(NamedTuple):
-    """A partition of a request: its topic by name, or from v6 on by id."""
+    """A partition of a request. Its topic is identified by name, or from v6 on by id."""
 
     name: str
     topic_id: UUID
@@ -100,7 +100,7 @@ def _missing_error(broker: Broker, partition: _Partition, *, by_id: bool) -> Err
 
 
 def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
-    """Replace COORDINATOR_LOAD_IN_PROGRESS, unknown to old clients, by COORDINATOR_NOT_AVAILABLE (R107)."""
+    """Replace COORDINATOR_LOAD_IN_PROGRESS with COORDINATOR_NOT_AVAILABLE for old clients (R107)."""
     for topic in response.topics:
         for partition in topic.partitions:
             if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

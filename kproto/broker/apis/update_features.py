@@ -33,7 +33,7 @@ def handle_update_features(broker: Broker, call: Call) -> Result:
     """Apply all feature updates of the request, or none of them."""
     request = call.request
     assert isinstance(request, UpdateFeaturesRequest)
-    # If a feature is updated twice, only the last update applies.
+    # If a request updates the same feature twice, only the last update applies.
     updates = {update.feature: update for update in request.feature_updates}
     fault = next((fault for update in updates.values() if (fault := _fault(broker, update))), None)
     if fault is not None:
