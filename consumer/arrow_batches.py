@@ -2,7 +2,7 @@
 
 Rules:
 
-* The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition.
+* The columns are those of Spark's Kafka sink: value, and optionally key, headers, timestamp and partition.
 
 * Any other column raises ConfigError, because its content would be lost.
 
@@ -145,7 +145,7 @@ def encode_batches(table: TableColumns, count: int, options: ProducerOptions) ->
 
 
 def check_table(batch: Any, now_ms: int) -> TableColumns:
-    """Check a RecordBatch, a Table, or a mapping of columns.
+    """Check a RecordBatch, a Table or a dict of columns, and return its columns.
 
     Raises ConfigError for columns whose values a record cannot contain.
     """
@@ -262,7 +262,7 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
 def murmur2(keys: Any) -> Int64s:
     """Return Kafka's murmur2 of each key, with the sign bit cleared. `keys` is a BinaryArray without nulls.
 
-    The hashes equal those of `engine.producer.partitioner`, but are computed for a whole column together.
+    The hashes equal those of `engine.producer.partitioner`, but are computed for a whole column at once.
     """
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]

@@ -1,1 +1,1 @@
-"""The clients for asyncio. `waiters` suspends calls that have to wait; `streams` sends and receives bytes."""
+"""The clients for asyncio. `waiters` lets tasks wait; `streams` sends and receives bytes."""

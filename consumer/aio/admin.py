@@ -869,7 +869,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         cluster_id: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Make a controller a voter of the metadata quorum (KIP-853, Kafka 3.9 and later).
+        """Add a controller to the voters of the metadata quorum (KIP-853, Kafka 3.9 and later).
 
         `directory_id` is the id of the controller's metadata directory. With `cluster_id` the call fails in
         any other cluster. Java: Admin.addRaftVoter.
@@ -908,7 +908,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         await self._runner.run("remove_raft_voter", plan, self._runner.timeout_ms(timeout))
 
     async def unregister_broker(self, broker: int, *, timeout: float | None = None) -> None:
-        """Remove the registration of a broker that no longer exists, by its node id (KIP-631).
+        """Unregister a broker that no longer exists. `broker` is its node id (KIP-631).
 
         Java: Admin.unregisterBroker.
         """
@@ -918,7 +918,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         await self._runner.run("unregister_broker", plan, self._runner.timeout_ms(timeout))
 
     async def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
-        """Remove the registration of a controller that no longer exists, by its node id (Kafka 4.4).
+        """Unregister a controller that no longer exists. `controller` is its node id (Kafka 4.4).
 
         Raises UnsupportedVersion if the broker does not forward the request to the active controller, as in
         Kafka 4.4. Java: Admin.unregisterController.
@@ -1272,5 +1272,5 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. For another library's method, the error names what to use instead."""
+            """Raise AttributeError. For a method of another library, the error names kproto's equivalent."""
             raise unknown_method(self, "admin client", name)

@@ -111,7 +111,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     # ---- the event loop
 
     def on_event(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
-        """Apply an event of the network or of the timer to the engine.
+        """Pass an event of the network or of the timer to the engine.
 
         `event` is None after a call by the application: the engine then handles the changes made by the call.
         """

@@ -42,7 +42,7 @@ class AsyncRuntime(Runtime):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
-        # The task that is inside a method which runs callbacks, and the name of the method.
+        # The task that is running a method which may call callbacks, and the name of this method.
         self._serving: tuple[asyncio.Task[Any] | None, str] | None = None
         self.callback_task: asyncio.Task[None] | None = None
         lifecycle.register(self)
@@ -50,7 +50,7 @@ class AsyncRuntime(Runtime):
     # ---- the event loop
 
     def on_event(self, event: NetworkEvent | ev.Tick) -> None:
-        """Apply an event of the network or of the timer to the engine."""
+        """Pass an event of the network or of the timer to the engine."""
         if self.closed or self.forked or self.failure is not None:
             return
         try:
@@ -212,7 +212,7 @@ class AsyncRuntime(Runtime):
         return self._serving is None or self._serving[0] is asyncio.current_task()
 
     def served(self) -> None:
-        """Record that the claimed method has ended, so that another task may call such a method."""
+        """Record that the method that runs callbacks has ended, so that another task may call one."""
         self._serving = None
 
     # ---- the end

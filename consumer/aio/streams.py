@@ -223,7 +223,7 @@ class Streams:
         self._resolving: dict[int, asyncio.Future[Resolved]] = {}
         self._dials = DialThreads(self._on_resolved)
         self._dialing: dict[int, asyncio.Future[Dialed]] = {}
-        # The event loop, known since the first connection.
+        # The event loop. It is set when the first connection is opened.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room: memoryview | None = None
         # The task that requests a token for all connections that need one.
@@ -287,7 +287,7 @@ class Streams:
                     self._failed(key, dialed.error)
                     return
                 sock = dialed.sock
-            # The connection was closed meanwhile, but the dialer ignored its cancellation.
+            # The connection was closed while the dialer ran, but the dialer ignored its cancellation.
             if key not in self._opening:
                 sock.close()
                 return
@@ -356,7 +356,7 @@ class Streams:
     def _begin_opened(
         self, key: int, opened: tuple[asyncio.Transport, _Protocol], route: _Route
     ) -> str | None:
-        """Use an established connection, or return the reason why it is already broken."""
+        """Start using an established connection. If it is already broken, return the reason instead."""
         early = self._early.pop(key, None)
         if early is None:
             self._opening.pop(key, None)

@@ -13,7 +13,7 @@ MAX_HOG_S = 0.001
 
 
 class TaskWaiters:
-    """A counter of changes, and the tasks that wait for the next one."""
+    """A counter of changes, and the tasks that wait for the next change."""
 
     def __init__(self) -> None:
         self.changes = 0

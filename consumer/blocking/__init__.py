@@ -1,1 +1,1 @@
-"""The blocking clients for threads. `waiters` blocks waiting calls; `sockets` sends and receives bytes."""
+"""The blocking clients for threads. `waiters` lets threads wait; `sockets` sends and receives bytes."""

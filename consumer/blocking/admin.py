@@ -68,7 +68,7 @@ R = TypeVar("R")
 
 
 class _Operations(AsyncAdmin):
-    """`AsyncAdmin` with waits that block the thread. `run_to_end` runs its coroutines."""
+    """An `AsyncAdmin` whose waits block the calling thread. `run_to_end` runs its coroutines."""
 
     def _make_runtime(self, driver: Driver) -> Runtime:
         return BlockingRuntime(driver)
@@ -714,7 +714,7 @@ class Admin(BoundToProcess, Block):
         cluster_id: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Make a controller a voter of the metadata quorum (KIP-853, Kafka 3.9 and later).
+        """Add a controller to the voters of the metadata quorum (KIP-853, Kafka 3.9 and later).
 
         `directory_id` is the id of the controller's metadata directory. With `cluster_id` the call fails in
         any other cluster. Java: Admin.addRaftVoter.
@@ -742,14 +742,14 @@ class Admin(BoundToProcess, Block):
         )
 
     def unregister_broker(self, broker: int, *, timeout: float | None = None) -> None:
-        """Remove the registration of a broker that no longer exists, by its node id (KIP-631).
+        """Unregister a broker that no longer exists. `broker` is its node id (KIP-631).
 
         Java: Admin.unregisterBroker.
         """
         run_to_end(self._operations.unregister_broker(broker, timeout=timeout))
 
     def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
-        """Remove the registration of a controller that no longer exists, by its node id (Kafka 4.4).
+        """Unregister a controller that no longer exists. `controller` is its node id (Kafka 4.4).
 
         Raises UnsupportedVersion if the broker does not forward the request to the active controller, as in
         Kafka 4.4. Java: Admin.unregisterController.
@@ -1021,5 +1021,5 @@ class Admin(BoundToProcess, Block):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. For another library's method, the error names what to use instead."""
+            """Raise AttributeError. For a method of another library, the error names kproto's equivalent."""
             raise unknown_method(self, "admin client", name)

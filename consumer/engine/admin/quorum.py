@@ -136,7 +136,7 @@ def add_raft_voter(
     cluster_id: str | None,
     timeout_ms: int,
 ) -> Plan[None]:
-    """Make a controller a voter of the metadata quorum (KIP-853)."""
+    """Add a controller to the voters of the metadata quorum (KIP-853)."""
     request = AddRaftVoterRequest(
         cluster_id=cluster_id,
         timeout_ms=timeout_ms,

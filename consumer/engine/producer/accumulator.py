@@ -573,7 +573,7 @@ class RecordAccumulator:
             self.routes.clear()
 
     def take_failures(self) -> DeliveryFailures:
-        """Return and reset the failures that are unknown to the application. The guard must be held."""
+        """Return the failures not yet reported to the application, and reset them. The guard must be held."""
         delivery_failures, self.delivery_failures = self.delivery_failures, DeliveryFailures()
         return delivery_failures
 

@@ -110,7 +110,7 @@ class ProducerBatch:
         # timestamp, key, value and headers. While no record has a key or headers, the short format has only
         # the values.
         self.rows: list[Any] = []
-        # In the short format: (index, timestamp in ms) of the first record of each timestamp.
+        # In the short format: (index, timestamp in ms) of the first record in each run of equal timestamps.
         self.timestamp_runs: list[tuple[int, int]] = []
         # In the short format: the timestamp (ms) of the last record. None in the general format.
         self.shared_timestamp: int | None = NO_MOMENT
@@ -169,7 +169,7 @@ class ProducerBatch:
         return len(self.rows) == self.count * (COLUMNS if self.shared_timestamp is None else 1)
 
     def encode(self, compression: str, level: int | None, *, transactional: bool = False) -> None:
-        """Encode the records, with the batch's sequence number if it has one, then drop the rows."""
+        """Encode the records, with the batch's sequence number if it has one, and then clear `rows`."""
         producer_id, epoch = self.identity or (-1, -1)
         encoded = self.encoded
         if encoded is None and self.shared_timestamp is not None:
@@ -332,7 +332,7 @@ class PartitionQueue:
         return None if self.filling is NO_BATCH else self.filling.created
 
     def open(self) -> list[ProducerBatch]:
-        """Return the batches in flight and the waiting ones, except those that are done, in order."""
+        """Return the batches in flight and the waiting batches, in order, without those that are done."""
         return sorted(
             (batch for batch in (*self.in_flight, *self.waiting) if not batch.done),
             key=lambda batch: batch.order,
@@ -363,7 +363,7 @@ class PartitionQueue:
                     batch.sequence = -1
 
     def mark_not_in_log(self, since: tuple[int, ...]) -> None:
-        """Record that no batch whose order is `since` or later is in the log."""
+        """Record that no batch with `order` >= `since` is in the log."""
         self.renumber_from = since if self.renumber_from is None else min(since, self.renumber_from)
 
     def __repr__(self) -> str:

@@ -196,7 +196,7 @@ class ProducerEngine:
 
     @property
     def has_pushed_last(self) -> bool:
-        """Whether the last push, which `begins_close` requests, has ended."""
+        """Whether the last push of metrics, which `begins_close` requests, has ended."""
         return not self.begins_close and (self.telemetry is None or self.telemetry.has_ended)
 
     def _pump_telemetry(self, telemetry: ClientTelemetry) -> None:
@@ -249,7 +249,7 @@ class ProducerEngine:
         self.core.wake_poll()
 
     def fail(self, why: str) -> None:
-        """Fail every undelivered record and every waiting call of the transaction: the producer ends."""
+        """Fail every undelivered record and every waiting call of the transaction; the producer ends."""
         for purge in self._purges:
             purge.done = True
         error = IllegalState(f"{why}; this record was not acknowledged")

@@ -92,7 +92,7 @@ class SequenceNumbers:
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch. Return False if there is no producer id.
 
-        If the queue needs a new producer id or epoch, the queue gets it first.
+        If the queue needs a new producer id or epoch, the method first assigns one to the queue.
         """
         if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity
@@ -100,7 +100,7 @@ class SequenceNumbers:
                 return False
             if queue.identity is not None and queue.identity.producer_id == identity.producer_id:
                 if queue.identity.epoch >= LAST_EPOCH:
-                    self._identity = None  # This producer id has no higher epoch: request another.
+                    self._identity = None  # This producer id has reached the highest epoch.
                     return False
                 identity = ProducerIdAndEpoch(identity.producer_id, queue.identity.epoch + 1)
             queue.identity = identity

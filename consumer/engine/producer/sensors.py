@@ -1,4 +1,4 @@
-"""The metrics of a producer: their table, and the sensors that its engine records (Java's SenderMetrics).
+"""The metrics of a producer: their table, and the sensors that its engine updates (Java's SenderMetrics).
 
 Rules:
 

@@ -76,7 +76,7 @@ def init_producer_id_request(
 def add_partitions_request(
     transactional_id: str, identity: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """Build an AddPartitionsToTxn request in version 3 or lower, the versions for clients."""
+    """Build an AddPartitionsToTxn request in version 3 or lower, the versions that clients use."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,

@@ -261,7 +261,7 @@ class TransactionManager:
             (self.fail if ends_producer(error) else self._require_abort)(error)
 
     def _require_abort(self, error: KprotoError) -> None:
-        """Move to ABORTABLE_ERROR, and fail the current call, the open records and the offsets."""
+        """Move to ABORTABLE_ERROR, and fail the current call and the records, and drop the offsets."""
         with self._records.guard:
             self.move(S.ABORTABLE_ERROR, error)
         self._end_call(error)
@@ -323,7 +323,7 @@ class TransactionManager:
             next_request()
 
     def _expire(self) -> None:
-        """Require an abort if the offsets have timed out and no request is in flight."""
+        """Require an abort if the commit of the offsets has timed out and no request is in flight."""
         now, timeout = self._core.now, self._core.options.delivery_timeout_ms
         if not self._offsets:
             self._offsets_until = None
@@ -451,8 +451,8 @@ class TransactionManager:
                 self._on_no_response(call)
                 return
             codes = added_partition_codes(response)
-            # OPERATION_NOT_ATTEMPTED is checked last: it only means that another partition failed, whose code
-            # shows the reason.
+            # OPERATION_NOT_ATTEMPTED is checked last: it only means that another partition failed, and that
+            # partition's code shows the reason.
             last = ErrorCode.OPERATION_NOT_ATTEMPTED
             for partition, code in sorted(codes.items(), key=lambda answer: answer[1] == last):
                 if not self._check(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
@@ -588,7 +588,7 @@ class TransactionManager:
     def _restore_sequences(self) -> None:
         """Continue the sequence numbers after the last accepted batch of each partition.
 
-        Every batch has been answered, so the rejected batches are certainly not in the log.
+        At this point every batch has been answered, so the rejected batches are certainly not in the log.
         """
         for queue in self._records.queues.values():
             if queue.identity == self._identity:
