@@ -17,7 +17,7 @@ Rules:
 * A serializer is a function of (topic, value, headers) that returns bytes or None, or an object whose method
   `serialize` is such a function.
 
-* For the asyncio clients these functions may be coroutines.
+* For the asyncio clients these functions may be coroutine functions.
 
 * None is Kafka's null in both directions. No function is called for None, so a tombstone stays a tombstone.
 

@@ -189,7 +189,7 @@ class Builder:
             yield self._batch(decoded, row, min(row + ROWS, last))
 
     def _batch(self, decoded: Columns, row: int, end: int) -> RecordBatch:
-        """Build an Arrow batch of the rows from `row` to `end`."""
+        """Build an Arrow batch of the rows from `row` to `end` (exclusive)."""
         formatted = self._decode(decoded, row, end) if self._decoded else {}
         arrays = [
             formatted[name] if name in formatted else make(decoded, row, end)
@@ -238,7 +238,7 @@ class Builder:
         return RecordError(error.message, error.version, error.field, error.offset, detail)
 
     def _maker(self, name: str) -> Callable[[Columns, int, int], Column]:
-        """Return a function that builds the column of this name from (records, first row, last row)."""
+        """Return a function of (records, row, end) that builds the column of this name from these rows."""
         topic, partition = self._range.topic, self._range.partition
         match name:
             case "key":

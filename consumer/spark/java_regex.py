@@ -102,7 +102,7 @@ class _Reader:
     # ---- structure
 
     def alternatives(self, *, inside: bool) -> str:
-        """Translate the pattern up to the next closing parenthesis, or to its end.
+        """Translate the pattern up to the next closing parenthesis, or to the end of the pattern.
 
         Inline flags apply up to this position.
         """

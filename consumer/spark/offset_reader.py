@@ -344,7 +344,7 @@ class OffsetReader:
 
 
 def retry_while_unreachable(request: Callable[[], T], seconds: float, option: str) -> T:
-    """Return the result of `request`. Retry it for at most `seconds` while the cluster is unreachable.
+    """Return the result of `request`. Retry for at most `seconds` seconds while the cluster is unreachable.
 
     `option` is the name of the option that sets `seconds`. Raises ConnectionFailed if the cluster is still
     unreachable after this time.

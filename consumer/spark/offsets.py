@@ -334,7 +334,7 @@ def should_wait(waiting: int, least: int | None, since_last_ms: int | None, long
 
 
 def waiting(start: Offsets, end: Offsets) -> int:
-    """Return the number of offsets between two offsets of a query, summed over all partitions."""
+    """Return the number of record offsets from `start` to `end`, summed over all partitions."""
     return sum(r.size for r in ranges(start, end))
 
 

@@ -205,7 +205,7 @@ class _Fetches:
         )
 
     def _contradiction(self, position: int) -> str:
-        """Return how the log's offsets contradict OFFSET_OUT_OF_RANGE, or "" if they do not."""
+        """Return how the log contradicts OFFSET_OUT_OF_RANGE for `position`, or "" if it does not."""
         first = _log_edge(self.range, "earliest", self.options)
         last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
         contradiction = f"the broker reports OFFSET_OUT_OF_RANGE, although the log is from {first} to {last}"
@@ -234,7 +234,7 @@ class _Chunk:
 def _current_range(slice_: Slice, options: Options) -> Range:
     """Return the range that a task must read for this slice.
 
-    An open end that was planned for another action is replaced by the log's current end.
+    If an open end was planned for another Spark action, it is replaced by the log's current end.
     """
     range_ = slice_.range
     if not range_.open_end or (slice_.plan is not None and slice_.plan.is_of_this_action()):

@@ -231,7 +231,7 @@ def _each_partition(
 ) -> dict[TopicPartition, int]:
     """Parse JSON such as ``{"flights": {"0": 5}}``.
 
-    For ``{"flights": "earliest"}``, the topic is added to `edges`.
+    A topic with one edge for all its partitions, such as ``{"flights": "earliest"}``, is added to `edges`.
 
     If `edges` is None, "earliest" and "latest" are not allowed. Keys that begin with ``@`` are skipped, so
     that offsets can be copied from a query's progress.
