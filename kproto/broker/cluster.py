@@ -90,7 +90,7 @@ class BrokerCluster:
         self.leaders: Final[dict[Partition, int]] = {}
         # Group id -> coordinator, for groups that were moved.
         self.coordinators: Final[dict[str, int]] = {}
-        # Assigned leaders of the partitions of `__consumer_offsets` and `__transaction_state`.
+        # Explicitly assigned leaders of the partitions of `__consumer_offsets` and `__transaction_state`.
         self.offsets_leaders: Final[dict[int, int]] = {}
         self.state_leaders: Final[dict[int, int]] = {}
         self.brokers: Final[dict[int, ClusterBroker]] = {}
@@ -142,7 +142,7 @@ class BrokerCluster:
         if now < self._producer_expiration_at:
             return
         self._producer_expiration_at = now + self._settings.producer_id_expiration_check_interval_ms
-        # The settings of the first broker determine the expiration, because all brokers share the logs.
+        # The first broker's settings determine when producers expire, because all brokers share the logs.
         settings = self.dynamic.settings(self._node_ids[0])
         before = now + self.wall_clock_offset - settings.producer_id_expiration_ms
         for topic in self.topics:
@@ -237,7 +237,7 @@ class BrokerCluster:
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
         """Record that the producer's transaction is ongoing in the group's offsets partition.
 
-        This has no effect if the transaction contains no offsets of the group.
+        The call has no effect if the transaction contains no offsets of the group.
         """
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch

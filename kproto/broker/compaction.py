@@ -1,4 +1,4 @@
-"""Compaction: only the last value of each key in a log is kept.
+"""Compaction, which keeps only the last record of each key in a log.
 
 Rules, as in Kafka's Cleaner:
 

@@ -136,7 +136,7 @@ class Ratio:
 class Text:
     """Strings that `check` accepts.
 
-    `check` returns None for a valid string, and otherwise a text that describes the allowed values.
+    `check` returns None for a valid string, and otherwise a description of the allowed values.
     """
 
     check: Callable[[str], str | None] = lambda _: None

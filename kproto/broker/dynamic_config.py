@@ -49,7 +49,7 @@ class DynamicConfig:
 
 
 def check_dynamic(values: Mapping[str, str]) -> str | None:
-    """Return why these values cannot be set without a restart, or None if they can."""
+    """Return the reason why a running broker rejects these values, or None if it accepts them."""
     static = sorted(values.keys() - {*DYNAMIC})
     if static:
         # The error message begins with the same words as Kafka's.

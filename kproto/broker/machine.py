@@ -454,7 +454,7 @@ def _begin_large_request(
 ) -> str | None:
     """Start dividing a large request into pieces.
 
-    A later step serves the first piece of a request above `HUGE_FRAME`.
+    If the request is larger than `HUGE_FRAME`, even its first piece is served in a later step.
     """
     try:
         header, request, body = decode_request_header(frame)
