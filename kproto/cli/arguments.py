@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _LONGEST_MS = 366 * 86_400_000
 
-# A width in columns that no usage exceeds.
+# A width (columns) that no usage message exceeds.
 _UNLIMITED = 100_000
 # Escape sequences with which argparse colors usage messages since Python 3.14.
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")

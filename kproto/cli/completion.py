@@ -93,7 +93,7 @@ def _parsers(path: str, parser: Parser) -> Iterator[tuple[str, Parser]]:
 
 
 def _words(parser: Parser) -> Iterator[str]:
-    """Yield the words after a command: verbs (or else values of its first argument) and options."""
+    """Yield the words after a command: its verbs or the values of its first argument, and its options."""
     yield from parser.subparsers()
     for action in parser.actions():
         if action.choices and not action.option_strings and not parser.subparsers():

@@ -122,7 +122,7 @@ def _consume(options: argparse.Namespace) -> int:
 
 
 class _InvalidPart(KprotoError):
-    """Raised if the key or value of a record is not in its format."""
+    """Raised if the key or value of a record is not in the format that the options select."""
 
 
 def _is_internal(word: str) -> bool:

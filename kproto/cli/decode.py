@@ -291,7 +291,7 @@ def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
 
 
 def _bytes(text: str, form: str | None) -> ParsedText:
-    """Return the bytes that an argument stands for, and the form in which they were written.
+    """Return the bytes that an argument stands for, and the name of their form, such as hex.
 
     `text` is a file name, - for stdin, or the bytes in a text form such as hex. A file and stdin may contain
     text or raw bytes.

@@ -103,7 +103,7 @@ def _lines() -> Iterator[str]:
 def _finish(
     flush: Callable[[float | None], None], deliveries: list[Delivery], options: argparse.Namespace
 ) -> None:
-    """Wait until the records are written, print their offsets with `--json`, and clear `deliveries`."""
+    """Wait until the records are written, print their offsets if `--json` is set, and clear `deliveries`."""
     flush(options.timeout)
     for delivery in deliveries:
         written = delivery.result()

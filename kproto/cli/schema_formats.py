@@ -1,6 +1,6 @@
 """The formats of keys and values whose schemas are in a registry: Avro, Protobuf and JSON Schema.
 
-Keys and values are encoded as by Confluent's serializers (`consumer.schema_registry`).
+Keys and values have the encoding of Confluent's serializers (`consumer.schema_registry`).
 
 Avro values are shown as the JSON of `avro_json`, and JSON Schema values as their JSON. Protobuf messages are
 shown in Google's JSON mapping, including fields with default values.
@@ -64,7 +64,7 @@ def add_schemas(parser: argparse.ArgumentParser) -> None:
 
 
 def decoders(options: argparse.Namespace) -> dict[str, Decode]:
-    """Return a decoder for each of "key" and "value" whose format has a schema.
+    """Return a decoder for each part ("key" or "value") whose format has a schema.
 
     Raises ConfigError if the URL of the registry is missing, or an option is not allowed.
     """
@@ -74,7 +74,7 @@ def decoders(options: argparse.Namespace) -> dict[str, Decode]:
 
 
 def encoders(options: argparse.Namespace) -> dict[str, Encode]:
-    """Return an encoder for each of "key" and "value" whose format has a schema.
+    """Return an encoder for each part ("key" or "value") whose format has a schema.
 
     The schemas are requested from the registry; a schema given in a file is registered first.
 

@@ -204,7 +204,7 @@ def _hanging_rows(
     known: Mapping[int, frozenset[TopicPartition]],
     now: int,
 ) -> list[tuple[object, ...]]:
-    """Return a row for each of `suspects` whose coordinator lists no transaction with this partition.
+    """Return a row for each of `suspects` whose partition is not in the producer's transaction.
 
     `known` maps producer ids to the partitions of their transactions, as coordinators describe them.
     """
