@@ -67,7 +67,7 @@ def to_json(
 ) -> dict[str, Any]:
     """Convert a message to dicts, lists, str, int, float, bool and None, ready for `json.dumps`.
 
-    `binary` converts the values of fields that contain bytes; the default returns base64 text.
+    `binary` converts the values of fields that contain bytes, by default to base64 text.
 
     Raises EncodeError and UnsupportedVersion exactly when `message.encode(version)` does.
     """
@@ -95,7 +95,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def write_one_line(value: object, write: Callable[[str], object]) -> None:
-    """Write the text of `one_line` piece by piece, so that large bytes (`Base64`) need little memory."""
+    """Write the text of `one_line` piece by piece, so that a large `Base64` value needs little memory."""
     if isinstance(value, dict):
         separator = "{"
         for key, item in cast("dict[str, object]", value).items():

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): get the offset at the start, the end or a timestamp of partitions."""
+"""ListOffsets (key 2): get each partition's start offset, end offset, or offset at a timestamp."""
 
 from __future__ import annotations
 

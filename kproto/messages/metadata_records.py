@@ -93,7 +93,7 @@ class ConfigRecord(Message, versions="0", flexible="0+"):
 class PartitionChangeRecord(Message, versions="0-2", flexible="0+"):
     partition_id: Int32 = -1
     topic_id: Uuid
-    # The new ISR; null if it is unchanged. The same holds for the other nullable fields.
+    # The new ISR; null if it is unchanged. Null has the same meaning in the other nullable fields.
     isr: list[Int32] | None = field(default=None, tag=0)
     # The new leader; -1 if there is none, -2 if the leader is unchanged.
     leader: Int32 = field(default=-2, tag=1)

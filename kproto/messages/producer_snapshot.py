@@ -20,7 +20,7 @@ class ProducerEntry(Struct):
     # The sequence number of the producer's last record.
     last_sequence: Int32
     last_offset: Int64
-    # The last offset of the last batch, minus its first offset.
+    # The last offset of the last batch minus the first offset of that batch.
     offset_delta: Int32
     # The largest timestamp of the last batch.
     timestamp: Int64

@@ -31,7 +31,7 @@ class DescribedGroup(Struct):
     authorized_operations: Int32 = -0x80000000
     # The description of the topology; null unless the status is 3 (KIP-1331).
     topology_description: TopologyDescription | None = field("1+", default=None)
-    # The status of the description: 0 not requested, 1 not stored, 2 failed, 3 available.
+    # The status of `topology_description`: 0 not requested, 1 not stored, 2 failed, 3 available.
     topology_description_status: Int8 = field("1+", default=0)
     # The assignor that computes the next assignment. The current assignment may come from another assignor
     # (KIP-1357).

@@ -27,7 +27,7 @@ class TransactionLogValue(Message, versions="0-1", flexible="1+"):
     # The state: 0 empty, 1 ongoing, 2 prepare commit, 3 prepare abort, 4 complete commit, 5 complete abort, 6
     # dead, 7 prepare epoch fence.
     transaction_status: Int8
-    # The partitions of the transaction; null if the state is empty.
+    # The partitions of the transaction; null in the state 0 (empty).
     transaction_partitions: list[PartitionsSchema] | None
     transaction_last_update_timestamp_ms: Int64
     transaction_start_timestamp_ms: Int64
