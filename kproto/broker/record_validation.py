@@ -65,7 +65,7 @@ def timestamp_limits(topic: Topic, settings: Settings, now: int) -> tuple[int, i
 
 
 def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted: bool) -> RecordsFault | None:
-    """Return the error for invalid records of a batch, or None.
+    """Return the error for a batch that contains invalid records, or None.
 
     The offsets of compressed records must be consecutive, timestamps must be within `limits`, and records of
     compacted topics need keys.

@@ -417,7 +417,7 @@ class Server:
 
     @checked(seconds=NUMBER)
     def slow(self, seconds: float) -> None:
-        """Delay every response by `seconds`; with 0, send the delayed responses and stop delaying.
+        """Delay every response by `seconds` seconds; with 0, send the delayed responses and stop delaying.
 
         With `math.inf` the broker executes requests but sends no responses.
         """
@@ -610,7 +610,7 @@ def running(
 
 
 def _jwks(url: str) -> str:
-    """Return the text of the JSON Web Key Set (JWKS) at a file: or HTTP URL.
+    """Return the JSON Web Key Set (JWKS) at a `file:` or HTTP URL, as text.
 
     Raises OSError if the key set cannot be read, and MissingExtra for an HTTP URL if urllib3 is missing.
     """

@@ -99,7 +99,7 @@ class Settings:
     delete_topic_enable: bool = _setting(True, Boolean())
     # 55 MiB, Kafka's default.
     fetch_max_bytes: int = _setting(57_671_680, Integer(32, 1024))
-    # The interval of compaction in ms, see `log_manager`.
+    # The interval of compaction in ms (see `log_manager`).
     log_cleaner_backoff_ms: int = _setting(15_000, Integer(64, 0), dynamic=True)
     log_cleanup_policy: str = _setting("delete", CleanupPolicy(), dynamic=True, topic_config="cleanup.policy")
     # The time in ms from the start of the broker to its first retention check.
@@ -139,7 +139,7 @@ class Settings:
     num_partitions: int = _setting(1, Integer(32, 1))
     # The interval in ms at which expired idempotent producers are removed.
     producer_id_expiration_check_interval_ms: int = _setting(600_000, Integer(32, 1))
-    # The time in ms after its last batch at which an idempotent producer expires.
+    # The time in ms from the last batch of an idempotent producer to its expiration.
     producer_id_expiration_ms: int = _setting(86_400_000, Integer(32, 1), dynamic=True)
     # The enabled SASL mechanisms. Kafka's default is GSSAPI, which this broker does not support.
     sasl_enabled_mechanisms: str = _setting(
@@ -156,11 +156,11 @@ class Settings:
     # The maximum size of a request: 100 MiB, Kafka's default. If a client announces a larger request, its
     # connection is closed.
     socket_request_max_bytes: int = _setting(104_857_600, Integer(32, 1))
-    # Whether TLS listeners request client certificates: none, requested or required.
+    # Client certificates on TLS listeners: none, requested or required.
     ssl_client_auth: str = _setting("none", choice(*SSL_CLIENT_AUTH))
     # The largest payload of metrics that a client may push, in bytes after compression: 1 MiB by default.
     telemetry_max_bytes: int = _setting(1_048_576, Integer(32, 1))
-    # Principals that may do everything, separated by semicolons, for example User:alice;User:bob.
+    # Principals authorized for all operations, separated by semicolons, for example User:alice;User:bob.
     super_users: str = _setting("", Text(_check_super_users))
     group: GroupSettings
     transactions: TransactionSettings
@@ -270,7 +270,7 @@ _MS_PER_UNIT: Final[Mapping[str, int]] = {
 
 
 def broker_config_type(name: str) -> ConfigType:
-    """Return the type of a broker config, as DescribeConfigs reports it. Raises KeyError for other names."""
+    """Return the type that DescribeConfigs reports for a broker config. Raises KeyError for unknown names."""
     if name in SETTINGS:
         return SETTINGS[name].type.config_type
     return Integer(_COORDINATOR_BITS[name]).config_type

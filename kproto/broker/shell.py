@@ -106,7 +106,7 @@ class Shell:
         return connection is not None and connection.send(action.frame)
 
     def delay_responses(self, seconds: float) -> None:
-        """From now on, delay every response by `seconds`, including responses that are already delayed."""
+        """Set the delay of all responses, including those already delayed, to `seconds` seconds."""
         self._delay = seconds
         self._send_delayed()
 

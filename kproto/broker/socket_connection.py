@@ -277,7 +277,7 @@ class SocketConnection(asyncio.Protocol):
             self._sent_is_due = True
             return False
         if not self._is_feeding and (self._bodies or self._owner.broker.backlog(self.conn)):
-            # Other connections are served before the next request of this connection.
+            # Let the event loop serve other connections before the next request of this connection.
             self._owner.loop.call_soon(self._report_sent)
             return False
         return True

@@ -401,9 +401,7 @@ class Committer:
         return False
 
     def _is_revoked(self, commit: QueuedCommit, partition: TopicPartition) -> bool:
-        """Return whether the partition was revoked since the commit was requested, even if it was assigned
-        again.
-        """
+        """Return whether the partition was revoked since the commit was requested, even if reassigned."""
         state = self._core.partitions.get(partition)
         return state is None or commit.states.get(partition, state) is not state
 

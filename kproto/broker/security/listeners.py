@@ -57,7 +57,7 @@ class Listener:
 
 
 def allowed_addresses(error: OSError) -> str:
-    """Return a hint for the user after listening on an address has failed with `error`."""
+    """Return a hint for the user if the broker cannot listen on an address because of `error`."""
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
     # A negative number is not an errno value, but an error of getaddrinfo: the host name has no address.
