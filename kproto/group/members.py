@@ -1,4 +1,4 @@
-"""The group protocols that a client can choose, registered by their values of `group.protocol`.
+"""The group protocols that a client can choose, registered under their values of `group.protocol`.
 
 To add a protocol, register the factory of its member in `MEMBERS`. The consumer option `group_protocol` and
 the property `group.protocol` then accept its name. No other module lists the protocols.

@@ -233,7 +233,7 @@ class Purpose(Enum):
 
     # JoinGroup, which starts a rebalance for this member. Java commits before sending it.
     JOIN = "join"
-    # SyncGroup, which requests the assignment of the rebalance.
+    # SyncGroup, which requests the member's new assignment.
     SYNC = "sync"
     # Heartbeat, which keeps the membership alive. Its failure does not end the membership, because the next
     # Heartbeat may succeed.
@@ -467,7 +467,7 @@ class ClientMember(Protocol):
         ...
 
     def assignment_deadline(self) -> int | None:
-        """Return the time at which the member loses its partitions without further activity, or None.
+        """Return the time at which the member loses its partitions if it is no longer active, or None.
 
         A member is active while the coordinator responds and the application polls.
         """

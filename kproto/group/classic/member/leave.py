@@ -93,7 +93,7 @@ def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Drop the released partitions from `owned`; release those that remain, or leave the group."""
+    """Remove the released partitions from `owned`, then release any that remain, or else leave the group."""
     finish_release(member)
     _release_all_or_leave(member, UNSUBSCRIBED, now, out)
 

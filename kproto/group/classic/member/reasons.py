@@ -29,7 +29,7 @@ GENERATION_RESET = (
     "Generation{{generationId=-1, memberId='{}', protocol='null'}}/UNJOINED "
     "before the rebalance callback triggered"
 )
-# The reason for rejoining after the session timeout. Java's member does not rejoin then.
+# The reason for rejoining after a session timeout. Java's member does not rejoin in this case.
 NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"
 
 # The exception class in FAILED_WITH for error codes that Java does not expect.

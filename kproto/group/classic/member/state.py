@@ -203,7 +203,8 @@ class Member:
         # metadata is compared (M92).
         self.assignment_metadata: MetadataUpdated | None = None
         self.assignment_snapshot: leadership.Snapshot | None = None
-        # Maps a topic to its number of partitions at the group's first assignment.
+        # Maps a topic to its number of partitions at the group's first assignment, or to 0 if the topic was
+        # created later.
         self.initial_counts: dict[str, int] = {}
 
     def _repr_html_(self) -> str:
@@ -250,7 +251,7 @@ class Member:
 
 
 def _check(config: MemberConfig) -> None:
-    """Raise ConfigError for timeouts that contradict each other (M105) and illegal instance ids (M115)."""
+    """Raise ConfigError for contradictory timeouts (M105) or an invalid instance id (M115)."""
     instance_id = config.group_instance_id
     if config.heartbeat_interval_ms >= config.session_timeout_ms:
         allowed = f"it must be less than session.timeout.ms={config.session_timeout_ms}"

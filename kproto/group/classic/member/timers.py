@@ -56,7 +56,7 @@ def session_end(member: Member, heartbeats: bool) -> int | None:
 
 
 def poll_end(member: Member) -> int | None:
-    """Return the time at which max.poll.interval.ms ends, or None while it does not apply.
+    """Return the time at which max.poll.interval.ms expires, or None while it does not apply.
 
     Java does not check the interval while the coordinator is unknown (M107). With
     `Policy.lose_on_session_timeout` the interval always applies to a member with partitions (M111).
@@ -116,6 +116,6 @@ def on_poll_ended(member: Member, event: PollLeft, now: int, out: Actions) -> No
 
 
 def on_poll_began_again(member: Member, event: PollEntered, now: int, out: Actions) -> None:
-    """Rejoin when the application polls after a missed max.poll.interval.ms or a `Fatal` error (M110)."""
+    """Rejoin at the first poll after max.poll.interval.ms has expired or `Fatal` was reported (M110)."""
     member.is_polling = True
     move(member, S.UNJOINED if member.unreleased is None else S.RELEASING)
