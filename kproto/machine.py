@@ -101,7 +101,7 @@ class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
 def paths(state: Enum, cell: Cell, edges: Edges[Any]) -> Iterator[tuple[Enum, Enum]]:
     """Yield the edges on the shortest paths from `state` to the states of a cell's `to`.
 
-    A path leads only through states that are in `to`, too.
+    After `state`, a path contains only states that are also in `to`.
     """
     reached, remaining = [state], dict.fromkeys(cell.to)
     while reached:

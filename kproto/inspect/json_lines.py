@@ -154,7 +154,7 @@ def _internal_messages(topic: str, record: Record) -> Answer:
 
 
 def encode_records(question: Question) -> Answer:
-    """Encode batches of magic 2. Each batch contains the next `count` rows."""
+    """Encode batches of magic 2. Each contains as many of the next rows as its `count` says."""
     rows = [_record(row, index) for index, row in enumerate(get_typed(question, "rows", list))]
     encoded: list[bytes] = []
     used = 0

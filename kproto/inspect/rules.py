@@ -26,7 +26,7 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class RuleCell(NamedTuple):
-    """A cell that keeps a rule: the state machine, the kind of event, and the state."""
+    """A cell that implements a rule: the state machine, the kind of event, and the state."""
 
     machine: str
     kind: str
@@ -108,7 +108,7 @@ def _source(text: str, node: _Definition) -> str:
 
 
 def numbers() -> list[str]:
-    """Return the numbers of all rules that are defined, or that a cell keeps."""
+    """Return the numbers of all rules that are defined, or that a cell implements."""
     return list(dict.fromkeys([*definitions(), *cells()]))
 
 

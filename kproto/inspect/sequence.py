@@ -5,7 +5,7 @@ Each client and each broker has a lane, and time runs downwards.
 A row is an arrow with a text above it, a note about a client, or a pause. A rebalance has a shaded
 background. A text that is too wide is truncated, and its tooltip shows the full text.
 
-A page has a wide drawing for desktops and a narrow one for telephones.
+A page has a wide drawing for desktops and a narrow one for phones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from .diagram_rows import Diagram, DiagramRow
 
-WIDE, NARROW = 1080, 366  # The widths of a drawing in pixels, for a desktop and for a telephone.
+WIDE, NARROW = 1080, 366  # The widths of a drawing in pixels, for a desktop and for a phone.
 STYLE = """
 .sequence text { font: 12px system-ui, sans-serif; fill: currentColor }
 .sequence.small text { font-size: 11px }

@@ -20,7 +20,7 @@ class AddPartitionsToTxnTransaction(Struct):
     transactional_id: String = field(map_key=True)
     producer_id: Int64
     producer_epoch: Int16
-    # True to only verify that the partitions are in the transaction, without adding them (KIP-890).
+    # Whether to verify that the partitions are in the transaction, instead of adding them (KIP-890).
     verify_only: Bool = False
     topics: list[AddPartitionsToTxnTopic]
 
