@@ -25,7 +25,7 @@ from typing import Any, cast
 
 
 def print_unless_disconnected(*words: object, **options: Any) -> None:
-    """Print like `print`, unless the current exception is due to a closed connection."""
+    """Call `print`, unless the exception being handled is due to a closed connection."""
     if not isinstance(sys.exception(), (BrokenPipeError, ConnectionResetError)):
         print(*words, **options)
 

@@ -70,7 +70,7 @@ _PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annota
 
 _IN_FLIGHT = "max_in_flight_requests_per_connection"
 
-# The remedies that are added to errors if the topic or the partition does not exist.
+# The hints that are added to the error if a topic or a partition does not exist.
 _TOPIC = "Create it first, or let the brokers do so: kafka.allow.auto.create.topics=true."
 _PARTITION = "The column partition selects the partition. Where it is null, the key does."
 
@@ -205,7 +205,7 @@ class RowWriter:
         return WriterCommitMessage()
 
     def _send_all(self, producer: Producer, batch: RecordBatch) -> None:
-        """Send an Arrow batch in the transaction. The commit raises the error of a failed record."""
+        """Send an Arrow batch in the transaction. If a record fails, the commit raises its error."""
         self._send(producer, batch, [])
 
     def _send(self, producer: Producer, batch: RecordBatch, waiting: list[Delivery]) -> None:

@@ -27,7 +27,7 @@ BACKLOG: Final = 1024
 # The `limit` of each StreamReader in bytes. Reading from a connection pauses while more than twice this
 # number of bytes is buffered.
 STREAM_LIMIT: Final = 1 << 20
-# The interval in seconds between attempts to accept a connection, while accepting fails.
+# The time in seconds from a failure to accept a connection until the next attempt.
 RETRY_S: Final = 1.0
 # The maximum number of connections to accept before other tasks run.
 _ACCEPTS_PER_TURN: Final = 64

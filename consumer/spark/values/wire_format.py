@@ -96,7 +96,7 @@ def data_and_offsets(values: Any) -> tuple[Any, Any]:
 
 
 def strip_header(values: Any, header: int) -> Any:
-    """Return the values without their first `header` bytes."""
+    """Return each value without its first `header` bytes."""
     data, offsets = data_and_offsets(values)
     sizes = np.diff(offsets) - header
     places = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)

@@ -71,9 +71,9 @@ class Api:
         return next((f.name for f in fields if f.name in self.divided and version in f.versions), None)
 
     def authorize(self, broker: Broker, call: Call) -> Authorized:
-        """Return the call with only the parts of its request that the caller may execute.
+        """Return the call with only those parts of its request for which the caller has permission.
 
-        If the caller may execute no part of the request, the result is a response instead of a call.
+        If the caller has permission for no part of the request, the result is a response instead of a call.
         """
         if self.authorization is None or (broker.acls is None and call.injected_error is None):
             return call

@@ -80,7 +80,7 @@ def supported_transaction_version(broker: Broker) -> int:
 
 
 def finalized_transaction_version(broker: Broker) -> int:
-    """Return the finalized level of transaction.version: the highest, until UpdateFeatures changes it."""
+    """Return the finalized level of transaction.version, by default the highest that is supported."""
     level = broker.cluster.transaction_version
     return supported_transaction_version(broker) if level is None else level
 

@@ -1,4 +1,4 @@
-"""The permissions that each API requires, and the narrowing of requests to the permitted part.
+"""The permissions that each API requires, and the reduction of requests to their permitted part.
 
 Each API declares an `Authorization` in its entry of the table, and `Api.authorize` applies it before the
 handler runs.
@@ -100,7 +100,7 @@ class Access:
     def split_topics(self, operation: int, topics: list[Any]) -> tuple[list[Any], list[Any]]:
         """Split the topics of a request into permitted and denied topics.
 
-        A topic with an unknown id is permitted: the handler returns the error for it.
+        A topic with an unknown id counts as permitted, because the handler returns the error for it.
         """
         permitted: list[Any] = []
         denied: list[Any] = []
@@ -110,7 +110,7 @@ class Access:
         return permitted, denied
 
     def narrow(self, amend: Callable[[Any], object], **fields: Any) -> Call:
-        """Return the call with the request fields in `fields` replaced, and its response changed by `amend`.
+        """Return a copy of the call. `fields` replace fields of its request, `amend` changes its response.
 
         When the handler has returned the response, `amend` is called with the response, and changes it in
         place.
@@ -178,7 +178,7 @@ def transactional_id_requirement(operation: Operation) -> Requirement:
 
 
 def omission(operation: Operation, resource: Resource) -> Requirement:
-    """Return a requirement that omits resources from the response unless the caller has the permission."""
+    """Return a requirement that omits a resource from the response if the caller lacks the permission."""
     return Requirement(operation, resource, ErrorCode.NONE)
 
 

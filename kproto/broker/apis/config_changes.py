@@ -84,7 +84,7 @@ def _key(resource: Any) -> tuple[int, str]:
 def _faults_before_controller(
     resources: Sequence[AlterConfigsResource],
 ) -> dict[tuple[int, str], Outcome]:
-    """Return the error of each resource that the broker rejects before the controller checks the others.
+    """Return the error of each resource that the broker rejects before the controller checks the rest.
 
     A key is the type and the name of a resource. The checks are those of ConfigAdminManager.preprocess.
     """

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20): by name, or from v6 on also by id (KIP-516)."""
+"""DeleteTopics (key 20): delete topics by name, and from v6 on also by id (KIP-516)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Metadata:
     def candidates(self) -> list[SaramaBroker]:
         """Return the brokers whose locks LeastLoadedBroker takes, in order.
 
-        The last broker of the list gets the request.
+        The request goes to the last broker of the returned list.
 
         LeastLoadedBroker takes the locks of all registered brokers to count their requests, in the order of a
         Go map, which begins at a random broker. The first broker's lock is taken twice, and so is the lock of
@@ -200,7 +200,7 @@ class Metadata:
 
 
 def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError | None) -> GoError | None:
-    """Return the first error of a shared refresh that concerns `topics`, or None."""
+    """Return a shared refresh's first error for one of `topics`, or None."""
     if topic_errors is None or isinstance(topic_errors, GoError):
         return topic_errors
     for topic in sorted(topic_errors):

@@ -230,7 +230,7 @@ def subscribe(child: PartitionConsumer, routine: Routine, broker: SaramaBroker, 
 
 
 def subscribe_again(child: PartitionConsumer, routine: Routine) -> None:
-    """Subscribe the partition to the broker's new broker consumer, since the previous one has stopped."""
+    """Subscribe the partition to the broker's new broker consumer, because the previous one has stopped."""
     previous = child.subscription
     assert previous is not None
     previous.release()

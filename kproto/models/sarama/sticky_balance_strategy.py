@@ -171,7 +171,7 @@ class _StickyPlan:
             self.assignment.update(fixed)
 
     def _sorted_partitions(self) -> list[TopicPartition]:
-        """Return the partitions in the order in which they may be moved."""
+        """Return the partitions in the order in which the algorithm tries to move them."""
         if self.is_fresh or not self._all_subscriptions_equal():
             return sorted(
                 self.potential_members,

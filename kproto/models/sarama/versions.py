@@ -1,4 +1,4 @@
-"""The request versions that sarama's Config.Version selects, as each request's file in v1.61.1 declares.
+"""The request versions that sarama's Config.Version selects, taken from the request files of v1.61.1.
 
 With the option "Release" in `extra` set to "1.38.1", the versions are those of Shopify/sarama 1.38.1
 (`SINCE_1_38_1`).
