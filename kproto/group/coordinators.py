@@ -111,7 +111,7 @@ class GroupCoordinators:
         return None if coordinator is None else coordinator.committed_offset(group_id, partition)
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
-        """Return whether the producer's open transaction has committed offsets to the group."""
+        """Return whether the producer's open transaction contains offsets of the group."""
         coordinator = self._coordinator_of(group_id)
         return coordinator is not None and coordinator.has_pending_offsets(group_id, producer_id)
 

@@ -645,7 +645,7 @@ class GroupCoordinator(Protocol):
         ...
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
-        """Return whether the producer's open transaction has committed offsets to the group."""
+        """Return whether the producer's open transaction contains offsets of the group."""
         ...
 
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:

@@ -458,7 +458,7 @@ def _expire(context: GroupContext, group: ClassicGroup, retention: int) -> None:
 
     The offsets of a group expire only in these cases:
 
-    * In an Empty group that had members, the retention begins when the group became Empty.
+    * In an Empty group that had members, the retention begins when the group becomes Empty.
 
     * In a group that never had members, the retention of an offset begins with its commit.
 

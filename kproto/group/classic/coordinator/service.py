@@ -84,7 +84,7 @@ class ClassicCoordinator(CoordinatorState):
         return None if stored is None else stored.offset
 
     def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
-        """Return whether the producer's open transaction has committed offsets to the group."""
+        """Return whether the producer's open transaction contains offsets of the group."""
         group = self.groups.get(group_id)
         return group is not None and producer_id in group.pending_transactions
 

@@ -237,7 +237,7 @@ class ClassicGroup:
         return render_html("kproto.inspect.notebook:classic_group", self)
 
     def max_rebalance_timeout(self) -> int:
-        """Return the members' largest rebalance timeout in ms, 0 if the group is empty (R139)."""
+        """Return the members' largest rebalance timeout in ms, or 0 if the group is empty (R139)."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def add(self, member: ClassicGroupMember) -> None:
@@ -459,4 +459,4 @@ def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -
         del context.coordinator.groups[group.group_id]
         context.coordinator.deadlines.drop(group.group_id)
     elif state in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE):
-        group.written = True  # Kafka writes a group that becomes Empty or Stable to its log (R176).
+        group.written = True  # Kafka writes a group to its log when it becomes Empty or Stable (R176).

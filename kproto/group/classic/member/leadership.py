@@ -1,4 +1,4 @@
-"""The pure functions that a leader uses: decode subscriptions, assign partitions, compare metadata.
+"""The pure functions with which a leader decodes subscriptions, assigns partitions and compares metadata.
 
 * The assignment covers the topics of all members, not only the leader's own (M80, M200).
 
@@ -114,7 +114,7 @@ def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: 
 
 
 def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: MetadataUpdated) -> bool:
-    """Return whether all existing partitions of `topics` are assigned, and no others.
+    """Return whether the assigned partitions of `topics` are exactly those that exist.
 
     If the DescribeGroups response has no assignments, for example because of an error, the result is False.
     """
@@ -167,7 +167,9 @@ def update_initial_counts(
     previous: MetadataUpdated | None,
     is_first_generation: bool,
 ) -> dict[str, int]:
-    """Return `initial_counts`, updated with the numbers of partitions that become known at this assignment.
+    """Return `initial_counts`, with updated counts for new and re-created topics.
+
+    In the first generation, `initial_counts` is ignored.
 
     `previous` is the metadata of the assignment before this one, or None if it is unknown.
     """
