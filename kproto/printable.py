@@ -12,7 +12,7 @@ from typing import Any
 
 
 def escape_unprintable(line: str) -> str:
-    r"""Escape characters that are unprintable, end the line or change its direction, as in `\u001b`."""
+    r"""Escape unprintable characters, such as line ends and direction marks, in the form `\u001b`."""
     return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
 
 

@@ -266,7 +266,7 @@ def columns(
     lent: bool = False,
     most: int = MOST,
 ) -> Columns:
-    """Decode the records of a records field to columns. Arguments and errors are those of `rows`.
+    """Decode a `records` field to columns. Arguments and errors are those of `rows`.
 
     With `lent`, `value` may be a `pyarrow.BinaryViewArray`, which refers to `data` or to memory of the pool.
     Call `Columns.release` as soon as such columns are no longer needed.
@@ -381,7 +381,7 @@ def _read_columns(
         arena.fill(sources, table, max_decompressed, most)
         columns = _decode(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
-        # A field's length reaches beyond the arena. The caller then reads row by row.
+        # A field would extend beyond the arena. The caller then reads row by row.
         columns = None
     # If the records were not decoded, the arena is freed and not returned to its pool, because reading row by
     # row needs the memory.

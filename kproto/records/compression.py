@@ -14,7 +14,7 @@
 * An output that starts like records may grow up to `MOST`. `MOST` is high, because Java's consumer has no
   limit, and repetitive logs compress to a thousandth.
 
-* ``max_decompressed`` (bytes) replaces the allowance and `MOST`.
+* `max_decompressed` (bytes) replaces the allowance and `MOST`.
 
 * The output of an lz4 frame whose blocks depend on each other must not exceed its allowance. Java's consumer
   rejects such a frame.
@@ -79,7 +79,7 @@ def codec_number(name: str) -> int:
 
 
 def allowance(compressed: int, max_decompressed: int | None = None) -> int:
-    """Return the size in bytes to which `compressed` bytes may decompress, whatever they contain."""
+    """Return the limit, in bytes, on the output of any input of `compressed` bytes."""
     if max_decompressed is not None:
         return max_decompressed
     return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)

@@ -1,4 +1,4 @@
-"""Decode the records of a records field to `Record` objects, in one list or in several."""
+"""Decode a `records` field to `Record` objects, in one list or in several."""
 
 from __future__ import annotations
 
