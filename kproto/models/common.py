@@ -288,7 +288,7 @@ def offset_fetch_request(
 
 
 def parse_offset_fetch(response: OffsetFetchResponse) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
-    """Return the error code of an OffsetFetch response, and map each partition to its committed offset."""
+    """Return the error code of an OffsetFetch response, and a map: partition -> committed offset."""
     body = response.groups[0] if response.groups else response
     return body.error_code, {
         TopicPartition(topic.name, partition.partition_index): FetchedOffset(

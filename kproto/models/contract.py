@@ -91,7 +91,8 @@ class ModelConfig:
     fetch_wait_ms: int | None = None
     # The source of the original client's random choices: it returns a number r with 0 <= r < 1.
     random: Callable[[], float] = lambda: 0.5
-    # Options of a single model under the original's names ("Offsets.Retry.Max", "queued.min.messages").
+    # Options of a single model, under their names in the original client ("Offsets.Retry.Max",
+    # "queued.min.messages").
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
@@ -358,7 +359,7 @@ class RunCallback(msgspec.Struct, frozen=True):
 
 
 class FinishCommit(msgspec.Struct, frozen=True):
-    """Complete a commit: successfully, or with the original's error name and text."""
+    """Complete a commit: successfully, or with the error name and text of the original client."""
 
     token: object
     error: tuple[str, str] | None = None

@@ -60,7 +60,7 @@ def _ranges(marked: Iterable[tuple[bool, str]]) -> str:
 
 
 def fitted(lines: Iterable[str], width: int | None) -> list[str]:
-    """Fold the lines that are longer than a terminal of this width."""
+    """Fold the lines that are longer than the terminal's `width`."""
     if width is None:
         return list(lines)
     wide = max(width, NARROW)

@@ -56,7 +56,7 @@ def ids_of(world: World, member: ModelClient) -> list[str]:
 
 
 class Branch:
-    """A group of one member whose requests are rejected with `codes`, and which calls Consume once."""
+    """A group of one member, which calls Consume once. Its requests are rejected with `codes`."""
 
     def __init__(
         self, run: ScenarioRun, kind: type[Message], *codes: int, once: bool = True, **config: Any

@@ -1,7 +1,7 @@
 """Document 003: a walk through sarama, from its fetch loop through its offset manager to newSession, branch
 by branch.
 
-The scenarios run sarama 1.61.1. A scenario says so where the document's older version behaves differently.
+The scenarios run sarama 1.61.1. If the document's older version behaves differently, the scenario says so.
 """
 
 from __future__ import annotations

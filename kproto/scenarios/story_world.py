@@ -139,7 +139,9 @@ class StoryWorld(World):
     def _fit_heartbeat(
         self, options: dict[str, Any], written: Mapping[str, Any], session_name: str, heartbeat_name: str
     ) -> None:
-        """Check the heartbeat interval; without its parameter, use at most a third of the session timeout.
+        """Check the heartbeat interval.
+
+        If its parameter is not set, limit it to a third of the session timeout.
 
         Raises ConfigError if the interval is not lower than the session timeout, as Java does.
         """

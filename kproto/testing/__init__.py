@@ -3,7 +3,7 @@
     kproto.testing.plugin        pytest fixtures; `kafka` and `secured` describe what they provide
     kproto.testing.faults        a proxy that cuts, delays and stalls connections
     kproto.testing.certificates  certificates of an authority, a server and a client; `issuer` signs tokens
-    kproto.testing.brokers       a real Kafka: in Docker, from Maven's jars, or a running one
+    kproto.testing.brokers       a real Kafka: in Docker, from Maven's jars, or already running
     kproto.testing.world         a cluster and its clients in virtual time
     kproto.testing.schedules     random schedules of a world; `invariants` has checks for them
     kproto.testing.groups        a group of your consumers, as a Hypothesis state machine

@@ -1,4 +1,4 @@
-"""Real Kafka brokers for tests: in Docker, from Maven's jars, or a running one.
+"""Real Kafka brokers for tests: in Docker, from Maven's jars, or already running.
 
     with docker() as bootstrap: ...       # the image apache/kafka, by testcontainers
     with jars() as bootstrap: ...         # Java and Maven; the jars are fetched once per machine
@@ -383,7 +383,7 @@ def why_silent(
 ) -> str:
     """Wait until the broker's response to Metadata lists the broker.
 
-    Return "" if this response arrives within `seconds`, and otherwise the reason why it did not.
+    Return "" if this response arrives within `seconds` seconds, and otherwise the reason why it did not.
     """
     from consumer import Admin
 

@@ -12,9 +12,9 @@ from typing import TextIO
 
 from ..group.subscription import TopicPartition
 
-# How long in ms each poll of a driver waits for records.
+# The time (ms) for which each poll of a driver waits for records.
 POLL_MS = 50
-# How long in ms a driver pauses after a poll that failed.
+# The pause (ms) of a driver after a failed poll.
 AFTER_ERROR_MS = 300
 
 # The options of a driver that configure its application. All others configure the client.

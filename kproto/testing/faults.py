@@ -94,7 +94,7 @@ class Proxy:
         self._do(self._half_close_all)
 
     def delay(self, seconds: float) -> None:
-        """Delay each chunk of bytes by `seconds`, until the next call; 0 ends the delay."""
+        """Delay each chunk of bytes by `seconds` seconds until the next call; 0 ends the delay."""
         self._delay = _checked(seconds)
 
     def stall(self, seconds: float) -> None:

@@ -113,7 +113,7 @@ def send_join_group(state: JavaState, out: Out) -> None:
 def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
     """Encode the subscription for one assignor (ConsumerCoordinator.metadata).
 
-    Java 2.6 writes version 1, with the topics in the order of its hash set.
+    Java 2.6 writes version 1 of the subscription, with the topics in the order of a HashSet.
     """
     user_data = assignor.user_data(*state.previous.get(assignor.name, (None, -1)))
     if state.release.subscription_version < 2:
@@ -203,7 +203,7 @@ def _handle_join_success(state: JavaState, response: JoinGroupResponse, out: Out
 
 
 def lookup_assignor(state: JavaState) -> Assignor | None:
-    """Return the assignor that the coordinator selected, or None if it is unknown.
+    """Return the assignor that the coordinator selected, or None if the member has no such assignor.
 
     Follows lookupAssignor.
     """

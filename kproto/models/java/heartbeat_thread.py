@@ -131,7 +131,7 @@ def _back_off(state: JavaState) -> None:
 def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
     """Send LeaveGroup if this is a dynamic member of a generation (maybeLeaveGroup, M60).
 
-    Returns whether LeaveGroup was sent. The generation is reset even if it was not sent.
+    Returns whether LeaveGroup was sent. The generation is reset in either case.
     """
     sent = False
     may = state.config.instance is None and state.coordinator is not None

@@ -31,7 +31,7 @@ class Sample:
 
 @dataclass(slots=True)
 class SampledStat:
-    """The values of the last `SAMPLES` windows of `SAMPLE_MS`. Older values are dropped (SampledStat)."""
+    """The values of the last `SAMPLES` windows of `SAMPLE_MS` each; older ones are dropped (SampledStat)."""
 
     samples: list[Sample] = field(default_factory=list[Sample])
 

@@ -221,7 +221,7 @@ class InFlightRequest(msgspec.Struct):
 
 @dataclass(slots=True)
 class CommitOperation:
-    """One commit, of the application or of the consumer itself."""
+    """One commit, requested by the application or by the consumer itself."""
 
     offsets: dict[TopicPartition, tuple[int, int]]
     token: object = None
