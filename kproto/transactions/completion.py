@@ -92,7 +92,7 @@ def refuse_unknown_id(context: TransactionContext, txn: TransactionMetadata, cal
     send_error(context, call, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-# The handlers of EndTxn up to v4, which does not change the epoch.
+# The handlers of EndTxn up to v4. The end of a transaction leaves the producer epoch unchanged.
 
 
 def end_v4(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
@@ -124,7 +124,7 @@ def repeat_end_before_completion_v4(
     send_error(context, call, error)
 
 
-# The handlers of EndTxn from v5 on, which starts a new epoch each time.
+# The handlers of EndTxn from v5 on. Each end of a transaction starts a new producer epoch.
 
 
 def end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:

@@ -70,7 +70,7 @@ def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitP
 
 
 def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
-    """Return the next epoch to the producer, or repeat the response to a retried request.
+    """Respond with the producer's next epoch, or repeat the response to a retried request.
 
     The table calls this handler in states without an open transaction.
     """

@@ -100,7 +100,7 @@ def with_one_code(
 
 
 def group_by_topic(codes: Mapping[TransactionPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
-    """Return the results of partitions, with one entry per topic."""
+    """Return the results of partitions, grouped by topic."""
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for (name, index), code in codes.items():
         if name not in topics:

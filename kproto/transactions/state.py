@@ -138,7 +138,7 @@ class TransactionMetadata:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """Return whether the producer id has no further epoch."""
+        """Whether the epochs of the producer id are exhausted."""
         return self.epoch >= LAST_EPOCH
 
 
@@ -204,7 +204,7 @@ def move(context: TransactionContext, txn: TransactionMetadata, state: Transacti
 def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
     """Return when an open transaction times out or an unused id expires; NEVER in other states."""
     if txn.state is S.ONGOING:
-        # As in Kafka, a transaction is aborted only when more time than its timeout has passed.
+        # As in Kafka, a transaction is not aborted at its timeout, but 1 ms later.
         return txn.started_at + txn.timeout_ms + 1
     if txn.state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT):
         return txn.changed_at + settings.transactional_id_expiration_ms

@@ -269,11 +269,11 @@ class DecoderSource(FunctionSource):
         return Layouts(*parts, self.flexible, self.fill_factory(cls)) if parts else None
 
     def fill_factory(self, cls: type[Struct]) -> Callable[[Pattern], Fill]:
-        """Return the function that `layouts` calls to compile the loop for a pattern of lengths."""
+        """Return the function that `layouts` calls to compile the loop for a pattern of field lengths."""
         return partial(_fill, type(self), self.message, self.version, cls)
 
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
-        """Return the `LayoutPart`s of an element and the `struct` codes after the last part, or None.
+        """Return an element's `LayoutPart`s and the `struct` codes of the fields after them, or None.
 
         The result is None if one call cannot read many elements of this class (see `layouts`).
         """
@@ -303,7 +303,7 @@ class DecoderSource(FunctionSource):
         return (parts, fixed) if parts else None
 
     def fill(self, cls: type[Struct], pattern: Pattern) -> Fill:
-        """Compile the loop over elements whose lengths have this pattern; see `layouts.Fill`."""
+        """Compile the loop over elements whose field lengths match `pattern`; see `layouts.Fill`."""
         self.variables |= {"items", "lengths", "rows"}
         known = iter(pattern)
         targets: list[str] = []

@@ -163,7 +163,7 @@ def _targets(part: ast.stmt) -> list[ast.expr]:
 
 
 def _said(part: ast.stmt, beside: dict[int, str], alone: dict[int, str]) -> str:
-    """Join the comments above and beside a field into one text."""
+    """Join the comments above and beside a field into one string."""
     above: list[str] = []
     line = part.lineno - 1
     while line in alone:

@@ -43,7 +43,7 @@ Flat = tuple[Any, ...]
 Rows = Callable[[bytes], Iterator[Flat]]
 FromRows = Callable[[Iterator[Flat]], Iterable[Flat]]
 
-# From this number of elements on, comparing the lengths of all elements together is faster.
+# From this number of elements on, it is faster to compare all lengths together than element by element.
 MIN_SLICED = 24
 
 
@@ -52,7 +52,7 @@ def decode_flat(
 ) -> Flat:
     """Read a message that starts at `offset` of `data`; bytes after its end are ignored.
 
-    The errors are those of `Message.decode`, except that most strings are not checked to be UTF-8.
+    The errors are those of `Message.decode`, except that most strings are not checked for valid UTF-8.
     """
     buffer = data if type(data) is bytes else bytes(memoryview(data))
     try:
@@ -118,7 +118,7 @@ class _TupleSource(DecoderSource):
         return _TupleLayouts(*parts, self.flexible, self.fill_factory(cls), fast) if parts else None
 
     def fill_with_lists(self, cls: type[Struct]) -> Fill:
-        """Compile a loop that looks up the lists of numbers in the cache `_TupleLayouts.lists`."""
+        """Compile a loop that takes each element's lists of numbers from the cache `_TupleLayouts.lists`."""
         self.variables |= {"items", "lengths", "rows", "same", "tail"}
         self.names |= {"length_hint": length_hint}
         values: dict[str, str] = {}
@@ -181,7 +181,7 @@ def _compile_fast(
 def _read_tags(
     message: type[Message], version: int, cls: type[Struct], value: Flat, buf: bytes, p: int
 ) -> tuple[Flat, int]:
-    """Read the tagged fields at `p`; return `value` with them added, and the position after them."""
+    """Read the tagged fields at `p`; return `value` with these fields set, and the position after them."""
     target = fresh(cls)
     end = interpreter.decode_tags(target, buf, p, message.__name__, version)
     fields = zip(cls.__fields__, value, flatten(target), strict=True)

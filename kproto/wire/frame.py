@@ -142,7 +142,7 @@ class ReceiveBuffer:
         self._filled = 0
         # The size of the largest frame of this connection so far, in bytes.
         self._most = -1
-        # The bodies of the last large frames, at most `MAX_REUSED`, whose memory may be reused.
+        # At most `MAX_REUSED` bodies of recent large frames, whose memory may be reused.
         self._given: list[bytearray] = []
 
     @property

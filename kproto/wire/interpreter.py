@@ -95,7 +95,7 @@ def minimum_size(kind: Primitive | Array | type[Struct], version: int, flexible:
 
 
 def uvarint(value: int) -> bytes:
-    """Encode `value` as an unsigned varint: 7 bits per byte, lowest first.
+    """Encode `value` as an unsigned varint: 7 bits per byte, the least significant bits first.
 
     The top bit of a byte is set if more bytes follow.
     """
