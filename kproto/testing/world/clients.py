@@ -169,7 +169,7 @@ class Client:
         raise NotImplementedError
 
     def on_opened(self, wire: Wire) -> None:
-        """Begin to use a connection that has been established."""
+        """Start using a connection that has been established."""
         raise NotImplementedError
 
     def on_refused(self, key: Any, why: str) -> None:

@@ -418,7 +418,7 @@ class Consumer(EngineClient):
     @checked(ms=ZERO_OR_MORE)
     @journaled
     def wait_in_poll(self, ms: int) -> None:
-        """Poll repeatedly for `ms`, as a `for` loop over the consumer does, and then stop polling.
+        """Poll repeatedly for `ms` milliseconds, as a `for` loop over the consumer does, and then stop.
 
         Each poll has the timeout `ms`, so the first poll lasts the whole time if no records arrive.
         """

@@ -63,7 +63,7 @@ class Command(NamedTuple):
 
 
 class ClientName(NamedTuple):
-    """The name of a client that is an argument of a call."""
+    """The name of a client, which replaces the client in the arguments of a journaled call."""
 
     name: str
 

@@ -8,7 +8,7 @@ from ...group.subscription import TopicPartition
 
 
 class Observation(NamedTuple):
-    """One event that an application observed or caused.
+    """One event of a client, a group or the operator.
 
     `turn` is the number of the world's turn (event). `at` is the time in virtual ms.
 

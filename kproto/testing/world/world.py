@@ -242,7 +242,7 @@ class World(Operator):
 
     @checked(ms=ZERO_OR_MORE, until=FUNCTION_WITHOUT_ARGUMENTS)
     def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool:
-        """Let at most `ms` pass. With `until`, stop as soon as `until` returns true.
+        """Let at most `ms` milliseconds pass. With `until`, stop as soon as `until` returns true.
 
         `until` is called between turns. Returns whether `until` was true at the end, or True without `until`.
         """
@@ -255,7 +255,7 @@ class World(Operator):
             self.journal.insert(at, journals.Command(turn, "", "replay_turns", turns_and_now, raised=raised))
 
         def check_until() -> bool:
-            """Return the result of `until`. If its calls are journaled, journal the preceding turns, too."""
+            """Return the result of `until`. If it makes journaled calls, journal the turns before them."""
             nonlocal index, turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))
