@@ -9,7 +9,7 @@ these values. So the reader assumes that the next elements have the lengths of t
 * The loop stops at the first element with different lengths. If this element and the following ones share
   another layout, the reader continues with that layout.
 
-* All other elements, and malformed input, are read one by one by other code.
+* All other elements, and malformed input, are left to the reader of single elements.
 
 The following rules keep the results correct, and limit the cost in time and memory:
 
@@ -17,7 +17,7 @@ The following rules keep the results correct, and limit the cost in time and mem
 
 * The end of the elements is checked against the end of the buffer before they are read.
 
-* If the lengths differ, at most `MAX_BYTES` bytes were copied unnecessarily.
+* If the lengths differ, at most `MAX_BYTES` bytes have been copied unnecessarily.
 
 * A layout is stored when `MIN_RUN` elements share it. If `MAX_LAYOUTS` layouts are stored, the next one
   replaces all of them. After `MAX_LAYOUTS` loops, no more are compiled.

@@ -34,7 +34,7 @@ def stage_with_data() -> Stage:
 
 
 def join_with_metadata(client: Client, group: str) -> None:
-    """Join `group` as its only member, with metadata and an assignment of the size of METADATA."""
+    """Join `group` as its only member, with METADATA as its metadata and as its assignment."""
     request = join_request(group=group)
     request.protocols[0].metadata = METADATA
     request.member_id = client.ask(request).member_id

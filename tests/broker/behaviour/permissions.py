@@ -101,7 +101,7 @@ def _topics(*names: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def _named(*names: str, **fields: Any) -> list[dict[str, Any]]:
-    """Return topics for a request whose topics have no ids."""
+    """Return topic entries for a request that identifies topics by name."""
     return [{"name": name, **fields} for name in names]
 
 
