@@ -262,7 +262,7 @@ class BatchFull(EncodeError):
 
 
 class UnsupportedVersion(KprotoError, ValueError):
-    """The message does not have the version, or the two peers have no version in common.
+    """The message does not exist in this version, or the two peers have no version in common.
 
     `version` is -1 if a broker does not know the message at all.
     """

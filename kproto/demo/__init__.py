@@ -1,4 +1,4 @@
-"""The demo: send a year of flights through broker, group and Spark, and check all records.
+"""The demo: send a year of flights through a broker, a consumer group and Spark, and check all records.
 
     flights.py   the data set, as records and as the expected totals that pandas computes
     member.py    a member of the consumer group, in a process of its own

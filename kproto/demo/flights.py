@@ -33,7 +33,7 @@ class Departure(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Totals of one origin: departures, flights with known delay, and the sum of delays in minutes."""
+    """Totals of one origin: departures, flights whose delay is known, and the sum of delays in minutes."""
 
     departures: int
     flown: int
@@ -41,7 +41,7 @@ class Total(NamedTuple):
 
 
 def table(records: int | None = None) -> pd.DataFrame:
-    """Return the first `records` departures (or all), sorted by the added column `event_time` (ms UTC)."""
+    """Return the first `records` departures (None: all), sorted by the added column `event_time` (ms UTC)."""
     try:
         import pandas as pd
     except ImportError:

@@ -152,7 +152,7 @@ class Issuer:
     def _authenticated(self, header: str) -> str:
         """Return the client id of an HTTP basic authentication header, or "" if the secret is wrong.
 
-        Client id and secret may be form-encoded (RFC 6749, 2.3.1) or plain (Java's default).
+        The client id and the secret may be form-encoded (RFC 6749, 2.3.1) or plain (Java's default).
         """
         try:
             client, _, secret = b64decode(header.removeprefix("Basic ")).decode().partition(":")

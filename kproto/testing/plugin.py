@@ -222,7 +222,7 @@ class _WorkerLock:
 def _kafka_lock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _WorkerLock:  # pyright: ignore[reportUnusedFunction]
     """A lock under which the tests of several workers run one at a time.
 
-    Tests of different workers may use the same names of topics.
+    Tests of different workers may use the same topic names.
     """
     shared = ":" in str(request.config.getoption(OPTION)) and "PYTEST_XDIST_WORKER" in os.environ
     # The parent folder is shared by all workers of a run.

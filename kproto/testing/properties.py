@@ -161,7 +161,7 @@ def _read(decoded: object) -> None:
 
 @contextmanager
 def _at_most(lines: int) -> Generator[None]:
-    """Raise InvariantBroken if the block executes more than this number of Python lines."""
+    """Raise InvariantBroken if the block executes more than `lines` lines of Python."""
     lines_left = lines
     compilation: FrameType | None = None
 

@@ -100,7 +100,7 @@ def from_message(
     With `unknown_tags`, structs at every depth may also have undeclared tagged fields, if the version is
     flexible.
 
-    Raises UnsupportedVersion for a version that `cls` does not have.
+    Raises UnsupportedVersion for a version in which `cls` does not exist.
     """
     if not _is_message(cls):
         raise ConfigError("cls", cls, "a message class such as FetchRequest; `requests` takes names")

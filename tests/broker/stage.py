@@ -440,7 +440,7 @@ INVALID_TOPIC_CONFIGS = (
     ("retention.ms", "soon"),
     ("retention.ms", "-2"),
     ("retention.ms", "--5"),
-    ("retention.ms", "\u00b2"),  # Superscript two: a digit for Python, but not a number.
+    ("retention.ms", "\u00b2"),  # Superscript two: `str.isdigit` accepts it, but `int` does not.
     ("retention.ms", "1_000"),
     ("retention.ms", "9" * 5000),
     ("retention.ms", "9223372036854775808"),

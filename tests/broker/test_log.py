@@ -1,4 +1,4 @@
-"""A partition's log finds batches by offset and timestamp, is truncated, and tracks epochs."""
+"""A partition's log finds batches by offset and timestamp, can be truncated, and tracks epochs."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from tests.cli.stage import Shell
 def records(broker: Server) -> None:
     """Write 4 records to c-0 and 2 to c-1, with timestamps from 1,000 ms on.
 
-    The topic `text` gets a record that is not JSON.
+    Write a record that is not JSON to the topic `text`.
 
-    The topic `transactions` gets an aborted and a committed record.
+    Write an aborted and a committed record to the topic `transactions`.
     """
     with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
         admin.create_topics({"c": 2, "text": 1, "transactions": 1})

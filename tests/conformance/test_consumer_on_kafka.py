@@ -722,7 +722,7 @@ def mock_cluster() -> Iterator[str]:
 
 @pytest.mark.clients
 def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaders and the coordinator are on different nodes. All records arrive, alone and in a group.
+    """Leaders and the coordinator are on different nodes. A lone consumer and a group read all records.
 
     The mock cluster has no CreateTopics. A topic that it creates has four partitions. The mock cluster
     advertises JoinGroup v6 and other flexible versions, but closes the connection on these requests.

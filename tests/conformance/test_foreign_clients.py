@@ -135,7 +135,7 @@ def numbers(members: list[ForeignMember]) -> set[int]:
 
 
 def evenly(members: list[ForeignMember]) -> bool:
-    """Return whether each partition has one owner, and all members own equally many partitions."""
+    """Return whether each partition has one owner, and all members own the same number of partitions."""
     owned = sorted(partition for member in members for partition in member.owned)
     return owned == list(range(PARTITIONS)) and len({len(member.owned) for member in members}) == 1
 

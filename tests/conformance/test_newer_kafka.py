@@ -11,7 +11,7 @@ from tests.conformance import judges
 
 
 class NewerKafka(UserWarning):
-    """Warns that Maven has a newer Kafka, whose messages kproto does not declare yet."""
+    """Warns if Maven has a newer Kafka, whose messages kproto does not declare yet."""
 
 
 def report(newest: str) -> None:

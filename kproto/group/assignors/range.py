@@ -30,7 +30,7 @@ class _Topic:
         # constant time.
         self.unassigned = dict.fromkeys(range(count))
         self.assigned_counts: dict[str, int] = {}
-        # Each subscriber gets `base` partitions, and `extra` subscribers get one partition more.
+        # Each subscriber gets `base` partitions, and `extra` subscribers get one more.
         self.base, self.extra = divmod(count, len(members))
         self.rack_of = racks.members
         self.racks = partition_racks(name, count, racks.partitions) if self.rack_of else []

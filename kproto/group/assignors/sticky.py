@@ -227,7 +227,7 @@ class _QuotaAssignment:
         self.assigned: Assigned = {member_id: [] for member_id in topics_by_member}
         self.held = claims.owned_by_member(topics_by_member)
         self.below_quota: list[str] = []
-        # Members that have reached the quota, and may get one partition more.
+        # Members that have reached the quota, and may get one more partition.
         self.at_quota: list[str] = []
 
     def build(self) -> Assigned:

@@ -76,7 +76,7 @@ def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) 
 def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
     """Handle FindCoordinator's response; None means that the request failed.
 
-    After a successful lookup the member sends JoinGroup, or the LeaveGroup that the lookup was for.
+    After a successful lookup the member sends JoinGroup, or LeaveGroup if it is leaving the group.
     """
     close_connection(out, state.coordinator)
     if not isinstance(response, FindCoordinatorResponse):

@@ -273,7 +273,7 @@ def _send_fetch(state: KafkaGoState, reader: PartitionReader, now: int, out: Out
 def _on_fetch_response(
     state: KafkaGoState, reader: PartitionReader, response: FetchResponse, now: int, out: Out
 ) -> None:
-    # A reader requests a single partition, so the response has at most one.
+    # A reader requests a single partition, so the response contains at most one partition.
     data = next((partition for topic in response.responses for partition in topic.partitions), None)
     code = response.error_code or (data.error_code if data is not None else 0)
     if data is not None and not code:

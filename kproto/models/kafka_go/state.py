@@ -328,7 +328,7 @@ Out = list[ModelAction]
 def start(config: ModelConfig) -> KafkaGoState:
     """Return the state of a Reader without topics.
 
-    Raises ConfigError for options with which NewReader panics.
+    Raises ConfigError for options that make NewReader panic.
     """
     balancers = config.assignors or ("range", "roundrobin")
     for name in balancers:

@@ -71,9 +71,9 @@ def check_session_timeout(state: LibrdkafkaState, out: Out) -> None:
 
 
 def check_max_poll_interval(state: LibrdkafkaState, out: Out) -> None:
-    """Leave the group and lose the assignment if max.poll.interval.ms has passed since the last poll.
+    """Leave the group and revoke the assignment as lost after max.poll.interval.ms without a poll.
 
-    Follows rd_kafka_cgrp_max_poll_interval_check_tmr_cb.
+    A static member sends no LeaveGroup. The function follows rd_kafka_cgrp_max_poll_interval_check_tmr_cb.
     """
     state.max_poll_at = state.now + MAX_POLL_CHECK_MS
     late = state.now - state.last_poll - state.max_poll_ms

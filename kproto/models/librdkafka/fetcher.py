@@ -57,7 +57,7 @@ _LEADER_ERRORS = {
 
 
 def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
-    """Send a Fetch to each broker without one in flight (rd_kafka_broker_fetch_toppars)."""
+    """Send a Fetch to each broker that has none in flight (rd_kafka_broker_fetch_toppars)."""
     if len(state.fetching_brokers) >= len(state.cluster.brokers):
         return
     enough = state.option("queued.min.messages", QUEUED_MIN)

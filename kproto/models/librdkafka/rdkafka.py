@@ -129,7 +129,7 @@ def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
 
 
 def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
-    """Apply an assign or incremental call of the application.
+    """Apply an assign(), incremental_assign() or incremental_unassign() call of the application.
 
     The function follows rd_kafka_assign, _incremental_assign and _incremental_unassign. An assign without
     partitions means unassign.

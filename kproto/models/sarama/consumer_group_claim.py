@@ -221,7 +221,7 @@ def _on_messages(claim: GroupClaim, payload: object) -> None:
 
 
 def _check_handler(claim: GroupClaim, payload: object) -> None:
-    """Return from the handler if the session has ended, or if no more messages will come."""
+    """Return from the handler if the session has ended, or if no more messages can arrive."""
     child, session = claim.child, claim.session
     assert child is not None
     if claim.canceled or session.closed:

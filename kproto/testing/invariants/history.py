@@ -178,7 +178,7 @@ def what_is_committed_was_delivered(world: World) -> None:
         elif observation.kind == "reset" and observation.source in late:
             for partition in set(observation.partitions) - grown:
                 delivered.setdefault((group, partition), set()).update(range(observation.detail[0]))
-        elif observation.kind == "sought":  # A seek may skip records, so the partitions are exempt.
+        elif observation.kind == "sought":  # A seek may skip records, so its partitions are exempt.
             excused.update((group, partition) for partition in observation.partitions or world.partitions())
 
 

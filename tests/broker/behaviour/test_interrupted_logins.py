@@ -86,7 +86,7 @@ class Guest:
         self.trust = ssl.create_default_context(cafile=files.ca)
 
     def come(self) -> None:
-        """Connect and take a random step of a login."""
+        """Send nothing, random bytes, part of a ClientHello, or the first steps of a login."""
         with contextlib.suppress(OSError, EOFError):  # The broker may have closed the connection.
             self.draw.choice([self.nothing, self.garbage, self.half_a_hello, self.login])()
 
@@ -96,7 +96,7 @@ class Guest:
         self.socket.close()
 
     def nothing(self) -> None:
-        """Connect only."""
+        """Send nothing."""
 
     def garbage(self) -> None:
         self.socket.sendall(self.draw.randbytes(self.draw.randint(1, 300)))

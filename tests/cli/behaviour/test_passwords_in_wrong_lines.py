@@ -3,7 +3,7 @@
 Each tested line is a command, followed by words that make it invalid and contain a password. Examples are an
 unknown option and an invalid value.
 
-Some passwords are not recognizable, so the errors show them:
+Some passwords cannot be recognized as passwords, so the errors show them:
 
 * a word of its own that does not follow an option (`kproto topics list PASSWORD`)
 * a password that is joined to an option (`--passwordPASSWORD`), because the whole word counts as the option's

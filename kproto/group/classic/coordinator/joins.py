@@ -51,7 +51,7 @@ def refuse_because_full(
 ) -> None:
     """Answer GROUP_MAX_SIZE_REACHED, and remove the sender if it is a member of the group.
 
-    Removing the sender shrinks a group that is larger than `group.max.size`.
+    The sender is removed, so that a group that exceeds `group.max.size` shrinks.
 
     If all remaining members have joined, the join phase completes (R22). In Kafka 4.3, they wait for the
     rebalance timeout instead.
