@@ -1,4 +1,4 @@
-"""docs/coming-from/kcat.md lists all flags of kcat, and working kproto commands for its usual calls."""
+"""docs/coming-from/kcat.md lists all flags of kcat, and working kproto commands for common kcat calls."""
 
 from __future__ import annotations
 

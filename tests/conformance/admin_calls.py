@@ -75,7 +75,7 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
 def fails(call: Callable[[], object], *failed: object, words: str = "") -> PartialFailure:
     """Check that the call raises PartialFailure for exactly the items `failed`, and return the error.
 
-    If the broker does not support the request, the PartialFailure is raised again.
+    If the broker does not support the request, the PartialFailure is re-raised.
     """
     with pytest.raises(PartialFailure) as caught:
         call()

@@ -376,7 +376,7 @@ class Pair:
         ours = self.sides[1].describe()
         end = time.monotonic() + PATIENCE
         while (kafka := self.sides[0].describe()) != ours and time.monotonic() < end:
-            time.sleep(0.02)  # A real Kafka finishes some changes after its response.
+            time.sleep(0.02)  # A real Kafka may respond before a change is complete.
         for part in kafka:
             if kafka[part] != ours[part]:
                 yield f"afterwards: {part}\n{describe_difference(kafka[part], ours[part])}"

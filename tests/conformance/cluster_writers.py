@@ -1,4 +1,4 @@
-"""Clients that write numbers or copy committed records in transactions during an operator's actions.
+"""Clients that write numbers, or copy committed records in transactions, during an operator's actions.
 
 with Writer(bootstrap, "t", 6) as writer, Mover(bootstrap, "t", "u", group_id="m") as mover:
     ...                                     # the operator's actions
