@@ -287,7 +287,7 @@ def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -
 def test_alternating_reasons_are_reported_once_each() -> None:
     """A report of a new reason contains the reasons of all addresses.
 
-    Reasons that were reported before cause no further report.
+    A reason that was already reported causes no further report.
     """
     world = World({"t": 1}, brokers=3)
     a = world.consumer(**GROUP)

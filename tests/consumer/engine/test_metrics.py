@@ -1,4 +1,4 @@
-"""Sensors return the values that Java's SampledStat and Rate would return, computed by hand."""
+"""Sensors return the values of Java's SampledStat and Rate, which were computed by hand."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ asyncio.run(main())
 def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
     broker: str, program: str
 ) -> None:
-    """After the process was stopped for longer than the session timeout, it returns no buffered record.
+    """If its process was stopped for longer than the session timeout, a consumer returns no buffered record.
 
     At most one record is also read by another member: the one that the iteration was returning when the
     process was stopped.

@@ -1,4 +1,4 @@
-"""Metrics of the application: their names and values are checked when they are created and set."""
+"""The name of an application's metric is checked when it is created, and each value when it is set."""
 
 from __future__ import annotations
 
