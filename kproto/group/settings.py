@@ -56,7 +56,7 @@ class GroupSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> GroupSettings:
-        """Return the settings for Kafka's property names, as in `{"group.min.session.timeout.ms": "6000"}`.
+        """Return the settings in Kafka's properties, such as `{"group.min.session.timeout.ms": "6000"}`.
 
         Raises ConfigError for a name that `property_names` does not list, for a value that is not a whole
         number, and for a number that is out of range.

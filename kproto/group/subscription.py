@@ -216,7 +216,7 @@ class StickyUserDataTopic(Struct):
 
 
 class ReportedOwnership(NamedTuple):
-    """The partitions that a member reports as owned, and their generation (None if it reports none)."""
+    """The partitions that a member reports as owned, and their generation (None if it is not reported)."""
 
     owned: tuple[TopicPartition, ...]
     generation: int | None

@@ -124,7 +124,7 @@ class Dissection:
 
 
 def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool | None = None) -> Dissection:
-    """Decode a frame as a request, or as the response to (API name, version).
+    """Decode a frame as a request, or as a response if `response` gives its API name and version.
 
     `sized` says whether the frame has a size prefix. If it is None, the prefix is detected.
 
@@ -198,7 +198,7 @@ def _request(data: bytes, at: int) -> Dissection:
 
 
 def _unknown(data: bytes, at: int, field: str, offset: int, detail: str) -> Dissection:
-    """Return the dissection of a request that cannot be decoded.
+    """Return the dissection of a request of which only the header can be decoded.
 
     The header is decoded as version 1, because all header versions begin with the fields of version 1.
     """
@@ -238,7 +238,7 @@ def _part(message: type[Message], data: bytes, at: int, version: int) -> Part:
 
 
 def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Iterator[str]:
-    """Yield a line per field: offset, bytes, name, type, value. With `whole`, nothing is left out."""
+    """Yield a line per field: offset, bytes, name, type, value. With `whole`, show all bytes and records."""
     data = dissection.data
     digits = max(4, len(f"{len(data):x}"))
 

@@ -43,7 +43,7 @@ _LONG = 60
 def line(exchange: Exchange, began: int = 0) -> str:
     """Format the exchange as a line. Its time is in seconds since `began` (ms).
 
-    Control characters are escaped, so that names that clients choose cannot break or reorder the line.
+    Control characters are escaped, so that names from clients cannot break or reorder the line.
     """
     seconds = (exchange.asked_at - began) / 1000
     _names.set(exchange.names)

@@ -10,7 +10,7 @@ Rules:
 
 * `without_secrets` removes passwords, SASL proofs and tokens from the messages of an exchange.
 
-* Frames that cannot be decoded are forwarded unchanged. `trouble` of the exchange states the reason.
+* Frames that cannot be decoded are forwarded unchanged. The exchange's `trouble` states the reason.
 
 * `replace_addresses` replaces the addresses in a response, so that a client connects only to the proxy. Other
   fields do not change. A response without such an address is forwarded byte for byte.
@@ -142,7 +142,7 @@ class Conversation:
         self._bare = False
 
     def add_request(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
-        """Add a request frame without its size prefix.
+        """Add the request in `frame`, which has no size prefix.
 
         Returns the exchange, and whether the request gets no response, as for Produce with acks=0.
         """
@@ -170,7 +170,7 @@ class Conversation:
         return exchange, False
 
     def add_response(self, frame: bytes, now: int) -> Exchange | None:
-        """Add a response frame without its size prefix.
+        """Add the response in `frame`, which has no size prefix.
 
         Returns the exchange that the response completes, or None if no open request has the response's
         correlation id.

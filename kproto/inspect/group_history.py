@@ -89,7 +89,7 @@ class GroupHistory:
     def take_generations(self) -> list[tuple[str, GroupEvent]]:
         """Return the generations whose cause was determined since the last call.
 
-        Each item is a pair: the name of the group, and the event of the generation.
+        Each item is a pair (group name, event). The event describes the generation.
         """
         generations, self._new_generations = self._new_generations, []
         return generations

@@ -4,7 +4,7 @@
   bytes of the batch.
 
 * Errors are `RecordError`: `version` is the magic, `field` the malformed field, and `offset` the field's
-  position in the records field. If the records are compressed, `offset` is the position in the decompressed
+  position in the `records` field. If the records are compressed, `offset` is the position in the decompressed
   bytes, and the message says so.
 
 * A batch keeps its first and last offset even if compaction removed some or all of its records. So the next
@@ -14,7 +14,7 @@
 
 * Offsets and timestamps wrap at 64 bits, as in Java.
 
-See Kafka's `DefaultRecordBatch` and KIP-98. `reader` finds the batches of a records field, and `builder`
+See Kafka's `DefaultRecordBatch` and KIP-98. `reader` finds the batches of a `records` field, and `builder`
 makes new ones. `record` encodes and decodes single records, and `legacy` message sets of magic 0 and 1.
 """
 
@@ -95,7 +95,7 @@ def _crc32c_of_package() -> Callable[[Any, int], int]:
 
 
 class Batch:
-    """One batch of a records field. The header fields are attributes; the records are decoded on demand.
+    """One batch of a `records` field. The header fields are attributes; the records are decoded on demand.
 
     `reader.batches` creates batches. To decode the records, call `records`, which may raise `RecordError`.
     The next position of a reader is `last_offset` + 1. Without a producer id, the producer fields are -1.
@@ -274,8 +274,8 @@ def parse_records_at(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from `at` on; return them and their end.
 
-    `before` is the position of `data` in the records field. For a compressed batch, it is the position in the
-    decompressed bytes. `stop` is the end of the records in `data`.
+    `before` is the position of `data` in the `records` field. For a compressed batch, it is the position in
+    the decompressed bytes. `stop` is the end of the records in `data`.
     """
     append_time = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
     try:

@@ -25,8 +25,8 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 # The indexes of the rows of a `Table`, which has one column per batch.
 (
-    # The position of the batch's records in the records field. `Arena.fill` replaces it with the position in
-    # the arena.
+    # The position of the batch's records in the `records` field. `Arena.fill` replaces it with the position
+    # in the arena.
     AT,
     STOP,
     COUNT,

@@ -51,7 +51,7 @@ def convert(
     from_offset: int | None = None,
     max_decompressed: int | None = None,
 ) -> bytes:
-    """Convert the records of a records field to batches or messages of `magic` (0, 1 or 2).
+    """Convert the records of a `records` field to batches or messages of `magic` (0, 1 or 2).
 
     If `up` is false, batches of a lower magic are returned unchanged, because a client that reads a magic
     also reads the lower ones.

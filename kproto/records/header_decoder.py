@@ -144,7 +144,7 @@ class HeaderColumns:
 def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
     """Return the error for a row whose headers are malformed.
 
-    The error's offset counts from the start of the row's headers section.
+    The error's offset is relative to the start of the row's headers section.
     """
     detail = f"{detail or 'the bytes end too early'} (in row {row}, counted from the end of its value)"
     return RecordError("RecordBatch", 2, f"records.{field}", at, detail)

@@ -59,7 +59,7 @@ _FEW_BYTES = 1 << 20
 
 # The number of bytes of a message up to and including its magic.
 _LEAST_HEAD = 17
-# The smallest value of the size field of a message that contains a magic.
+# A message contains its magic byte if its size field has at least this value.
 _LEAST_SIZE = 5
 
 _TRUNCATED = "an inner message is truncated (in the decompressed bytes)"

@@ -1,6 +1,6 @@
-"""Find the batches of a records field, and the batches that belong to aborted transactions.
+"""Find the batches in a `records` field, and those that belong to aborted transactions.
 
-* A records field is a sequence of batches. The last batch may be truncated, because brokers limit responses
+* A `records` field is a sequence of batches. The last batch may be truncated, because brokers limit responses
   to a number of bytes.
 
 * A truncated last batch is ignored. Any other malformed batch raises `RecordError`.
@@ -49,7 +49,7 @@ _SMALLEST = 14  # The smallest valid size: that of an empty message of magic 0.
 
 
 def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None = None) -> Iterator[Batch]:
-    """Iterate over the batches of a records field, except a truncated last one.
+    """Iterate over the batches in a `records` field, except a truncated last batch.
 
     If a batch is malformed, the batches before it are yielded, then `RecordError` is raised.
 
@@ -89,7 +89,7 @@ def _batches(data: Data, at: int, check_crc: bool, max_decompressed: int | None)
 
 
 class BatchSpan(msgspec.Struct, frozen=True, gc=False):
-    """The position of a batch in the records field, and the offsets that it covers."""
+    """The position of a batch in the `records` field, and the offsets that it covers."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""Decode the records of a batch, one list after the other, while they are being decompressed.
+"""Decode a batch's records list by list, while the batch is being decompressed.
 
 A batch of a few kilobytes may have millions of records. `Batch.records` decodes all of them. `record_lists`
 keeps only one block and one list in memory.

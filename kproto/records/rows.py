@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 # `row_lists` decodes to columns only up to this number of decompressed bytes, or up to 16 times the size of
-# the records field if that is more.
+# the `records` field if that is more.
 _MOST_BYTES = 32 << 20
 
 
@@ -40,7 +40,7 @@ def rows(
     control: bool = False,
     max_decompressed: int | None = None,
 ) -> list[Record]:
-    """Decode the records of a records field.
+    """Decode the records of a `records` field.
 
     Raises `RecordError` for a malformed batch, and `MissingExtra` if a codec's package is missing.
 

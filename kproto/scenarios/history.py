@@ -145,7 +145,8 @@ def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
     broker during the fault.
     """
     names, closing = world.member_names, set[str]()
-    stopped: dict[str, str] = {}  # Maps a client to the fault that keeps its requests from the brokers.
+    # Maps a client to the fault that keeps its requests from reaching the brokers.
+    stopped: dict[str, str] = {}
     grown: list[str] = []
     for observation in world.observations:
         at = observation.at - started

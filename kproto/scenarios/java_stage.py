@@ -1,4 +1,4 @@
-"""Helpers for document 002. The Java model is the document's 2.6.2 unless a scenario says otherwise."""
+"""Helpers for document 002. The Java model follows 2.6.2, unless a scenario sets another version."""
 
 from __future__ import annotations
 

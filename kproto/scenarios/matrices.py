@@ -177,7 +177,7 @@ class StandstillRow:
 def stop_the_world(
     members: int, protocol: str, *, callback_ms: int = CALLBACK_MS, seed: int = 7
 ) -> StandstillRow:
-    """Add a member to a stable group of kproto's members, whose revoked callbacks take `callback_ms`."""
+    """Add a member to a stable group of kproto clients, whose `revoked` callbacks take `callback_ms`."""
     count = members * 2
     world = World({"t": count}, seed=seed, trace=False, latency=(1, 5))
     assignors = ("range",) if protocol == "eager" else ("cooperative-sticky",)

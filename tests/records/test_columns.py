@@ -223,7 +223,7 @@ def test_long_runs_are_detected_by_their_ends(size: int, monkeypatch: pytest.Mon
 
 
 def views_of(*fields: bytes, gap: int = 3) -> list[memoryview]:
-    """Return a view of each of these records fields in one buffer, as in a fetch response."""
+    """Return a view of each of these `records` fields in one buffer, as in a fetch response."""
     whole = memoryview(b"?" * gap + (b"!" * gap).join(fields) + b"?" * 16)
     views: list[memoryview] = []
     at = gap
