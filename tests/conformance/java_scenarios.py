@@ -1,4 +1,4 @@
-"""Scenarios for two consumers only, Java's and kproto's with policy="java": seek, pause, commit and assign.
+"""Scenarios for only two consumers, Java's and kproto's (policy="java"): seek, pause, commit and assign.
 
 With `manual_poll` a member polls only on the command `poll-once MS`, so that every run is the same.
 """
@@ -363,7 +363,7 @@ def another_assignment_by_hand(stage: Stage) -> None:
 
 
 def a_partition_created_after_assign(stage: Stage) -> None:
-    """Assign a partition before it is created. The consumer reads it afterwards."""
+    """Assign a partition before it is created. The consumer reads the partition once it exists."""
     t = stage.topic
     a = stage.member("A", **BY_HAND)
     ask(a, f"assign {t}:3", "poll-once 300")

@@ -150,7 +150,7 @@ class Fleet:
         os.kill(self._running[node].pid, signal.SIGCONT)
 
     def start(self, node: int, *, port: int | None = None) -> None:
-        """Start a broker on its old logs, at its old port or another one.
+        """Start a broker with its old logs, at its old port or at another port.
 
         The function waits until the broker responds and the other brokers list it. A killed broker stays
         listed until its session expires, so the list alone does not show that the broker runs.
@@ -199,7 +199,7 @@ class Fleet:
 
     @contextmanager
     def without_client(self) -> Generator[None]:
-        """Close the client of this `Fleet` during the `with` block, and open a new one afterwards."""
+        """Close the client of this `Fleet` before the `with` block runs; open a new one after the block."""
         self.cluster.close()
         try:
             yield

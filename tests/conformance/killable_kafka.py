@@ -43,7 +43,7 @@ class Killable:
             judges.missing(f"a real Kafka: it did not start ({why})")
 
     def kill(self) -> None:
-        """Kill the broker with -9 and wait until its process has ended."""
+        """Kill the broker with SIGKILL, and wait until its process has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -208,7 +208,7 @@ def members(orders: Mapping[str, list[str]]) -> Generator[dict[str, SecuredMembe
 def one_of_each(
     place: str, ca: str, user: str, password: str, folder: Path
 ) -> Generator[dict[str, SecuredMember]]:
-    """Run a member of each client in the group `mixed`. Its client.id is the client's name."""
+    """Run a member of each client in the group `mixed`. Each member's client.id is the name of its client."""
     with members(
         {
             name: order(name, place, ca, mechanism, (user, password), "mixed", folder)

@@ -135,7 +135,7 @@ def kill(pids: list[int]) -> None:
 
 
 def eventually(holds: Callable[[], bool], condition: str, seconds: float) -> None:
-    """Wait until `holds` returns True; raise AssertionError after `seconds`."""
+    """Wait until `holds` returns True; raise AssertionError if this takes longer than `seconds` seconds."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, f"not within {seconds:g} s: {condition}"
@@ -144,7 +144,7 @@ def eventually(holds: Callable[[], bool], condition: str, seconds: float) -> Non
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Cluster]:
-    """Run a cluster, whose processes end with the context."""
+    """Run a cluster until the end of the `with` block."""
     cluster = Cluster(folder)
     try:
         cluster.start()

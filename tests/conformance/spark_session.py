@@ -70,7 +70,7 @@ class Kafka(Filled):
         return {k: self.name if (k, v) == ("subscribe", "t") else v for k, v in options.items()}
 
     def fill(self, *counts: int) -> None:
-        """Create the topic with one partition per count, and write that many records to each."""
+        """Create the topic with a partition for each of `counts`, and write that number of records to it."""
         self.topic(self.name, *counts)
 
     def offsets(self, *positions: int) -> str:
