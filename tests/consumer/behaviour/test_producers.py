@@ -660,11 +660,11 @@ def clock_ahead(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProdu
 def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A delivery succeeds if its response arrives while the process is stopped.
+    """A delivery succeeds if its response arrives while the process is suspended.
 
-    The delivery succeeds even if its timeout has expired when the process continues.
+    The delivery succeeds even if its timeout has expired when the process resumes.
 
-    The process stops after a poll of the sockets.
+    The process is suspended after a poll of the sockets.
     """
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
         producer.send("t", b"0", partition=0).result(5)

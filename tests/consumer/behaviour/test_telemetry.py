@@ -252,7 +252,7 @@ def test_two_threads_may_close_a_client(
 def test_close_does_not_wait_for_a_silent_broker(
     server: Server, client: Any, options: dict[str, Any]
 ) -> None:
-    """`close` limits its wait for the response to the last push, whatever the request timeout."""
+    """`close` waits at most one second for the response to the last push, whatever the request timeout."""
     request_metrics(server)
     instance = client(server.bootstrap, **options, request_timeout_ms=600_000)
     instance.client_instance_id()

@@ -1,4 +1,4 @@
-"""Delegation tokens in the admin API: created, renewed, expired and described, without showing the HMAC."""
+"""Delegation tokens in the admin API. Neither reprs nor error messages show the HMAC."""
 
 from __future__ import annotations
 
