@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Fail a module that is skipped because it cannot import a package, if judges are required."""
+    """If judges are required, fail a module that is skipped because it cannot import a package."""
     report = yield
     _fail_if_an_import_is_missing(report)
     return report
@@ -79,7 +79,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that is skipped because it cannot import a package, if judges are required."""
+    """If judges are required, fail a test that is skipped because it cannot import a package."""
     report = yield
     _fail_if_an_import_is_missing(report)
     return report
@@ -184,7 +184,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which tests this run has left out, and which command runs them."""
+    """Print which tests this run has left out, and which command runs them."""
     if not _ASKED:
         terminalreporter.write_line("not run: tests of outside judges (tox -e judges)")
     if _PROFILE == "quick":

@@ -1,4 +1,4 @@
-"""librdkafka and its model have the same results in random schedules of the race of docs/lessons/000.
+"""librdkafka and its model have the same results in random schedules of the race in docs/lessons/000.
 
 librdkafka runs on its own mock cluster.
 
@@ -22,7 +22,7 @@ repetition has few parallel runs, because librdkafka's own threads may have wait
 The mock cluster completes a group's first join after 3 s. It completes a member's next join 1 s before the
 member's session expires (rdkafka_mock_cgrp.c).
 
-`KPROTO_RACES=200` sets the number of schedules (tox -e soak). `KPROTO_SEED` sets the seed of the first.
+`KPROTO_RACES=200` sets the number of schedules (tox -e soak). `KPROTO_SEED` sets the first one's seed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Request:
-    """The results of a request: offset assigned for partition 0, first message's offset, seek's error."""
+    """A request's results: partition 0's assigned offset, the first message's offset, the seek's error."""
 
     assigned: int | None
     first: int | None

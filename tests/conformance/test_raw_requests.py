@@ -116,7 +116,7 @@ def like_kafka(script: Script, scene: BrokerScene, kafka: list[Seen]) -> list[Se
 
 
 def test_a_wrong_response_fails_the_script() -> None:
-    """A script fails if a response has another error code or generation than the script expects."""
+    """A script fails if the error code or the generation of a response is not the expected one."""
     (script,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
     ((line, response),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(script)
     assert response == ("UNKNOWN_MEMBER_ID",)

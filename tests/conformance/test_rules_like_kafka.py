@@ -1,4 +1,4 @@
-"""Authorization beyond test_acls_like_kafka: a real Kafka and the embedded broker respond alike.
+"""Authorization rules that test_acls_like_kafka omits: a real Kafka and the embedded broker respond alike.
 
 The cases are older versions, unusual requests and unusual ACLs.
 

@@ -398,7 +398,7 @@ def a_sink_buffers_a_single_row(runner: ScenarioRun) -> Any:
 
 
 def a_batch_query_runs_again(runner: ScenarioRun) -> Any:
-    """A batch query reads the current records at each action.
+    """A batch query reads the records that exist when an action runs.
 
     When a stream joins a batch query, each batch of the stream reads the query's current records.
 

@@ -31,7 +31,7 @@ class Make:
 
 
 def part_of_the_examples(share: int) -> settings:
-    """Return settings with the profile's number of examples divided by `share`, at least 3."""
+    """Return settings with the profile's number of examples divided by `share`, but at least 3."""
     return settings(max_examples=max(3, settings().max_examples // share))
 
 
@@ -51,7 +51,7 @@ def is_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
 
 
 def sees_the_tags_of_each_element(make: Make) -> None:
-    """Check that an array of fixed-size elements is decoded if one element has tagged fields."""
+    """Check that an array of fixed-size elements is decoded even if one element has tagged fields."""
     for tagged in range(3):
         points = [Point(x=0, y=0, up=False) for _ in range(3)]
         points[tagged].__unknown_tags__ = {9: bytes(12)}
@@ -79,7 +79,7 @@ def alike(draw: st.DrawFn, version: int) -> Alike:
 
 
 def reads_runs_of_elements_alike(make: Make) -> None:
-    """Check that arrays are decoded as by the interpreter, whatever layouts the decoder has seen before."""
+    """Check that decoder and interpreter agree on arrays, whatever layouts the decoder has seen before."""
     for version in (0, 1, 2):
         decode = make.decoder(Alike, version)  # All examples share a decoder, which remembers layouts.
 
@@ -135,7 +135,7 @@ def _thing(**values: Any) -> Thing:
 
 
 def survives_corrupted_runs(make: Make) -> None:
-    """Check the decoding of runs of equally long elements that are corrupted or truncated."""
+    """Check the decoding of corrupted or truncated runs of elements of equal length."""
     base = _thing(title="x" * 130)
     empty = _thing(name="", title="", records=b"", numbers=[], flags=None, points=[], names=None)
     for version, thing in itertools.product((0, 2), (base, empty)):
@@ -190,7 +190,7 @@ def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], version
 
 
 def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: int, share: int = 10) -> None:
-    """Check that truncated data is rejected, and that corrupted data is decoded as by the interpreter."""
+    """Check that the decoder handles truncated and corrupted data as the interpreter does."""
 
     @given(from_message(cls, version, unknown_tags=True))
     @part_of_the_examples(share)

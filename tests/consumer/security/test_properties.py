@@ -214,7 +214,7 @@ def test_blanks_at_the_end_of_a_value_are_stripped_as_in_java() -> None:
         "ssl_check_hostname": False,
     }
     ours = {"security.protocol": "SASL_SSL", "sasl.password": "ends with one "}
-    # Java has no property `sasl.password`, so the value is not trimmed as Java's values are.
+    # Java has no property `sasl.password`, so the value is not trimmed, unlike values of Java's properties.
     assert from_java(ours)["sasl_password"] == "ends with one "
 
 

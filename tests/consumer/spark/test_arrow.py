@@ -80,7 +80,7 @@ def test_an_error_in_a_batch_names_partition_offsets_and_remedy() -> None:
 
 
 def transactional(records: list[Record], producer_id: int, **more: Any) -> bytes:
-    """Encode a batch of records of a transaction."""
+    """Encode a batch of transactional records."""
     return encode_batch(
         records, base_offset=records[0].offset, producer_id=producer_id, is_transactional=True, **more
     )
@@ -93,7 +93,7 @@ def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
 
 
 def log_of(random: Random) -> tuple[bytes, tuple[tuple[int, int], ...], list[int]]:
-    """Return a log of interleaved transactions: bytes, aborted transactions, committed offsets."""
+    """Return the bytes, aborted transactions and committed offsets of a log with interleaved transactions."""
     data, at = b"", 0
     aborted: list[tuple[int, int]] = []
     committed: list[int] = []

@@ -459,7 +459,7 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
     """No records count as lost if a bound was the start or the end of its log, and the log has changed since.
 
-    Only offsets that the user has given must exist in the log.
+    An offset outside of the log is a loss only if the user has given this offset.
     """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])

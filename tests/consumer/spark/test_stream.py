@@ -470,7 +470,7 @@ def test_available_now_leaves_later_records_to_the_next_run(filled: Filled) -> N
 def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
     """Every batch ends where its rows end (I20), for any limit.
 
-    Between the batches, the test writes records to any partition.
+    Before each batch, the test writes random numbers of records to both partitions.
     """
     filled.topic("t", 3, 2)
     run = Run(filled, startingOffsets="earliest")
