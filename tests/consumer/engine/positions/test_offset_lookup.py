@@ -172,7 +172,7 @@ def test_a_failed_lookup_is_retried_and_raised_if_the_application_must_act(
 
 
 def test_failures_between_successful_lookups_are_not_reported() -> None:
-    """A lookup is reported after failing for 5 s without a success.
+    """A lookup is reported if it has failed for 5 s without a success.
 
     In the test each lookup fails once, and its retry succeeds.
     """

@@ -778,7 +778,7 @@ def test_a_response_without_the_partition_is_not_a_success(change: str) -> None:
 def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_sequence_number(
     codes: tuple[int, int],
 ) -> None:
-    """A Produce response that contains a partition twice, once with an error, counts as no result.
+    """A Produce response that contains a partition twice, once with an error, has no valid result for it.
 
     The batch of this partition is retried with the same sequence number.
     """
@@ -827,7 +827,7 @@ def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
 
 
 def send_after_a_crash(expected: int) -> tuple[World, Client, list[Any]]:
-    """Send a batch and then three more, to a broker that has lost its producer state.
+    """Send a batch, let the broker lose its producer state, and send three more batches.
 
     Until the producer increments its epoch, the broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to each batch
     whose sequence number is below `expected`.

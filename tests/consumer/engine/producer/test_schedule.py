@@ -197,7 +197,7 @@ def test_with_acks_0_there_is_one_connection() -> None:
 
 
 def check_no_overtaking(seed: int) -> None:
-    """Check that the producer without idempotence keeps the order of records.
+    """Check that a producer without idempotence keeps the order of records.
 
     The producer uses three connections, and each message has a random latency.
     """
