@@ -390,7 +390,7 @@ class EachKind:
         return self.wait(lambda: getattr(self.producer, name)(*arguments))
 
     def wait(self, function: Callable[[], Any]) -> Any:
-        """Call a function, and return its result, or the list of an iterator's items."""
+        """Call a function and return its result, or a list of the items if the result is an iterator."""
 
         async def work() -> Any:
             result = function()
