@@ -189,7 +189,7 @@ def test_a_malformed_batch_raises_the_error_of_rows(place: int) -> None:
 
 
 def sized(*runs: tuple[int, int]) -> list[Record]:
-    """Return records whose values come in runs, each given as (count, length)."""
+    """Return records whose values form runs of equal length. Each run is a pair (count, length)."""
     sizes = [size for count, size in runs for _ in range(count)]
     return [Record(at, 7 * at, b"k", bytes(size)) for at, size in enumerate(sizes)]
 

@@ -169,7 +169,7 @@ def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: 
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that receives the size of each input of gzip's decompressors.
+    """Return a list to which the size of each input of gzip's decompressors is appended.
 
     The input sizes matter because a decompressor copies the part of its input that it has not consumed.
     """

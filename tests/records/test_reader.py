@@ -1,4 +1,4 @@
-"""The reader returns the batches of a `records` field up to a malformed one."""
+"""The reader returns the batches of a `records` field that precede a malformed batch."""
 
 from __future__ import annotations
 

@@ -130,9 +130,9 @@ def wrapper_of_smallest_messages(count: int, magic: int, codec: str) -> bytes:
 def test_the_memory_does_not_depend_on_the_number_of_messages_in_a_wrapper(
     codec: str, magic: int, count: int, limit: int
 ) -> None:
-    """The memory stays below the size of the messages.
+    """The peak memory stays below the decompressed size of the messages.
 
-    The smallest one has 26 bytes in magic 0, and 34 in magic 1.
+    The smallest message has 26 bytes in magic 0, and 34 in magic 1.
 
     The quick tests leave out the largest count, because tracemalloc is slow.
     """

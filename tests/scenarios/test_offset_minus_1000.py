@@ -1,4 +1,4 @@
-"""The durations and counts in the texts of document 000's scenarios are those of their runs."""
+"""The durations and counts in the texts of document 000's scenarios match the runs of these scenarios."""
 
 from __future__ import annotations
 

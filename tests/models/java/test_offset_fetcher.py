@@ -1,4 +1,4 @@
-"""Java's consumer fetches committed offsets, validates them, and resets missing ones (OffsetFetcher)."""
+"""Java's consumer fetches committed offsets, and validates or resets its positions (OffsetFetcher)."""
 
 from __future__ import annotations
 

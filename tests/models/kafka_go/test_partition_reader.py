@@ -98,7 +98,7 @@ def one_partition(**options: object) -> ReaderStage:
 
 @pytest.mark.parametrize("api", ["Metadata", "ListOffsets"])
 def test_a_reader_starts_again_after_100_400_900_and_1000_ms(api: str) -> None:
-    """The application gets the fourth error in a row, and each one after it."""
+    """From the fourth consecutive error on, each error reaches the application."""
     reader = one_partition()
     reader.errors[MetadataRequest if api == "Metadata" else ListOffsetsRequest] = [29] * 5
     reader.settle()

@@ -1,4 +1,4 @@
-"""The application's polls end at their timeout, and its Commit may name offsets."""
+"""In sarama's model, polls of the application end at their timeout, and a commit may name offsets."""
 
 from __future__ import annotations
 

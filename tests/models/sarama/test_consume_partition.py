@@ -1,4 +1,4 @@
-"""ConsumePartition requests both ends of the log, and rejects an offset outside of it."""
+"""ConsumePartition requests both ends of the log, and rejects an offset outside the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last commit of a session has four attempts, and looks up a lost coordinator."""
+"""The last commit of a session is attempted up to four times, and looks up a lost coordinator."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_a_partition_is_consumed_in_order_without_gaps() -> None:
 
 
 def stage_with_stalled_member() -> tuple[Stage, StageMember]:
-    """Return a stage, and a member that does not poll, although its channel is full."""
+    """Return a stage, and a member whose application does not poll although its message channel is full."""
     stage, a = stage_with_member(2, ChannelBufferSize=4)
     a.polling = False
     stage.run(200)
