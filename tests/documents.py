@@ -80,7 +80,7 @@ def blocks(path: Path) -> Iterator[Block]:
 
 
 def with_kproto(folder: Path) -> dict[str, str]:
-    """Write a command `kproto` for this source below `folder`. Return an environment with it in PATH."""
+    """Write a command `kproto` that runs this source. Return an environment with the command in PATH."""
     command = folder / "bin" / "kproto"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u -m kproto "$@"\n')

@@ -458,7 +458,7 @@ def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
 
 @rule("R140")
 def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None:
-    """If only static members are left and none has joined, the join phase starts again.
+    """If only static members remain and none of them has rejoined, the join phase starts again.
 
     The remaining member's rebalance timeout is 0, so the join phase starts again every millisecond.
     """

@@ -726,7 +726,7 @@ def test_the_response_to_an_earlier_sync_group_is_ignored() -> None:
 def test_javas_member_keeps_the_membership_after_an_unreadable_assignment(
     data: bytes, error: type[Exception]
 ) -> None:
-    """Each poll calls onJoinComplete again, which fails to decode the same bytes and raises the error."""
+    """In Java, each poll calls onJoinComplete again, which raises the decoding error again."""
     solo = Solo(COOPERATIVE).stable()
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     solo.answer_join(generation=2)

@@ -516,7 +516,7 @@ def test_partial_metadata_does_not_change_other_topics() -> None:
 def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
     """The JoinGroup of a leader whose pattern matches new topics gives changed metadata as its reason.
 
-    JoinGroup has this reason, although the subscription has changed, too. Java sends the same reason.
+    JoinGroup has this reason although the subscription has also changed, as in Java.
     """
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()

@@ -1,4 +1,4 @@
-"""Committed offsets, and groups without members and offsets, expire."""
+"""Committed offsets expire, and so do groups that have neither members nor offsets."""
 
 from __future__ import annotations
 
