@@ -134,7 +134,7 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
 
 
 def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
-    """Let time pass, at most `ms`, until no application has observed an event for `quiet_ms`.
+    """Let time pass until no application has observed an event for `quiet_ms`, but at most `ms`.
 
     If `AT_REST` does not hold after this time, let the rest of `ms` pass.
     """

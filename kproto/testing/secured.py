@@ -269,7 +269,7 @@ _NAMES: Final[Mapping[Literal["topic", "group", "transactional_id"], Resource]] 
 
 
 def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
-    """Return rules that allow `user` these operations, which are given by Kafka's names such as READ.
+    """Return rules that allow `user` these operations, which have Kafka's names, such as READ.
 
     `user` is a name, or a principal such as User:alice. As a user or a resource name, "*" means all.
 

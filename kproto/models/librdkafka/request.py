@@ -1,9 +1,7 @@
-"""The sending and retrying of requests (rd_kafka_buf_retry), and the action for each error.
+"""Functions that send and retry requests (rd_kafka_buf_retry), and the action for each error.
 
-Follows rd_kafka_err_action.
-
-The module follows rdkafka_request.c. A request is retried after retry.backoff.ms, at most twice, unless the
-caller passes another limit.
+The module follows rdkafka_request.c and its rd_kafka_err_action. A request is retried after retry.backoff.ms,
+at most twice, unless the caller passes another limit.
 """
 
 from __future__ import annotations

@@ -432,7 +432,7 @@ def _on_all_acknowledged(fetcher: BrokerFetcher, payload: object) -> None:
 
 
 def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> None:
-    """Dispatch the partition without a backoff if its preferred broker is no longer the current one."""
+    """Dispatch the partition without a backoff if its preferred broker has changed."""
     preferred = child.preferred_broker()
     if not isinstance(preferred, GoError) and preferred[0].id != consumer.broker.id:
         child.switching = True

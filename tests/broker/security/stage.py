@@ -34,7 +34,7 @@ def make_users() -> Users:
 
 @cache
 def _users() -> Users:
-    """Compute the SCRAM keys of alice and bob once, because each takes some milliseconds."""
+    """Compute the SCRAM keys of alice and bob once, because each computation takes some milliseconds."""
     return Users({"alice": PASSWORD, "bob": "b"}, b"secret")
 
 
