@@ -23,7 +23,7 @@ def seeds(count: int, behind: int = 0) -> range:
 
 @contextmanager
 def repeatable(seed: int, selection: str) -> Generator[None]:
-    """Add a note to an error that says how to repeat the run with `seed`.
+    """Add a note to any error: how to repeat the run with `seed`.
 
     `selection`, such as "KPROTO_STORIES=1", sets an environment variable so that the test draws one seed.
     """

@@ -1,4 +1,4 @@
-"""The layout of the project: import order, import cycles, I/O, and the places of tests."""
+"""The layout of the project: import order, import cycles, I/O, and the location of tests."""
 
 from __future__ import annotations
 

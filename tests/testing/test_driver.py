@@ -104,7 +104,8 @@ def test_a_configuration_that_is_not_json_exits_with_2(capsys: pytest.CaptureFix
 def test_a_line_is_printed_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line is printed in one write.
 
-    Commit callbacks print from a second thread, so lines of several writes could be mixed.
+    Commit callbacks print from a second thread, so a line that is written in pieces could be mixed with
+    another line.
     """
     pieces: list[str] = []
 

@@ -18,7 +18,7 @@ from tests.seeds import repeatable, seeds
 QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
 SCHEDULES = int(os.environ.get("KPROTO_STORIES", "3" if QUICK else "40"))
 BUNDLE = 3 if QUICK else 10
-# Seeds whose schedules have found a bug of the client or of an invariant.
+# Seeds whose schedules have found a bug in the client or in an invariant.
 FAILED_SEEDS = (
     9,
     30,

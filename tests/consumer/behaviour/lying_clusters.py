@@ -80,7 +80,7 @@ def error_codes(world: LyingCluster, wire: Wire, key: int, version: int, body: b
 
 
 def an_empty_response(world: LyingCluster, wire: Wire, key: int, version: int, body: bytes) -> bytes:
-    """Empty every list: no API, broker, topic, partition or group."""
+    """Empty every list, so that the response has no API, broker, topic, partition or group."""
     correlation, response = decode_response(body, response_class(key), version)
     for field in response.__fields__:
         if isinstance(field.kind, Array):
@@ -167,7 +167,7 @@ class Run:
         self.most_requests_in_a_second = 0
 
     def run(self, ms: int) -> None:
-        """Run for `ms` milliseconds, and update the largest number of requests in one second."""
+        """Run for `ms` milliseconds, and record the largest number of requests in one second."""
         for _ in range(ms // 1_000):
             before = len(self.world.requests)
             self.world.run(1_000)

@@ -337,7 +337,7 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
 
 @pytest.mark.parametrize("asks", ["list_offsets", "partitions_of"])
 def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str) -> None:
-    """A request that reveals that a topic was re-created resets the position in it.
+    """If a request reveals that a topic was re-created, the position in that topic is reset.
 
     Regression: the consumer fetched from the new topic at a position in the deleted topic's log.
     """
@@ -441,7 +441,7 @@ def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_aga
 def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_start() -> None:
     """A member that has read no record of the deleted topic reads the re-created one from the start.
 
-    The member started at a committed offset, the end of the deleted topic's log.
+    The member started at the committed offset, which was the end of the deleted topic's log.
     """
     world = world_with_records()
     options: dict[str, Any] = {**AUTO, "auto_offset_reset": "latest"}

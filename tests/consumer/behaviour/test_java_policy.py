@@ -64,7 +64,7 @@ class MemberLog:
         world.tamper = record_request
 
     def take(self) -> list[str]:
-        """Return the entries that were recorded since the last call."""
+        """Return the entries that were recorded since the previous call of this method."""
         entries, self.entries = self.entries, []
         return entries
 

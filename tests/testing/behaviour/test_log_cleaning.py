@@ -16,7 +16,7 @@ KEPT_SHORT = {"retention.ms": "20000", "segment.ms": "1000"}
 
 
 def world_with_records(configs: Mapping[str, str]) -> World:
-    """Return a world with ten minutes of records of two keys."""
+    """Return a world in which records with two alternating keys were written for ten minutes."""
     world = World(seed=1)
     world.watch(*ALWAYS)
     world.create("t", 1, dict(configs))

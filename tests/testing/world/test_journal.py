@@ -18,7 +18,7 @@ from kproto.testing.world import Consumer, World, tp
 
 @pytest.mark.parametrize("models", [(), ("sarama", "librdkafka")], ids=["kproto", "mixed"])
 def test_the_replay_of_a_random_schedule_is_identical(models: tuple[str, ...], tmp_path: Path) -> None:
-    """The replay of a random schedule is identical.
+    """The replay of a random schedule is identical to the original run.
 
     The durations of callbacks and of the members' processing are also replayed.
     """
