@@ -275,7 +275,7 @@ class RevokePurpose(Enum):
 
 
 class Revoke(msgspec.Struct, frozen=True):
-    """Run the revoked callback, commit, stop delivering `partitions`, and answer with `Released`.
+    """Run the `revoked` callback, commit, stop delivering `partitions`, and answer with `Released`.
 
     With an eager assignor `partitions` may be empty: Java runs the callback nevertheless.
     """
@@ -286,7 +286,7 @@ class Revoke(msgspec.Struct, frozen=True):
 
 
 class Lose(msgspec.Struct, frozen=True):
-    """Stop delivering `partitions` immediately, run the lost callback, and answer with `Released`.
+    """Stop delivering `partitions` immediately, run the `lost` callback, and answer with `Released`.
 
     Offsets can no longer be committed. A `Lose` replaces an unanswered `Revoke`: one `Released` answers both.
     """

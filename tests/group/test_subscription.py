@@ -1,4 +1,4 @@
-"""The metadata in JoinGroup and the assignment in SyncGroup are decoded as they were encoded."""
+"""The metadata in JoinGroup and the assignment in SyncGroup survive a round trip."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_a_note_without_room_beside_its_field_is_indented_below_it() -> None:
     for message, field, depth in (
         ("JoinGroupResponse", "protocol_type", 0),
         ("JoinGroupResponse", "group_instance_id", 1),
-        ("JoinGroupRequest", "reason", 0),  # The preceding field belongs to a struct and is more indented.
+        ("JoinGroupRequest", "reason", 0),  # The preceding field is indented further.
     ):
         lines = guide.text(message, width=60).splitlines()
         (at,) = (index for index, line in enumerate(lines) if line.split()[:1] == [field])

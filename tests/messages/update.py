@@ -40,7 +40,7 @@ GAP = "(describe this, or delete the line)"
 FUTURE = "from __future__ import annotations\n"
 EMPTY = f'    """{GAP}"""\n'  # The body of a class without fields.
 
-# The table in `index` for the records of each topic.
+# Topic -> the name of the table in `index` that lists the topic's record types.
 _TABLES = {
     "__consumer_offsets": "RECORDS",
     "__transaction_state": "TRANSACTION_RECORDS",
@@ -222,7 +222,7 @@ class _Module:
         # The lines of the class that are not fields: the docstring is before the first field, and all others
         # are after it.
         docstring, trailer = "", ""
-        # A key is a field. A value is (the comments above the field, its statement).
+        # Maps a field to (the comments above it, its statement).
         declared: dict[str, tuple[str, str]] = {}
         for part in node.body:
             start, end = part.lineno - 1, part.end_lineno or 0

@@ -215,7 +215,7 @@ def test_new_fields_are_reported_by_name_at_every_depth(newer_jars: Path) -> Non
 
 
 def paths_of(name: str, cls: type[Struct], version: int, path: str = "") -> Iterator[str]:
-    """Yield the paths of the fields `name` that `newer` adds to a message and its structs."""
+    """Yield the paths of the fields named `name` that `newer` adds to a message and its structs."""
     yield path + name
     for f in cls.__fields__:
         part = getattr(f.kind, "element", f.kind)

@@ -277,7 +277,7 @@ def a_close_during_a_join(client: str) -> list[StageMember]:
 
 
 def commits_without_positions(client: str) -> list[StageMember]:
-    """Commit before the group has joined, while it joins, and when no record has been read."""
+    """Commit before the member has joined, while it joins, and when it has read no record."""
     stage, a = start(client)
     for command in ("subscribe t", "commit", "commit-async"):
         a.run_command(command)

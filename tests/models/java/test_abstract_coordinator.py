@@ -121,7 +121,7 @@ def test_heartbeats_start_with_the_join_group_response_and_its_timers(release: M
     consumer.wait(5_699)
     assert consumer.state.coordinator is not None
     consumer.wait(1)
-    # The session timeout counts from the JoinGroup response, and expires only now.
+    # The session timeout runs from the JoinGroup response, and expires only now.
     assert consumer.state.coordinator is None
 
 

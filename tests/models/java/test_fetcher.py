@@ -16,7 +16,7 @@ from tests.models.java.stage import BOTH, T0, T1, U0, JavaStage, fetched, metada
 
 
 def consumer_of(release: ModuleType, *owned: TopicPartition, **conf: object) -> JavaStage:
-    """Return a consumer whose poll has sent its first Fetch, in a version with topic names."""
+    """Return a consumer whose poll has sent its first Fetch, in a version that names topics."""
     consumer = JavaStage(release, **conf)
     consumer.do(c.Started((("broker", 9092),), {1: (4, 11)}))
     consumer.stable(*owned)

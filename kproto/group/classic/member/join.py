@@ -95,8 +95,8 @@ def prepare_join(member: Member, out: Actions) -> None:
             topics = {partition.topic for partition in member.owned}
             unsubscribed = {topic for topic in topics if not is_subscribed(member, topic)}
             revoked = tuple(partition for partition in member.owned if partition.topic in unsubscribed)
-        # As in Java, an eager member always runs the revoked callback, even if it owns no partitions. Before
-        # its first generation, no callback runs.
+        # As in Java, an eager member always runs the `revoked` callback, even if it owns no partitions.
+        # Before its first generation, no callback runs.
         if member.generation is not None and (revoked or not member.cooperative):
             revoke(member, revoked, RevokePurpose.JOIN, member.rejoin_reason, out)
             move(member, S.RELEASING)

@@ -195,7 +195,7 @@ def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes
 def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
     """The first poll of a fenced Java member raises FencedInstanceIdException.
 
-    The second poll runs the lost callback and joins without a member id.
+    The second poll runs the `lost` callback and joins without a member id.
     """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
