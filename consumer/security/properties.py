@@ -80,8 +80,8 @@ def client_properties(path: str | Path, client: Literal["admin"]) -> SecurityCon
 def client_properties(path: str | Path, client: str = "consumer") -> Any:
     """Read a Java properties file, and return options for a "consumer", a "producer" or an "admin" client.
 
-    Properties that are options of this library are returned. For an admin client, only security properties
-    are returned.
+    The result contains the properties for which this library has an option. For an admin client, it contains
+    only the security properties among them.
 
     Three kinds of properties are ignored, and logged in one line: properties of the other kind of client,
     properties that exist only in Java (serializers, metrics), and bootstrap.servers, the client's first

@@ -99,7 +99,7 @@ class TokenSource:
             return token
         if inspect.iscoroutine(token):
             token.close()
-        raise NoToken("only asyncio clients accept a coroutine function as token provider", final=True)
+        raise NoToken("only asyncio clients accept a coroutine function as the token provider", final=True)
 
     async def awaited(self) -> Token:
         """Return a token. If a new one is needed, call the provider.

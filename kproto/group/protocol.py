@@ -151,7 +151,7 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class MetadataUpdated(msgspec.Struct, frozen=True):
-    """The known topics of the cluster. Topics that do not exist are left out."""
+    """The metadata of topics has changed. A topic that does not exist has no entry in `partitions`."""
 
     # Maps a topic to its number of partitions.
     partitions: Mapping[str, int]

@@ -38,8 +38,8 @@ Rules:
 * X3: while markers are being written, every other request for the transactional id is answered with
   CONCURRENT_TRANSACTIONS.
 
-* X4: each InitProducerId, each transaction that the coordinator aborts, and from version 5 on each EndTxn
-  starts a new producer epoch (KIP-890).
+* X4: a new producer epoch starts with each InitProducerId, with each transaction that the coordinator aborts
+  and, from EndTxn version 5 on, with each EndTxn (KIP-890).
 
 * Deadlines that are due at `now` fire before the event is applied.
 

@@ -13,7 +13,7 @@ Rules:
 * After an error response to a push, the subscription is requested again immediately or after the interval, or
   the pushes end (`REACTIONS`). They end after every error code that is not in `REACTIONS`.
 
-* A request without a response is repeated after five minutes, as in Java 4.4.
+* A request that gets no response is repeated after five minutes, as in Kafka's Java client 4.4.
 
 * `CloseBegan` leads to a terminating push if the client's subscription requests metrics.
 

@@ -1,4 +1,4 @@
-"""Run brokers and clients in virtual time: without a socket, thread or clock.
+"""Run brokers and clients in virtual time, without sockets, threads or the system clock.
 
 The docstring of the package shows how a `World` is used. Rules:
 
