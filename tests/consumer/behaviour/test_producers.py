@@ -505,7 +505,7 @@ def test_a_second_close_that_times_out_says_that_the_first_one_continues() -> No
         closing.start()
         while not producer._runtime.closing:
             time.sleep(0.01)
-        with pytest.raises(RequestTimedOut, match=r"an earlier close\(\) of this producer"):
+        with pytest.raises(RequestTimedOut, match=r"earlier close\(\) of this producer is still in progress"):
             producer.close(0.1)
         assert not delivery.done()
         server.slow(0)
