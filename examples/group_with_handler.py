@@ -1,4 +1,4 @@
-"""A consumer group with a handler, as in sarama. Marked offsets are committed each second and at the end."""
+"""A consumer group with a handler, as in sarama. Marked offsets are committed every second and at the end."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ RECORDS = 10
 
 
 def lines(admin: Admin) -> Iterator[str]:
-    """Yield a sample for each partition of each group. A service would return them for `GET /metrics`."""
+    """Yield the samples of all partitions of all groups. A service would return them for `GET /metrics`."""
     yield "# TYPE kafka_consumergroup_lag gauge"
     for name in sorted(admin.list_groups()):
         for partition, lag in sorted(admin.group(name).lag.items()):

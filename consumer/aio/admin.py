@@ -624,7 +624,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
         Quotas are called "producer_byte_rate", "consumer_byte_rate" (bytes per second), "request_percentage",
         "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, keyed by entity.
-        With `validate_only` the brokers check the changes and change nothing. Java: Admin.alterClientQuotas.
+        With `validate_only` the changes are checked but not made. Java: Admin.alterClientQuotas.
         """
         plan = quota_plans.alter_client_quotas(
             self.view,
@@ -691,7 +691,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def describe_delegation_token(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> list[DelegationToken]:
-        """Return the tokens of `owners`, or of all owners, that the client is allowed to describe (KIP-48).
+        """Return the tokens that the client may describe: those of `owners`, or of all owners (KIP-48).
 
         Java: Admin.describeDelegationToken.
         """
@@ -918,10 +918,10 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         await self._runner.run("unregister_broker", plan, self._runner.timeout_ms(timeout))
 
     async def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
-        """Unregister a controller that no longer exists. `controller` is its node id (Kafka 4.4).
+        """Unregister a controller that no longer exists. `controller` is its node id.
 
-        Raises UnsupportedVersion if the broker does not forward the request to the active controller, as in
-        Kafka 4.4. Java: Admin.unregisterController.
+        Raises UnsupportedVersion if the broker does not forward the request to the active controller. Brokers
+        of Kafka 4.4 do not forward it. Java: Admin.unregisterController.
         """
         plan = quorum_plans.unregister_controller(
             self.view, admin_check.number("controller", controller), self._runner.clock
@@ -953,7 +953,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, bool]:
-        """Elect a leader for each partition, and return whether each election was needed (KIP-460).
+        """Elect a leader for each partition, and return for each whether an election was needed (KIP-460).
 
         `election_type` is "preferred", which elects the first replica of a partition, or "unclean", which
         elects any live replica if the partition has no leader. An unclean election may lose records. Raises

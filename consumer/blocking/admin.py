@@ -517,7 +517,7 @@ class Admin(BoundToProcess, Block):
 
         Quotas are called "producer_byte_rate", "consumer_byte_rate" (bytes per second), "request_percentage",
         "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, keyed by entity.
-        With `validate_only` the brokers check the changes and change nothing. Java: Admin.alterClientQuotas.
+        With `validate_only` the changes are checked but not made. Java: Admin.alterClientQuotas.
         """
         run_to_end(
             self._operations.alter_client_quotas(changes, validate_only=validate_only, timeout=timeout)
@@ -569,7 +569,7 @@ class Admin(BoundToProcess, Block):
     def describe_delegation_token(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> list[DelegationToken]:
-        """Return the tokens of `owners`, or of all owners, that the client is allowed to describe (KIP-48).
+        """Return the tokens that the client may describe: those of `owners`, or of all owners (KIP-48).
 
         Java: Admin.describeDelegationToken.
         """
@@ -749,10 +749,10 @@ class Admin(BoundToProcess, Block):
         run_to_end(self._operations.unregister_broker(broker, timeout=timeout))
 
     def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
-        """Unregister a controller that no longer exists. `controller` is its node id (Kafka 4.4).
+        """Unregister a controller that no longer exists. `controller` is its node id.
 
-        Raises UnsupportedVersion if the broker does not forward the request to the active controller, as in
-        Kafka 4.4. Java: Admin.unregisterController.
+        Raises UnsupportedVersion if the broker does not forward the request to the active controller. Brokers
+        of Kafka 4.4 do not forward it. Java: Admin.unregisterController.
         """
         run_to_end(self._operations.unregister_controller(controller, timeout=timeout))
 
@@ -772,7 +772,7 @@ class Admin(BoundToProcess, Block):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, bool]:
-        """Elect a leader for each partition, and return whether each election was needed (KIP-460).
+        """Elect a leader for each partition, and return for each whether an election was needed (KIP-460).
 
         `election_type` is "preferred", which elects the first replica of a partition, or "unclean", which
         elects any live replica if the partition has no leader. An unclean election may lose records. Raises

@@ -20,7 +20,7 @@ SESSION = "tailnum string, began long, ended long, departures int"
 
 
 class Sessions(StatefulProcessor):
-    """Keep departures in the state until the watermark shows that no earlier departure can arrive."""
+    """Keep departures in the state until the watermark is half a day past the end of their session."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle

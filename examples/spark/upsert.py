@@ -39,7 +39,7 @@ def main() -> None:
         rows = env.spark.read.parquet(str(last))
         result = rows.select("tailnum", f.unix_millis("timestamp"), "origin", "flight").collect()
 
-        # A stable sort keeps the offset order of an airport's records, because they are in one partition.
+        # An airport's records are in one partition, so a stable sort keeps the order of their offsets.
         newest = env.table.dropna(subset="tailnum").sort_values(["event_time", "origin"], kind="stable")
         expected = newest.drop_duplicates("tailnum", keep="last")
         columns = expected[["tailnum", "event_time", "origin", "flight"]]
