@@ -4,7 +4,8 @@ The pages on the API come from docstrings, the page on the command line from arg
 protocol from the messages, and the page on the scenarios from `kproto.scenarios`. The page on metrics comes
 from the table of the consumer's metrics, and from a record of the metrics of Java's clients. The page on the
 versions of Kafka comes from a record of the API versions that each release lists. The page on the broker's
-configs comes from their tables. `generated()` yields all these pages, to MkDocs and to the tests.
+configs comes from the classes and the table that declare these configs. `generated()` yields all these pages,
+to MkDocs and to the tests.
 """
 
 from __future__ import annotations
@@ -308,7 +309,7 @@ def _starts_block(line: str, previous: str) -> bool:
 
 
 def broker_configs() -> str:
-    """Return the page of the embedded broker's configs. A config's meaning is the comment on its field."""
+    """Return the page of the embedded broker's configs, with the comments on their fields as meanings."""
     from kproto.broker.settings import SETTINGS, Settings, kafka_name
     from kproto.broker.topic_configs import TOPIC_CONFIGS
     from kproto.group.settings import GroupSettings
