@@ -1205,7 +1205,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def list_share_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None], *, timeout: float | None = None
     ) -> dict[str, dict[TopicPartition, SharePartitionOffset | None]]:
-        """Return the offsets at which each share group in `groups` begins to read (KIP-932).
+        """Return the start offset and the lag of each partition, for each share group in `groups` (KIP-932).
 
         `groups` maps each group to a list of partitions, or to None for all its partitions. Raises
         PartialFailure, keyed by group. Java: Admin.listShareGroupOffsets.
@@ -1218,7 +1218,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def alter_share_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> None:
-        """Set the offsets at which a share group without members begins to read (KIP-932).
+        """Set the start offsets of a share group without members (KIP-932).
 
         Raises PartialFailure. Java: Admin.alterShareGroupOffsets.
         """

@@ -89,7 +89,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         """Return the number of offsets from the position to the log's end; None before the first fetch.
 
         The log's end is the one that the last fetch response contained (with read_committed, the last stable
-        offset), so the lag does not change while no broker responds. `events` reports "unreachable" if no
+        offset), so the lag does not grow while no broker responds. `events` reports "unreachable" if no
         broker responds, and "reachable" when a broker responds again.
         """
         return self._operations.lag(partition)
@@ -145,9 +145,9 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def group_metadata(self) -> GroupMetadata:
         """Return the member id and the generation of the last assignment.
 
-        A transaction commits offsets with this member id and generation. The group rejects the offsets of a
-        member that it has removed. Before the first assignment, and with `assign`, the generation is -1 and
-        the member id is empty.
+        Pass the result to a producer's `send_offsets`, so that the coordinator rejects the offsets if it has
+        removed the member from the group. Before the first assignment, and with `assign`, the generation is
+        -1 and the member id is empty.
         """
         return self._operations.group_metadata()
 
@@ -244,8 +244,9 @@ class Consumer(BoundToProcess, Generic[K, V]):
         still contains this offset with this leader epoch (KIP-320). If it does not, poll treats this as a
         truncation of the log. The metadata of the CommittedOffset is ignored, as in Java.
 
-        If the partition is not assigned yet, the seek applies when it is assigned. If the group has assigned
-        the partition to another member, IllegalState is raised.
+        Before the first assignment, and during a rebalance, the seek of an unassigned partition waits for its
+        assignment. If the group assigns the partition to another member, the seek is dropped, and `events`
+        reports "unsought". At other times the seek of an unassigned partition raises IllegalState.
         """
         self._operations.seek(partition, offset)
 
