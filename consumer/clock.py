@@ -1,4 +1,4 @@
-"""The clock of all clients. It never goes back, and continues while the computer sleeps.
+"""The clock of all clients. It never goes backwards, and it keeps running while the computer sleeps.
 
 It reads CLOCK_BOOTTIME, where this clock exists. So after the sleep a member notices that its session has
 expired, and that the group may have reassigned its partitions.
@@ -33,7 +33,8 @@ def moment() -> tuple[float, float, int]:
 
     A caller may use one result for many records, while the current time is between `start` and `end`.
 
-    Compare the time with both `start` and `end`: it is before `start` if the clock was set back.
+    Callers must compare the current time with both `start` and `end`, because it is before `start` if the
+    clock was set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

@@ -7,7 +7,7 @@ client fails if one of the entries is missing.
 `help` of the clients and `docs/reference/client-options.md` are generated from `ConsumerConfig`,
 `ConsumerOptions` and `CONSUMER`.
 
-`consumer.options` checks the options of a new client.
+`consumer.options` applies the checks when a client is created.
 """
 
 from __future__ import annotations

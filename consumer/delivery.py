@@ -1,4 +1,4 @@
-"""The result of `send`: a record that is being delivered, and the place where it was written."""
+"""The results of `send`: a delivery for each record, and the place where the record was written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Owner(Protocol):
 
 
 class Delivery(msgspec.Struct, eq=False):
-    """A record that is being delivered.
+    """The pending or final result of sending one record.
 
     A delivery resembles a Future, but needs less memory and time, because a producer may create 100,000
     deliveries per second.
@@ -121,7 +121,8 @@ class Delivery(msgspec.Struct, eq=False):
         return RecordMetadata(batch.partition.topic, batch.partition.partition, offset, timestamp)
 
     def outcome(self) -> tuple[TopicPartition, RecordMetadata | None, BaseException | None]:
-        """Return the partition, the RecordMetadata or None, and the error or None.
+        """Return the partition, the RecordMetadata (None after a failure), and the error (None after a
+        success).
 
         The delivery must have ended. Unlike `exception`, this method does not mark the failure as handled by
         the application, so `flush` still raises NotDelivered.

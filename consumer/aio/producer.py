@@ -263,10 +263,10 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Add a group's offsets to the transaction, which commits them only together with its records.
 
-        The method does not wait, and is therefore not a coroutine, even in `AsyncProducer`: `commit` waits
-        for the offsets and raises their errors. If `group` is `consumer.group_metadata()`, the group rejects
-        the offsets of a member that has been replaced. If `group` is the group's name, the group does not
-        check whether a member has been replaced.
+        The method does not wait, so it is not a coroutine, even in `AsyncProducer`. `commit` waits for the
+        offsets and raises their errors. If `group` is `consumer.group_metadata()`, the coordinator rejects
+        the offsets of a member that has been replaced. If `group` is the group's name, the coordinator does
+        not check whether a member has been replaced.
         """
         self._operations.send_offsets(group, offsets)
 
@@ -290,9 +290,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         aborted, but a commit in progress is completed, within the same `timeout`.
 
         After the producer has closed and all callbacks have been called, the method raises at most one error.
-        The error of a commit for which no `commit` call waits any more, for example because the call has
-        timed out, takes precedence. Otherwise it raises RequestTimedOut for records that were not sent, or
-        else NotDelivered for records that failed.
+        The error of a commit takes precedence if no `commit` call still waits for it, for example after a
+        timeout. Otherwise the method raises RequestTimedOut if records were not sent, or else NotDelivered if
+        records failed.
 
         If Ctrl-C or, in asyncio, the cancellation of the task interrupts this call, the producer closes
         immediately, and logs a warning with the number of records that are lost.

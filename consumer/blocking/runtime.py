@@ -106,8 +106,8 @@ class BlockingRuntime(Runtime):
             finally:
                 self._stepping = False
             # The requests are written here only if a thread waits for a change. If none waits, `flush` writes
-            # them without the lock: encrypting a request releases the GIL, and another thread could then wait
-            # for the lock.
+            # them without the lock, because encrypting a request releases the GIL, and other threads could
+            # then block on the lock.
             if self.waiters:
                 self._write()
 
@@ -286,8 +286,8 @@ class BlockingRuntime(Runtime):
         except InvalidStateError:
             pass
         except BaseException:
-            # If a call in a thread of the application completes the future, this call raises the exception,
-            # for example KeyboardInterrupt after Ctrl-C.
+            # In a thread of the application, the call that completed the future raises the exception, for
+            # example KeyboardInterrupt after Ctrl-C.
             if threading.current_thread() is not self.thread:
                 raise
             # A callback of the future raised the exception in the engine's thread, in which no call of the

@@ -38,8 +38,7 @@ _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 def look() -> None:
     """Find the signals without a name, such as SIGRTMIN+1, that have a handler.
 
-    From now on `Held` delays the handlers of these signals, in addition to the handlers of signals that have
-    a name.
+    From now on `Held` also delays the handlers of these signals.
     """
     global _numbers
     new = [number for number in _NAMELESS if number not in _numbers and callable(_signal.getsignal(number))]

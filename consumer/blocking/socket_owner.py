@@ -58,7 +58,7 @@ class SocketOwner:
             self._bell.acquire(timeout=seconds)
 
     def _try_acquire(self) -> float:
-        """Take the sockets and return 0, or return the seconds to wait (-1: wait until `_ring` is called)."""
+        """Take the sockets and return 0, or return how many seconds to wait (-1: until `_ring` is called)."""
         with self._lock:
             if self._taken:
                 self._asleep = True
@@ -97,7 +97,8 @@ class SocketOwner:
     def give_back(self, *, has_read: bool = True) -> None:
         """Release the sockets.
 
-        If `has_read`, the client's thread takes the sockets within AWAY_S only if `recall` is called.
+        After a read (`has_read`), the client's thread does not take the sockets for AWAY_S, unless `recall`
+        is called.
         """
         with self._lock:
             self._taken, self.borrower = False, 0

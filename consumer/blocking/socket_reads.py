@@ -31,7 +31,7 @@ else:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Prepare a connected socket, so that the flags of each read determine whether it waits."""
+    """Prepare a connected socket, so that the flags of each read determine whether that read blocks."""
     if ALL:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, _WAIT_MS * 1000))
         sock.setblocking(True)

@@ -88,7 +88,7 @@ class _Socket(msgspec.Struct, eq=False):
     connected: bool = False
     responded: bool = False  # Whether a response has arrived.
     pending: deque[memoryview] = msgspec.field(default_factory=deque[memoryview])
-    # Whether the kernel's send buffer is full: the selector reports when it accepts bytes again.
+    # Whether the kernel's send buffer is full. The selector reports when the socket accepts bytes again.
     full: bool = False
     addresses: deque[Address] = msgspec.field(default_factory=deque[Address])
     address: Address | None = None
@@ -114,8 +114,8 @@ class Sockets:
         # The buffer for encrypted bytes, None until a connection uses TLS.
         self._room: memoryview | None = None
         self._failures = AddressFailures()
-        # Held while a socket is closed, and while another thread writes to it: the descriptor of a closed
-        # socket may be reused immediately.
+        # Held while a socket is being closed, and while another thread writes to one, because the descriptor
+        # of a closed socket may be reused immediately.
         self._closing = threading.Lock()
         self._resolver = Resolver(self.wake)
         self._dials = DialThreads(self.wake)

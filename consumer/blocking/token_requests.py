@@ -34,7 +34,8 @@ class TokenRequests:
     ) -> list[NetworkEvent]:
         """Request a token for the connection `key`. If no thread can start, return `Broken` events.
 
-        `open_keys` are the connections that are still open. The others no longer need a token.
+        `open_keys` are the keys of the connections that are still open. The other connections no longer need
+        a token.
         """
         only_key = None if source.shared else key
         if source.shared:

@@ -151,7 +151,7 @@ def find_coordinator(view: ClusterView, key: str, clock: Callable[[], int], key_
             )
 
 
-# The first element of a `Route` to a coordinator, indexed by the key type of FindCoordinator.
+# The first elements of the routes to coordinators. The index is the key type of FindCoordinator.
 _COORDINATOR_ROUTES: Final = ("group", "transaction", "share")
 Route = int | tuple[str, str] | tuple[str, str, int] | str | None
 

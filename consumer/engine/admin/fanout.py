@@ -12,8 +12,8 @@ Rules:
 * An item stays open and is sent again after a pause if its error is retriable, if the response does not
   contain it, or if the connection broke.
 
-* An item's broker is located again after a lost connection, and after an error code that says that the broker
-  is the wrong one.
+* An item's broker is located again after a lost connection, and after an error code which means that the
+  request went to the wrong broker.
 
 * If every item has succeeded, the plan returns the values. Otherwise it raises PartialFailure with all values
   and errors.
@@ -71,9 +71,9 @@ class Answer(msgspec.Struct, Generic[K, V]):
 class Router(Generic[K]):
     """Locates the brokers of items.
 
-    `locate(items)` is a plan that returns the location of each item.
+    `locate(items)` is a plan that returns the `Location` of each item.
 
-    `forget(item)` is called before an item is located again, if its broker is no longer the right one.
+    `forget(item)` is called before the item is located again.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ def fan_out(
     `one_by_one` each request contains one item.
 
     `repeated` is the error code for a request that has already been executed. This code counts as success if
-    an earlier request for the item got no response.
+    an earlier request for the item got no response, because that request may have been executed.
 
-    `max_version` is the highest version of the request to use.
+    `max_version` is the highest API version in which the request may be sent.
 
     `name(item)` is the name of the item in error messages.
     """
@@ -315,7 +315,8 @@ def to_any_broker(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
 
     def locate(items: Collection[Any]) -> Plan[Mapping[Any, Location]]:
         if not lost.isdisjoint(items):
-            # A connection was lost. Reading the metadata raises an error if no broker responds.
+            # After a lost connection the metadata is read first, because reading it raises an error if no
+            # broker responds.
             yield from read_metadata(view, [], clock)
             lost.clear()
         return dict.fromkeys(items)
