@@ -64,7 +64,7 @@ class TableColumns(msgspec.Struct, frozen=True):
     def take(self, rows: Int64s) -> TableColumns:
         """Return the columns with only the given rows, in the given order."""
         low, high = int(rows[0]), int(rows[-1]) + 1
-        if high - low == len(rows):  # Adjacent rows are not copied.
+        if high - low == len(rows):  # Slices of adjacent rows need no copy.
             return TableColumns(
                 len(rows),
                 None if self.keys is None else self.keys.slice(low, len(rows)),

@@ -6,8 +6,8 @@
             ...
 
 Heartbeats and fetch requests are sent in the event loop, so code that blocks the loop also delays them.
-Rebalance callbacks may be coroutines. Callbacks run inside poll, commit, unsubscribe and close. A callback
-runs to completion even if the task that called the method is cancelled.
+Rebalance callbacks may be coroutine functions. Callbacks run inside poll, commit, unsubscribe and close. A
+callback runs to completion even if the task that called the method is cancelled.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Return a snapshot of this consumer's metrics, which are those of Kafka's Java consumer.
 
         Names, groups and tags are those of Java's `KafkaConsumer.metrics`; the reference page "Metrics" lists
-        them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
-        sends no request and does not wait, so it may be called from any thread, even while a poll or a
+        the metrics with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The
+        method sends no request and does not wait, so it may be called from any thread, even while a poll or a
         callback hangs. It may also be called after `close`.
         """
         return self._operations.metrics()
@@ -337,7 +337,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     async def list_offsets(
         self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return the offset of each partition at the requested position, for example "earliest".
+        """Return each partition's offset for the requested position, for example "earliest".
 
         A position is "earliest", "latest", a time in ms since 1970, "max_timestamp", "earliest_local" or
         "latest_tiered".
@@ -397,7 +397,10 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the consumer. If the block has raised an error, the records in progress are not committed."""
+        """Close the consumer.
+
+        If the block has raised an error, the records that were being processed are not committed.
+        """
         await self._operations.leave_block(error)
 
     # ---- inside

@@ -1,7 +1,7 @@
 """Runs the engine of an asyncio client in the event loop.
 
-Code that blocks the loop also blocks heartbeats and fetches. Callbacks may be coroutines. Each callback runs
-to completion in its own task, even if the call that started the callback is cancelled.
+Code that blocks the loop also blocks heartbeats and fetches. Callbacks may be coroutine functions. Each
+callback runs to completion in its own task, even if the call that started the callback is cancelled.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class AsyncRuntime(Runtime):
         return self._serving is None or self._serving[0] is asyncio.current_task()
 
     def served(self) -> None:
-        """Record that the method that runs callbacks has ended, so that another task may call one."""
+        """Record the end of the method that runs callbacks, so that another task may call such a method."""
         self._serving = None
 
     # ---- the end

@@ -2,9 +2,9 @@
 
 The module knows only one part of Kafka's protocol: the size that precedes each response.
 
-The runtime passes to `Streams` a function that receives every `NetworkEvent`, and calls `perform` for every
-action. All calls are made in one event loop. Failures, host names, dialers, responses and tokens are handled
-as in `blocking.sockets`, whose docstring lists the rules.
+The runtime calls `perform` for every action, and gives `Streams` a function that receives every
+`NetworkEvent`. All calls are made in one event loop. Failures, host names, dialers, responses and tokens are
+handled as in `blocking.sockets`, whose docstring lists the rules.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.receive_buffer = ReceiveBuffer(max_response)
         self.pipe: Pipe | None = None
         self._room: memoryview  # The buffer for encrypted bytes, if the connection uses TLS.
-        self.transport: asyncio.Transport  # `connection_made`, which the loop calls first, sets it.
+        self.transport: asyncio.Transport  # Set by `connection_made`, which the loop calls first.
         self.sock: socket.socket | None = None  # The transport's own socket, for direct reads.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -356,7 +356,7 @@ class Streams:
     def _begin_opened(
         self, key: int, opened: tuple[asyncio.Transport, _Protocol], route: _Route
     ) -> str | None:
-        """Start using an established connection. If it is already broken, return the reason instead."""
+        """Start using an established connection. If it is already broken, return its error."""
         early = self._early.pop(key, None)
         if early is None:
             self._opening.pop(key, None)
@@ -380,7 +380,7 @@ class Streams:
     def _complete_resolved(self) -> None:
         for resolved in self._resolver.take():
             waiter = self._resolving.get(resolved.key)
-            # If no future waits for the result, the connection was closed during the name lookup.
+            # If the future is missing or done, the connection was closed during the name lookup.
             if waiter is not None and not waiter.done():
                 waiter.set_result(resolved)
         for dialed in self._dials.take():

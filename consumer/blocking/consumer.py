@@ -106,8 +106,8 @@ class Consumer(BoundToProcess, Generic[K, V]):
         """Return a snapshot of this consumer's metrics, which are those of Kafka's Java consumer.
 
         Names, groups and tags are those of Java's `KafkaConsumer.metrics`; the reference page "Metrics" lists
-        them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
-        sends no request and does not wait, so it may be called from any thread, even while a poll or a
+        the metrics with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The
+        method sends no request and does not wait, so it may be called from any thread, even while a poll or a
         callback hangs. It may also be called after `close`.
         """
         return self._operations.metrics()
@@ -339,7 +339,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def list_offsets(
         self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return the offset of each partition at the requested position, for example "earliest".
+        """Return each partition's offset for the requested position, for example "earliest".
 
         A position is "earliest", "latest", a time in ms since 1970, "max_timestamp", "earliest_local" or
         "latest_tiered".
@@ -399,7 +399,10 @@ class Consumer(BoundToProcess, Generic[K, V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the consumer. If the block has raised an error, the records in progress are not committed."""
+        """Close the consumer.
+
+        If the block has raised an error, the records that were being processed are not committed.
+        """
         run_to_end(self._operations.leave_block(error))
 
     # ---- inside

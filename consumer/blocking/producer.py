@@ -187,8 +187,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         """Return a snapshot of this producer's metrics, which are those of Kafka's Java producer.
 
         Names, groups and tags are those of Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
-        them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
-        sends no request and does not wait, so it may be called from any thread.
+        the metrics with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The
+        method sends no request and does not wait, so it may be called from any thread.
         """
         return self._operations.metrics()
 
@@ -271,8 +271,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
 
         The method does not wait, so it is not a coroutine, even in `AsyncProducer`. `commit` waits for the
         offsets and raises their errors. If `group` is `consumer.group_metadata()`, the coordinator rejects
-        the offsets of a member that has been replaced. If `group` is the group's name, the coordinator does
-        not check whether a member has been replaced.
+        the offsets if it has removed the member, or if the member's generation is old. If `group` is the
+        group's name, the coordinator does not check the member.
         """
         self._operations.send_offsets(group, offsets)
 

@@ -21,8 +21,8 @@ C = TypeVar("C", contravariant=True)
 class Handler(Protocol[S, C]):
     """The interface of an application's handler, whose methods `consume` calls.
 
-    An AsyncConsumerGroup passes a Session and Claims to the methods of its handler, which may be coroutines.
-    A ConsumerGroup runs the methods in threads, and passes a ThreadSession and ThreadClaims.
+    An AsyncConsumerGroup passes a Session and Claims to the methods of its handler, which may be coroutine
+    functions. A ConsumerGroup runs the methods in threads, and passes a ThreadSession and ThreadClaims.
     """
 
     def setup(self, session: S) -> Any:
