@@ -77,7 +77,7 @@ class Group(msgspec.Struct, frozen=True):
     assignor: str | None = None
 
     def _repr_html_(self) -> str:
-        """Return a table of the partitions and their owners, for a notebook."""
+        """Return an HTML table of the partitions and their owners, for display in a notebook."""
         return render_html("kproto.inspect.notebook:group", self)
 
     @property

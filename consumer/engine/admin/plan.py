@@ -1,4 +1,4 @@
-"""The steps of a plan: `Ask` and `Rest`. At the plan's deadline, `DeadlinePassed` is raised in it.
+"""The steps of a plan: `Ask` and `Rest`. At its deadline a plan receives `DeadlinePassed`.
 
 The docstring of the package states the rules of plans.
 """

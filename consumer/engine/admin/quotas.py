@@ -126,7 +126,7 @@ def alter_client_quotas(
 
 
 def _entity(parts: Sequence[EntityData | AlterClientQuotasResponseEntityData]) -> ClientQuotaEntity:
-    """Return the entity in a response.
+    """Convert an entity of a response to a ClientQuotaEntity.
 
     A null name in the response stands for the default entity, whose name in the result is "".
     """

@@ -6,7 +6,7 @@
 
 Rules:
 
-* Every plan ends in exactly one `Done`, with its result or its error. Only `drop` ends a plan without `Done`.
+* Every plan ends in exactly one `Done`, with its result or its error, unless `drop` cancels the plan.
 
 * At its deadline a plan receives DeadlinePassed. A plan that catches it may end with a partial result
   (`fanout.py`).

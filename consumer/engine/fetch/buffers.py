@@ -15,8 +15,8 @@ Rules:
 * Within a batch, offsets may repeat or decrease. Brokers accept such batches from producers if they are not
   compressed.
 
-* A compressed batch of a few kilobytes may have millions of records. It is decoded in parts of `PART_RECORDS`
-  records, unless its fetch is decoded as columns.
+* A compressed batch of a few kilobytes may have millions of records. So a large batch is decoded in parts of
+  `PART_RECORDS` records, unless its fetch is decoded as columns.
 
 * A part is decoded when a poll needs its records. If a record is malformed, the records of the previous parts
   are still returned.

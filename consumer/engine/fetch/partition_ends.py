@@ -8,7 +8,7 @@ Rules:
 * The end of a partition is the last stable offset with read_committed, and otherwise the high watermark, as
   of the last Fetch response.
 
-* Each end is reported once. It is reported again only after further records or a seek.
+* After the end has been reported, it is reported again only after further records or a seek.
 """
 
 from __future__ import annotations
