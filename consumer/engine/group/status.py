@@ -22,7 +22,7 @@ class AssignmentSource(Enum):
     NONE = "none"
     # assign()
     MANUAL = "manual"
-    # The group assigns the partitions, from subscribe() until unsubscribe() has released all of them.
+    # subscribe(): the group assigns the partitions, until unsubscribe() has released all of them.
     GROUP = "group"
 
 
@@ -146,7 +146,7 @@ class GroupStatus:
     def member_for_transaction(self) -> tuple[str, int]:
         """Return the member id and generation of the last assignment, to send offsets in a transaction.
 
-        Each later initial commit is preceded by a lookup of the group's committed offsets (M206).
+        From then on, the consumer looks up the group's committed offsets before each initial commit (M206).
 
         The values are kept after the partitions are lost, so that the coordinator rejects the offsets of
         these partitions. It would accept the offsets if they came without a member id.

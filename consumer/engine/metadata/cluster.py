@@ -9,7 +9,7 @@ Rules:
 * If the known leader is not in the cluster, an older epoch is accepted after `MAX_OLDER_RESPONSES` responses,
   because the cluster was probably restored from a backup.
 
-* A topic that does not exist is kept with its error code, to distinguish it from a topic that was not
+* A topic that does not exist is kept with its error code, to distinguish it from a topic that has not been
   requested yet.
 
 * If the partition numbers of a topic have gaps, the listed partitions are used. The topic is requested again
@@ -183,14 +183,14 @@ class ClusterView:
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def set_leader(self, partition: TopicPartition, leader: int, epoch: int) -> None:
-        """Set the leader that a broker named in a response to another request (KIP-951)."""
+        """Set the leader that a broker named in a Fetch or Produce response (KIP-951)."""
         view = self.partition(partition)
         if view is not None and (view.leader_epoch is None or epoch > view.leader_epoch):
             view.leader = leader
             view.leader_epoch = epoch
 
     def set_address(self, node: int, host: str, port: int, rack: str | None = None) -> None:
-        """Set a broker's address from a response to another request (FindCoordinator, KIP-951).
+        """Set a broker's address from a response other than Metadata (FindCoordinator, KIP-951).
 
         The client then reaches a broker that has moved, even before the next Metadata response.
         """

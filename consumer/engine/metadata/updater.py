@@ -323,7 +323,7 @@ class MetadataUpdater:
                     topic_name, core.backoff.after(self._unhelpful_by_topic.get(topic_name, 0))
                 )
         shared = shared_ids(response)
-        # Error code -> the topics that did not have this code in the previous response.
+        # Error code -> the topics that have this code, and did not have it in the previous response.
         names_by_code: dict[int, list[str]] = {}
         for topic in response.topics:
             name = topic.name

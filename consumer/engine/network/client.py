@@ -23,7 +23,7 @@ Rules:
 
 * A call for any broker (node None) tries every known address before it fails (`nodes`).
 
-* A request for any broker, once sent, is repeated at another address only if it is read-only.
+* A request that any broker may answer is, once sent, repeated at another address only if it is read-only.
 
 * A read-only request is retried once on a new connection if an established connection closes before the
   response.
@@ -444,7 +444,7 @@ class NetworkClient:
         return f"{why} before its first response; does this port want TLS (security_protocol)?"
 
     def _start_throttle(self, connection: Connection, now: int) -> None:
-        """Start a throttling that a response requested. Call `on_throttled` if a report is due."""
+        """Throttle the connection if a response requested it. Call `on_throttled` if a report is due."""
         if connection.requested_throttle[1]:
             api, wait = connection.throttle(now, self._max_throttle_ms)
             news = self._throttles.report(api, connection.address, wait, now)
@@ -556,7 +556,8 @@ class NetworkClient:
 
         If two brokers swap their addresses, each old connection leads to the wrong broker.
 
-        Connections to a bootstrap address are kept if the metadata never listed a broker there.
+        Connections to a bootstrap address are kept if neither the previous nor the new metadata lists a
+        broker there.
         """
         before, self._listed = self._listed, {}
         for node, broker in self.view.brokers.items():
