@@ -180,7 +180,7 @@ class ConsumerEngine:
     def may_have_lost_partitions(self, now: int) -> bool:
         """Return whether partitions are lost and the application has not been notified of the loss yet.
 
-        Partitions whose deadline has passed count as lost, because the next step drops them.
+        Partitions count as lost once `assignment_deadline` has passed, because the next step drops them.
         """
         until = self.assignment_deadline()
         return self.group.has_unreported_loss or (until is not None and now >= until)

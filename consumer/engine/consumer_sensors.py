@@ -73,8 +73,8 @@ from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
 
-# Interval (ms) at which the engine records the polls that returned buffered records, and the number of
-# records that they returned.
+# Interval (ms) at which the engine updates the sensors for the polls that returned buffered records, and for
+# the number of these records.
 RECORD_INTERVAL_MS = 1_000
 
 

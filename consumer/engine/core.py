@@ -86,7 +86,7 @@ class ClientCore(Generic[Options]):
         return self.now
 
     def next_retry_at(self, failures: int) -> int:
-        """Return the time (ms) of the next retry, if `failures` consecutive failures preceded this one.
+        """Return the time (ms) of the retry after a failure that `failures` other failures preceded.
 
         Partitions that fail at the same moment get the same time, so that one request retries them together.
         """

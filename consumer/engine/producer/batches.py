@@ -8,7 +8,7 @@ Rules:
 * If the records of a batch have moved, `places` contains the new batch of each record, and the record's index
   in that batch. `current_place` follows these entries.
 
-* The batches of a queue keep their order. The parts of a split batch take the place of this batch.
+* The batches of a queue keep their order. The parts of a split batch take its place.
 
 * When a batch is encoded, its rows are dropped, and only the timestamp of each record is kept.
 """
@@ -159,7 +159,7 @@ class ProducerBatch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether `rows` contains every counted record.
+        """Whether `rows` contains every record that `count` includes.
 
         A send first counts its record, and then adds it. Another thread can run between these two steps only
         if a debugger or profiler runs Python code there.

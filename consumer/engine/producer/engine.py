@@ -249,7 +249,7 @@ class ProducerEngine:
         self.core.wake_poll()
 
     def fail(self, why: str) -> None:
-        """Fail every undelivered record and every waiting call of the transaction; the producer ends."""
+        """Fail every undelivered record and every waiting call of the transaction, and end the producer."""
         for purge in self._purges:
             purge.done = True
         error = IllegalState(f"{why}; this record was not acknowledged")

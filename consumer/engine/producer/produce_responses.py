@@ -288,7 +288,7 @@ class ProduceResponses:
             self._split(batch, [range(half), range(half, len(batch))])
 
     def _split(self, batch: ProducerBatch, groups: Sequence[Sequence[int]]) -> list[ProducerBatch]:
-        """Replace a batch in its queue by one batch for each of `groups`, which are record indexes.
+        """Replace a batch in its queue by one batch for each group of record indexes.
 
         None of the parts is in the log, so the parts and the partition's later batches get new sequence
         numbers. Earlier batches keep theirs.
