@@ -157,8 +157,8 @@ class PartitionState:
         self.fetch_offset = 0
         self.has_returned = False  # Whether records were returned after the position was set.
         self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
-        # The last commit without a response, or `stored` if the application stored it later. Unless this is
-        # None, the group's committed offset is uncertain.
+        # The last requested commit until its response arrives, or `stored` if the application has stored it
+        # since. Unless this is None, the group's committed offset is uncertain.
         self.pending_commit: object | None = None
         # The offset, leader epoch and metadata that the application stored last. They are kept after they
         # have been committed.
@@ -501,7 +501,7 @@ class PartitionState:
 
         After a seek, the records also wait if the initial commit is in flight. Otherwise the application
         could send their offsets in a transaction, and the coordinator could receive the initial commit after
-        them.
+        these offsets.
         """
         return self.start_uncommitted or self.start_commit_in_flight
 
@@ -562,7 +562,8 @@ class SubscriptionState:
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
         # Number of partitions released since the consumer was created. An iteration that holds records stores
-        # this number. If the number has grown since, some of the held records may belong to another member.
+        # this number. If the number has grown since, another member may own the partitions of some
+        # of the held records.
         self.losses = 0
 
     def __contains__(self, partition: TopicPartition) -> bool:
@@ -587,7 +588,8 @@ class SubscriptionState:
     ) -> PartitionState:
         """Add a partition, whose position is then looked up.
 
-        `topic_id` is the id of the partition's topic. It is None if the id is unknown or not kept up to date.
+        `topic_id` is the id of the partition's topic. It is None if the id is unknown, or if it may be
+        outdated because the consumer did not read the topic.
         """
         state = PartitionState(self, partition, topic_id, announced=announced, new=new)
         self.states[partition] = state

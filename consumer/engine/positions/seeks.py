@@ -73,7 +73,7 @@ class PendingSeeks:
         return sorted(ended)
 
     def apply(self, state: PartitionState) -> None:
-        """Apply the seek of a partition that was just assigned, if there is one."""
+        """Apply the waiting seek of a partition that was just assigned, if the partition has one."""
         seek = self._waiting.pop(state.partition, None)
         if seek is not None:
             seek.apply(state)

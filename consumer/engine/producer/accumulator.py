@@ -73,8 +73,8 @@ STICKY_BYTES = 16 * 1024
 # Time (ms) after which the waiting batches of a topic's partitions are counted again. Counting takes 0.1 ms
 # for 1,000 partitions, which is too slow to repeat for each `STICKY_BYTES`.
 SHARES_MS = 10
-# Whether the interpreter switches threads only at function calls and at the jumps of loops. Then `take`
-# appends without a lock.
+# Whether the interpreter switches threads only at function calls and at the backward jumps of loops. If it
+# does, `take` appends without a lock.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -217,7 +217,7 @@ class RecordAccumulator:
     def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
-        """Append a whole encoded batch; return None or raise for the reasons that `take` lists.
+        """Append a whole encoded batch and return it; return None or raise as `take` does.
 
         The guard must be held.
         """
@@ -522,7 +522,7 @@ class RecordAccumulator:
     def add_callback(
         self, batch: ProducerBatch, index: int, callback: Callable[[], object], *, is_known: bool = True
     ) -> bool:
-        """Call `callback` when the record's delivery ends. Return False if it has already ended.
+        """Call `callback` when the record's delivery ends. If it has already ended, return False instead.
 
         If `is_known` is true, the callback reports a failure to the application, so flush does not also raise
         NotDelivered for the record.
