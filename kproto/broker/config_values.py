@@ -21,6 +21,7 @@ _REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")  # Kafka accepts empty items
 class ConfigType(IntEnum):
     """The values of DescribeConfigsResponse.ConfigType that this broker uses."""
 
+    UNKNOWN = 0  # The configs of Kafka's authorizer, whose values DescribeConfigs does not show.
     BOOLEAN = 1
     STRING = 2
     INT = 3

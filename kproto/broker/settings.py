@@ -75,7 +75,7 @@ class Settings:
     """The configs of a broker. `group` and `transactions` hold the configs of its coordinators."""
 
     # Whether every user may use a resource that no ACL covers. By default only super users may use it.
-    allow_everyone_if_no_acl_found: bool = _setting(False, Boolean())
+    allow_everyone_if_no_acl_found: bool = _setting(False, Boolean(config_type=ConfigType.UNKNOWN))
     # The class name of Kafka's StandardAuthorizer, with or without its package. If empty, every request is
     # authorized.
     authorizer_class_name: str = _setting("", Text(_check_authorizer))
@@ -161,7 +161,7 @@ class Settings:
     # The largest payload of metrics that a client may push, in bytes after compression: 1 MiB by default.
     telemetry_max_bytes: int = _setting(1_048_576, Integer(32, 1))
     # Principals authorized for all operations, separated by semicolons, for example User:alice;User:bob.
-    super_users: str = _setting("", Text(_check_super_users))
+    super_users: str = _setting("", Text(_check_super_users, config_type=ConfigType.UNKNOWN))
     group: GroupSettings
     transactions: TransactionSettings
 

@@ -76,7 +76,11 @@ def describe_broker_configs(broker: Broker, name: str) -> list[DescribeConfigsRe
         defaults = broker.cluster.dynamic.values(ALL)
         return [_describe_broker_config(broker, config, defaults[config], ALL) for config in sorted(defaults)]
     values = broker.settings.properties()
-    return [_describe_broker_config(broker, config, value, name) for config, value in values.items()]
+    return [
+        _describe_broker_config(broker, config, value, name)
+        for config, value in values.items()
+        if broker_synonyms(broker, config)
+    ]
 
 
 def _describe_broker_config(
@@ -87,7 +91,7 @@ def _describe_broker_config(
         synonyms = [synonym for synonym in synonyms if synonym.source == ConfigSource.DYNAMIC_DEFAULT_BROKER]
     config_type = broker_config_type(config)
     source = synonyms[0].source
-    if is_sensitive := config_type is ConfigType.PASSWORD:
+    if is_sensitive := config_type in (ConfigType.PASSWORD, ConfigType.UNKNOWN):
         synonyms = [
             DescribeConfigsSynonym(name=config, value=None, source=synonym.source)
             for synonym in synonyms
@@ -106,14 +110,17 @@ def _describe_broker_config(
 
 
 def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
-    """Return the values of a broker config from all its sources, in order of precedence."""
+    """Return the values of a broker config from all its sources, in order of precedence.
+
+    A config without a type has no default, as in Kafka. If it is not set, it has no synonyms.
+    """
     dynamic = broker.cluster.dynamic
     static, default = dynamic.start.properties().get(name), _DEFAULTS.get(name)
     values = [
         (ConfigSource.DYNAMIC_BROKER, dynamic.values(str(broker.node.id)).get(name)),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, dynamic.values(ALL).get(name)),
         (ConfigSource.STATIC_BROKER, None if static == default else static),
-        (ConfigSource.DEFAULT, default),
+        (ConfigSource.DEFAULT, None if broker_config_type(name) is ConfigType.UNKNOWN else default),
     ]
     return [
         DescribeConfigsSynonym(name=name, value=value, source=source)

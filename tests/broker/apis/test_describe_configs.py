@@ -98,6 +98,22 @@ def test_the_value_of_a_secret_is_not_described(key: str, sources: list[int]) ->
     assert "s3cr3t" not in repr(stage.broker.settings)
 
 
+def test_the_authorizers_configs_are_described_without_values_if_they_are_set() -> None:
+    names = ["super.users", "allow.everyone.if.no.acl.found"]
+    assert configs_of(Stage().client(), 4, "1", names).configs == []
+    stage = Stage(super_users="User:alice")
+    resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=names)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    [config] = stage.client().ask(request).results[0].configs
+    assert (config.name, config.value, config.is_sensitive, config.config_type) == (
+        "super.users",
+        None,
+        True,
+        ConfigType.UNKNOWN,
+    )
+    assert [(synonym.value, synonym.source) for synonym in config.synonyms] == [(None, 4)]
+
+
 def test_broker_configs_have_the_types_of_their_rows(client: Client) -> None:
     """A config has the type of its row in `SETTINGS`. A coordinator's config has an integer type.
 
