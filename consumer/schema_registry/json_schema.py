@@ -58,8 +58,8 @@ else:
 # A function that raises ValueError if a value does not conform to its schema.
 _Check: TypeAlias = Callable[[Any], None]
 _Writer: TypeAlias = tuple[SchemaId, _Check]
-# Writes JSON as Confluent's serializer does: without spaces, and with Python's floats (msgspec writes 1e22
-# instead of 1e+22). NaN is rejected, because JSON has no NaN.
+# Writes JSON as Confluent's serializer does: without spaces, and with floats in Python's notation (1e+22;
+# msgspec writes 1e22). NaN is rejected, because JSON has no NaN.
 JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 # Maximum length (characters) of an error's text, which contains a part of the value.
 _MAX_TEXT = 300

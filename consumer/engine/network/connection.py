@@ -16,8 +16,8 @@ Rules:
 * A request waits while the connection is throttled (`throttle`). It also waits until the versions are known,
   because its body may depend on its version.
 
-* If a request gets no response in time, the connection is closed, as in Java. A late response could be
-  mistaken for the response to the next request.
+* If a request gets no response in time, the connection is closed, as in Java. The late response would arrive
+  where the response to the next request is expected.
 
 * With SASL (`login`), the authentication takes place between ApiVersions and the first request.
 
@@ -479,8 +479,8 @@ class Connection:
     def expire_calls(self, now: int) -> bool:
         """Fail the calls that have timed out. Return True if the connection is now unusable.
 
-        If one of the failed calls was sent, the connection is unusable, because a late response could be
-        mistaken for the response to the next request.
+        If one of the failed calls was sent, the connection is unusable, because the late response would
+        arrive where the response to the next request is expected.
         """
         late = False
         for _, call in self.in_flight:

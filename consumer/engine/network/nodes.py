@@ -16,7 +16,7 @@ Rules:
   leastLoadedNode).
 
 * If no address is ready, a call for any broker uses a connection that is being opened, or else the next
-  address that it has not tried (round-robin).
+  address (round-robin) at which the call has not been tried yet.
 
 * The brokers' addresses are tried before the bootstrap addresses.
 

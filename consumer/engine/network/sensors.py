@@ -161,7 +161,7 @@ class NetworkSensors:
             node.requests.record(size, now)
 
     def record_received(self, connection: Connection, now: int) -> None:
-        """Record the responses since the previous call of this method, and their latencies."""
+        """Record the responses that arrived since the previous call of this method, and their latencies."""
         sizes, connection.response_sizes = connection.response_sizes, []
         node = self._node(connection)
         for size in sizes:

@@ -331,7 +331,7 @@ class OffsetLookup:
         initializing = state.state is FetchState.INITIALIZING
         if ours and (initializing or is_local(state.topic_id) or (unread and policy != "none")):
             # First look up the committed offset: another owner of the partition may already have committed an
-            # offset of the new topic. Without topic ids, it is also possible that the topic was not
+            # offset in the re-created topic. Without topic ids, it is also possible that the topic was not
             # re-created.
             state.on_topic_recreated()
             state.is_new = True
