@@ -121,7 +121,7 @@ def without_traceback(error: E) -> E:
 
 
 def with_advice(error: KprotoError) -> KprotoError:
-    """Return an error of the member's state machine, with the advice that `broker_error` gives."""
+    """Add the advice that `broker_error` gives to an error of the member's state machine."""
     return (
         broker_error(error.code, error.request, error.detail) if isinstance(error, NotAuthorized) else error
     )

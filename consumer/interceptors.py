@@ -78,7 +78,7 @@ class ConsumerInterceptor:
     """
 
     def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
-        """Return the records for `poll()` to return. The method runs inside `poll()`, after the
+        """Return the records that `poll()` is to return. The method runs inside `poll()`, after the
         deserializers.
 
         A record that is not in the result is not returned to the application, and counts as processed. Calls
@@ -104,8 +104,8 @@ def call_interceptor(
 ) -> T:
     """Call a method of an interceptor, pass its result to `check`, and return what `check` returns.
 
-    If the method raises or its result is invalid, log an error and return `default`. `subject` describes the
-    records or the commit in the log message.
+    If the method raises an exception or its result is invalid, log an error and return `default`. `subject`
+    describes the records or the commit in the log message.
     """
     name = f"{type(interceptor).__qualname__}.{method}()"
     try:

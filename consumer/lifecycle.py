@@ -52,7 +52,7 @@ def register(client: OpenClient) -> None:
 
 
 def unregister(client: OpenClient) -> None:
-    """Remove a client that has ended from the register."""
+    """Unregister a client that has ended."""
     _open_clients.discard(client)
 
 

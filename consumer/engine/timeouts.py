@@ -42,7 +42,7 @@ MAX_THROTTLE_MS: Final = 300_000
 
 # Metadata:
 
-# Time (ms) without a response from any bootstrap address after which an error is raised to the application
+# If no bootstrap address has responded after this time (ms), the application's call raises an error
 # (kafka-python's `bootstrap_timeout_ms`).
 BOOTSTRAP_REPORT_DELAY_MS: Final = 2_000
 # Longest interval (ms) between metadata requests for a missing topic, which may be created at any time.
@@ -101,7 +101,7 @@ class Backoff(msgspec.Struct, frozen=True):
         return min(wait, max(self.max_ms, self.first_ms))
 
     def spread(self, wait_ms: int) -> int:
-        """Return `wait_ms`, increased or reduced by up to 20 %.
+        """Return `wait_ms`, increased or reduced at random by up to 20 %.
 
         The result is at least 1 ms, unless `wait_ms` is 0.
         """

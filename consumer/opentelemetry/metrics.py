@@ -62,8 +62,8 @@ class Measured(Protocol):
 class ClientInstruments:
     """Observable instruments for the metrics of clients.
 
-    `meter_provider` defaults to the global one. Create one object for all clients of a process, because
-    OpenTelemetry warns if instruments are created twice.
+    `meter_provider` defaults to the global one. Create one `ClientInstruments` for all clients of a process,
+    because OpenTelemetry warns if instruments are created twice.
     """
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:

@@ -62,7 +62,7 @@ class _Getter(Getter[dict[str, str]]):
 
 
 class ProducerTracing(ProducerInterceptor):
-    """Creates a span for each record that is sent, and adds its context to the record's headers.
+    """Creates a span for each record that is sent, and adds the span's context to the record's headers.
 
     `client_id` is an attribute of each span. The tracer provider and the propagator are by default the global
     ones.

@@ -122,7 +122,7 @@ class AdminRunner:
         return self.engine.now
 
     async def run(self, method: str, plan: Generator[Any, Any, R], limit: int) -> R:
-        """Run a plan for at most `limit` milliseconds, as a call of the client's method `method`."""
+        """Run a plan for at most `limit` milliseconds, on behalf of the client's method `method`."""
         with self.runtime.call(method):
             result: R = await self.runtime.run(lambda future: ev.Run(future, plan, limit))
             return result

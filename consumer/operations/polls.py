@@ -95,7 +95,7 @@ def _positions(change: GroupChange) -> list[str]:
 def _may_lose_records(change: GroupChange) -> bool:
     """Return whether a change may lose records. Such changes are logged as warnings.
 
-    A change that sets `before` has moved the position without a seek, so the consumer may skip records.
+    A change whose `before` is set has moved the position without a seek, so the consumer may skip records.
     """
     return change.kind in WARNED or change.before is not None
 
@@ -389,7 +389,7 @@ class PollOperations:
 
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
         runtime = self.runtime
-        # Without buffered records, the engine would refuse this event.
+        # This event returns records only if some are buffered.
         if self.engine.collector.ready and not take.columns and not runtime.woken:
             for action in runtime.apply(ev.Poll(take.limit)):
                 if isinstance(action, ev.Deliver):
@@ -484,7 +484,7 @@ class PollOperations:
         )
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Give the engine back the records that an iteration holds. Return False if it holds none."""
+        """Return to the engine the records that an iteration holds. The result is False if it holds none."""
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
             return False
@@ -498,7 +498,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Give the engine back the records that an interrupted method was about to return."""
+        """Return to the engine the records that an interrupted method was about to return to its caller."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:
@@ -578,7 +578,7 @@ class PollOperations:
         return failures
 
     def held_offsets(self) -> dict[TopicPartition, int]:
-        """Map each partition to the first offset taken from the engine but not returned to the application.
+        """Map each partition to the first offset that was taken from the engine and is not yet returned.
 
         The records are held by an iteration, or are being converted by the deserializers.
         """
