@@ -23,7 +23,7 @@ class ConsumerRecord(msgspec.Struct, Generic[K, V], gc=False):
     Key and value are bytes, or what the consumer's deserializers return. None is Kafka's null.
 
     `leader_epoch` is the epoch of the leader that appended the record, as in Java's ConsumerRecord. It is
-    None for records in formats before Kafka 0.11.
+    None for records in the formats of Kafka before 0.11.
     """
 
     topic: str
@@ -80,9 +80,9 @@ class GroupChange(msgspec.Struct, frozen=True):
 
     * "coordinator": a coordinator was found, or lost because of `reason`;
 
-    * "reset": `partitions` start at `offset` because of `reason`, and not at a committed offset. If `before`
-      is set, the position was `before`, an offset that the log did not contain. The records between the two
-      offsets are then skipped or returned again;
+    * "reset": `partitions` are read from `offset` because of `reason`, and not from a committed offset. If
+      `before` is set, the position was `before`, an offset that the log did not contain. The records between
+      the two offsets are then skipped or returned again;
 
     * "unsought": seeks that waited for the assignment of `partitions` were dropped, because the group
       assigned these partitions to another member;
@@ -121,7 +121,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "undelivered": records of `partitions` were not delivered; `reason` contains their number and the error.
       The report is repeated at increasing intervals while records fail for the same reason;
 
-    * "failed": the transactional producer can send no more records, and must be created again;
+    * "failed": the transactional producer can send no more records, and must be replaced;
 
     * "closed": the producer has been closed, or has ended because of `reason`.
 
