@@ -17,13 +17,14 @@ Rules (those of sarama's sync_producer.go and async_producer.go, except where a 
 * The defaults are those of `Producer`: idempotence, acks="all", and Java's partitioning of keys. By default,
   sarama's producer waits only for the leader, and hashes keys with FNV-1a.
 
-* Each message is returned once: by `successes` if return_successes is set, or by `errors` if return_errors is
-  set. Errors that are not returned are logged.
+* Each result is returned once: `successes` returns the delivered messages if return_successes is set, and
+  `errors` returns the failed ones if return_errors is set. Errors that are not returned are logged.
 
 * `input` waits while `MAX_UNREAD` results are unread, and raises RequestTimedOut after max_block_ms. sarama's
   producer would block forever.
 
-* `close` waits for the queued messages, ends both iterators, and raises the unread errors.
+* `close` waits for the queued messages and ends both iterators. If `errors` was never called, `close` raises
+  the errors.
 """
 
 from __future__ import annotations

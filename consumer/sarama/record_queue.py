@@ -138,7 +138,7 @@ class RecordQueue:
                 consumer.seek(self.topic_partition, offset)
 
     # Both methods suppress IllegalState, which the consumer raises if the partition was revoked or lost. The
-    # next poll reports this.
+    # next poll reports the revocation or loss.
 
     def _pause_partition(self) -> None:
         with contextlib.suppress(IllegalState):

@@ -205,7 +205,7 @@ class _Fetches:
         )
 
     def _contradiction(self, position: int) -> str:
-        """Return how the log contradicts OFFSET_OUT_OF_RANGE for `position`, or "" if it does not."""
+        """Return why OFFSET_OUT_OF_RANGE is wrong for `position`, or "" if it is right."""
         first = _log_edge(self.range, "earliest", self.options)
         last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
         contradiction = f"the broker reports OFFSET_OUT_OF_RANGE, although the log is from {first} to {last}"
@@ -327,7 +327,7 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
 
 
 def _resume_position(fetches: _Fetches, position: int) -> int:
-    """Return the offset at which to continue if `position` is not in the log.
+    """Report any lost records, and return the offset at which to continue: `position` is not in the log.
 
     The offset is at most the end of the slice.
     """

@@ -51,8 +51,8 @@ appender.stderr.filter.fatal.type = ThresholdFilter
 appender.stderr.filter.fatal.level = fatal
 """
 
-# Spark puts a zipped copy of PySpark first on its workers' path. The installed PySpark has compiled files,
-# and is imported one second faster. A first query starts five processes that import it.
+# Remove the zipped copy of PySpark, which Spark puts first on its workers' path. The installed PySpark has
+# compiled files, and is imported one second faster. A first query starts five processes that import it.
 _PYTHON = """\
 #!/bin/sh
 PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -v '/pyspark\\.zip$' | paste -sd : -)
@@ -194,8 +194,8 @@ def session(
             "spark.sql.shuffle.partitions": str(cores),
         }
         if quick:
-            # Use TCP. With a Unix socket, the workers that are still running at the end of the session print
-            # an error.
+            # Use TCP instead of a Unix socket, with which workers that are still running at the end of the
+            # session print an error.
             defaults["spark.python.unix.domain.socket.enabled"] = "false"
         if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
             # Omit the setting for plain checkpoint files, because RocksDB requires a Hadoop file system of

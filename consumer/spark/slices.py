@@ -36,9 +36,9 @@ class Plan(NamedTuple):
     def is_of_this_action(self) -> bool:
         """Return whether the current task's action began between `load()` and the end of planning.
 
-        The action's time is in its id. For an action directly on the DataFrame that `load()` returned, such
-        as `collect`, the id contains the creation time of the DataFrame, which is not after `load()`. So the
-        result is False, and tasks look up the ends again.
+        The action's time is taken from its id. For an action directly on the DataFrame that `load()`
+        returned, such as `collect`, the id contains the creation time of the DataFrame instead. This time is
+        not after `load()`, so the result is False, and tasks look up the ends again.
 
         Such tasks may safely look up the ends again: the action has no shuffle, so Spark never recomputes a
         range whose rows it has already received.

@@ -189,7 +189,7 @@ class Committer:
         """Return the states of the partitions whose processed or stored offset has no confirmed commit.
 
         If `partitions` is not None, the result contains only the states of these partitions. If it is None,
-        the result also contains the partitions with a committed offset, at most once every `REFRESH_MS`.
+        the result also contains, at most once every `REFRESH_MS`, the partitions with a committed offset.
 
         With `policy="java"`, the result always contains all partitions with a position, even if `partitions`
         is not None or nothing has changed.
@@ -401,7 +401,7 @@ class Committer:
         return False
 
     def _is_revoked(self, commit: QueuedCommit, partition: TopicPartition) -> bool:
-        """Return whether the partition was revoked since the commit was requested, even if reassigned."""
+        """Return whether the partition has been revoked, and perhaps reassigned, since the commit call."""
         state = self._core.partitions.get(partition)
         return state is None or commit.states.get(partition, state) is not state
 
@@ -499,8 +499,8 @@ class Committer:
     def _confirm_topics(self, commit: QueuedCommit, node: int) -> None:
         """Request the current ids of the commit's topics from the coordinator.
 
-        The offsets are committed by name after the response. They reach the wrong topic only if the topic is
-        re-created between the two requests.
+        The offsets are committed by name after the Metadata response. They reach the wrong topic only if the
+        topic is re-created between the Metadata request and the OffsetCommit.
 
         If the topic is re-created after the OffsetCommit, the coordinator removes the offsets when it learns
         that the old topic was deleted.
@@ -587,7 +587,7 @@ class Committer:
             self._complete(commit, None)
 
     def _mark_committed(self, commit: QueuedCommit, codes: Mapping[TopicPartition, int]) -> None:
-        """Record the committed offsets of partitions that were not revoked since the commit was requested."""
+        """Record the committed offsets of partitions that have not been revoked since the commit call."""
         for partition, (offset, _, _) in commit.offsets.items():
             state = self._core.partitions.get(partition)
             is_same = state is not None and commit.states.get(partition, state) is state
@@ -720,8 +720,8 @@ class Committer:
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
     """Return the offset to commit for each partition, with its leader epoch and metadata.
 
-    The offset is the processed one, or the stored one if the application stores offsets. The committed offset
-    is returned if no record was processed since a reset policy chose the start offset, or if no offset was
-    stored.
+    The offset is that of the first unprocessed record, or the stored offset if the application stores
+    offsets. The committed offset is returned if no record has been processed since a reset policy chose the
+    start offset, or if no offset was stored.
     """
     return {partition: state.offset_to_commit for partition, state in states.items()}

@@ -95,7 +95,7 @@ class CoordinatorLookup:
         self._on_lost(why)
 
     def verify(self, node: int | None, why: str) -> None:
-        """Ask another broker whether `node` is still the coordinator, because it could not write a commit."""
+        """Ask another broker whether `node`, which could not write a commit, is still the coordinator."""
         core = self._core
         if node is None or node != self.node or self._call is not None or self._next_at > core.now:
             return

@@ -8,8 +8,8 @@ The start offset is committed before the first record of the partition is return
 * Start offsets that are looked up together are committed together. So a later crash does not make the
   consumer skip records of a new partition (M209).
 
-* An initial commit never overwrites a commit of the application. Commits are sent in the order of their
-  requests, and the partitions of an earlier commit are removed from the initial commit.
+* An initial commit never overwrites offsets that the application has committed with this consumer. Commits
+  are sent in the order of the calls, and an initial commit omits the partitions of earlier commits.
 
 * If the application calls seek(), the initial commit of the partition is dropped. If the commit is already in
   flight, the records wait for its response.
@@ -30,7 +30,7 @@ The start offset is committed before the first record of the partition is return
 
 * No records of a partition are returned while its initial commit is being retried.
 
-* After any other error of an initial commit, poll raises the error and then returns the records.
+* After any other error of an initial commit, one poll raises the error, and later polls return the records.
 
 * A consumer that is being closed makes only one attempt. If it fails, the start offset is reported as
   uncommitted, and the next owner looks up a start offset again.
@@ -150,7 +150,7 @@ class InitialCommits:
     def on_check(
         self, partitions: Iterable[TopicPartition], call: Call, response: OffsetFetchResponse
     ) -> tuple[int, str]:
-        """Record the committed offsets in the response.
+        """Record the committed offsets that the response contains.
 
         Return the error code, and the reason to repeat the lookup ("" if the lookup has succeeded).
         """

@@ -232,8 +232,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # If the member has an identity, it has joined the next generation, and `leave` revokes its
-                # partitions and commits their offsets. So no failure is reported.
+                # A member that has an identity has joined the next generation. `leave` revokes its partitions
+                # and commits their offsets, so no failure is reported here.
                 self.report_uncommitted(states, error)
             leave()
 
