@@ -162,8 +162,8 @@ def list_offsets_request(
 ) -> Prepared:
     """Build a ListOffsets request for one leader.
 
-    `timestamps` may contain Kafka's special values, such as -1. Building raises UnsupportedVersion if the
-    leader does not support one of them.
+    `timestamps` may contain Kafka's special values, such as -1. Building the request raises
+    UnsupportedVersion if the leader does not support one of them.
     """
 
     def build(version: int) -> ListOffsetsRequest:
@@ -197,7 +197,7 @@ def list_offsets_request(
 
 
 def topic_ids_of(view: ClusterView, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
-    """Map the partitions' topics to their ids. Topics whose id is unknown are omitted."""
+    """Return the ids of the partitions' topics. Topics whose id is unknown are omitted."""
     names = {partition.topic for partition in partitions}
     return {name: topic_id for name in names if (topic_id := view.topic_id(name)) is not None}
 

@@ -9,8 +9,8 @@ consequences:
 
 * The module `offsets` describes how an end offset contains the first offsets of new partitions.
 
-* Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. So the
-  initial offset is a constant that names no partitions. The first end offset also stores where the first
+* Spark does not store the initial offset: it requests the offset twice, and again if batch 0 is repeated. So
+  the initial offset is a constant that names no partitions. The first end offset also stores where the first
   batch starts, according to ``startingOffsets``.
 
 * Spark calls ``commit(end)`` one batch late, and never for the last batch. After the last batch it calls
@@ -23,7 +23,7 @@ consequences:
 * The checkpoint determines the position. Commits to a group are for lag tools only.
 
 * For an idle query, Spark calls ``latestOffset`` about every 11 ms, and expects a current result:
-  ``processAllAvailable()`` must include all records written before, and new partitions.
+  ``processAllAvailable()`` must include all records that were written before the call, and new partitions.
 
 * Each call to ``latestOffset`` requests the ends, which costs less than a millisecond of CPU time. The list
   of topics is cached only if there are many partitions.

@@ -69,7 +69,7 @@ TIMEOUT_MS = 15 * 60_000
 
 
 class Task(NamedTuple):
-    """A task: one partition of one batch, which is written once.
+    """A task: one partition of one batch. Its rows are written once.
 
     `id` is both the transactional id and the group id.
     """
@@ -106,9 +106,9 @@ def write(
     batches: Iterator[RecordBatch],
     send: Callable[[Producer, RecordBatch], None],
 ) -> bool:
-    """Write the rows of a task, unless a marker says that they are written. Return whether rows were written.
+    """Write the rows of a task, unless a marker says that they have been written.
 
-    `send` is called for each Arrow batch.
+    `send` is called for each Arrow batch. Returns whether rows were written.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:

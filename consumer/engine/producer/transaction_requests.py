@@ -123,7 +123,7 @@ def txn_offset_commit_request(
     From version 6 on, the request identifies topics by id. `topic_ids` must then contain the id of each topic
     (KIP-1319).
 
-    Building raises UnsupportedVersion if the version cannot identify the member, as in Java's
+    Building the request raises UnsupportedVersion if the version cannot identify the member, as in Java's
     TxnOffsetCommitRequest.Builder. With such a version, the coordinator would accept offsets of a removed
     member.
     """

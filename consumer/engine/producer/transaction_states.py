@@ -32,8 +32,8 @@ class ProducerTransactionState(Enum):
 S = ProducerTransactionState
 
 # The application's calls that each state allows, and the states to which they lead. Any other call raises
-# IllegalState, or the error of the transaction or producer. A repeated call waits for its operation if it is
-# in progress, and returns the operation's result if it has ended.
+# IllegalState, or the error of the transaction or producer. A repeated call waits for the operation that is
+# in progress, or returns the result of the operation that has ended.
 CALLS: Mapping[ProducerTransactionState, Mapping[str, ProducerTransactionState]] = {
     S.UNINITIALIZED: {"begin": S.INITIALIZING},
     S.INITIALIZING: {"begin": S.INITIALIZING},

@@ -261,7 +261,7 @@ class TransactionManager:
             (self.fail if ends_producer(error) else self._require_abort)(error)
 
     def _require_abort(self, error: KprotoError) -> None:
-        """Move to ABORTABLE_ERROR, and fail the current call and the records, and drop the offsets."""
+        """Move to ABORTABLE_ERROR, fail the current call and the records, and drop the offsets."""
         with self._records.guard:
             self.move(S.ABORTABLE_ERROR, error)
         self._end_call(error)

@@ -50,7 +50,7 @@ class ApplicationMetric:
     ) -> None:
         """Create a metric.
 
-        Raises ConfigError if a text is empty or cannot be encoded as UTF-8, if `group` is a group of the
+        Raises ConfigError if a string is empty or cannot be encoded as UTF-8, if `group` is a group of the
         clients' own metrics, or if the value is not a finite number.
         """
         self.name: Final = _text("name", name)

@@ -9,7 +9,7 @@ Rules, as in Java's TelemetryMetricNamingConvention and KafkaMetricsCollector:
 * Metrics whose name ends with -total are monotonic sums. All other metrics are gauges. With delta
   temporality, the change of a sum since the previous push is sent.
 
-* When a sensor is removed, for example because its topic was deleted, its sum is forgotten.
+* When a sensor is removed, for example because its topic was deleted, the sum of the sensor is forgotten.
 
 * If a broker rejects a push, the next push also contains the changes of the rejected one (`restore`). In Java
   they are lost.

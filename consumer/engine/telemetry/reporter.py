@@ -148,7 +148,9 @@ class ClientTelemetry:
             self._apply(NodeReady())
 
     def due(self) -> int | None:
-        """Return the time (ms) of the next request, or None if it waits for a connection or a response."""
+        """Return the time (ms) of the next request, or None while this request waits for a connection or a
+        response.
+        """
         at = self.machine.next_request_at
         return None if at == NEVER or at <= self._clock() else at
 

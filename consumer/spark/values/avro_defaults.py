@@ -71,7 +71,7 @@ def _union(node: AvroNode, default: Any) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """Encode a number of up to 64 bits as a varint in zigzag encoding."""
+    """Encode a number of up to 64 bits as a zigzag varint."""
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"{value} has more than 64 bits, the size of an Avro long")
     value = value << 1 ^ value >> 63

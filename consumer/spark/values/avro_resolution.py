@@ -76,7 +76,7 @@ def field_named(node: AvroNode, name: str) -> AvroField | None:
 
 
 def writers_field(writer: AvroNode, read: AvroField) -> AvroField | None:
-    """Return the writer's field that is read as the reader's field `read`.
+    """Return the writer's field from which the reader's field `read` is read.
 
     The writer's field has the name of `read` or one of its aliases. Returns None if the writer has no such
     field.

@@ -128,7 +128,10 @@ def quoted(name: str) -> str:
 
 
 def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
-    """Parse an Avro schema in JSON. `references` define types that it uses. Raises ConfigError."""
+    """Parse an Avro schema in JSON. `references` define types that the schema uses.
+
+    Raises ConfigError if one of the schemas is invalid, or if the schema is the type null.
+    """
     names: dict[str, AvroNode] = {}
     for reference in references:
         _Reader(option, names).read(_load(option, reference), "", "")

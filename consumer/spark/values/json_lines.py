@@ -306,12 +306,10 @@ def _stripped(values: Column) -> Column:
 
 
 def _is_map(kind: Kind) -> bool:
-    """Return whether a type is a map."""
     return bool(pa.types.is_map(kind))
 
 
 def _is_binary(kind: Kind) -> bool:
-    """Return whether a type is binary."""
     return bool(pa.types.is_binary(kind))
 
 

@@ -124,7 +124,7 @@ class Lanes:
         return numbers
 
     def skip(self, lanes: Ints, sizes: Ints, name: str) -> tuple[Ints, Ints]:
-        """Skip the next `sizes[i]` bytes of each lane `lanes[i]`. Return where these bytes start and end.
+        """Skip the next `sizes[i]` bytes of lane `lanes[i]`, for each i. Return where they start and end.
 
         For a lane with an error, the start and the end are equal.
         """
