@@ -21,7 +21,7 @@ T = TypeVar("T")
 async def call_in_thread(call: Callable[[], T], name: str) -> T:
     """Return the result of `call`, which runs in a thread with this name.
 
-    The loop can end before the thread.
+    The event loop may be closed while the thread is still running.
 
     Raises the errors of `call`, and RuntimeError if the system cannot start another thread.
     """

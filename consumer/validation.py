@@ -214,7 +214,7 @@ def event_callback(name: str, value: Any) -> Any:
 
 
 def group_member(name: str, value: Any) -> GroupMetadata:
-    """Check a group: a member's metadata, or a group's name from a client that is not a member."""
+    """Check a group: a member's metadata, or the group's name if the client is not a member."""
     if isinstance(value, str) and value.strip():
         return GroupMetadata(value, -1, "", None)
     if not isinstance(value, GroupMetadata):

@@ -1,4 +1,4 @@
-"""The text of network addresses, in errors, in logs and in `bootstrap_servers`."""
+"""Network addresses as text, for errors, logs and `bootstrap_servers`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Remove messages that look like failures, and long tracebacks, from the output of Spark's Python processes.
 
-A worker ends when Spark has enough rows for ``limit`` or ``take`` and closes its connection. A worker also
-ends after a minute without work. Neither is an error.
+A worker ends when Spark has enough rows for ``limit`` or ``take`` and closes the worker's connection. A
+worker also ends after a minute without work. Neither is an error.
 
 The daemon that forked the worker nevertheless prints "PySpark daemon failed to flush the output to the worker
 process" and the traceback of a BrokenPipeError, as if the query had failed. This module suppresses only these

@@ -1,6 +1,6 @@
 """``df.write.format("kproto")`` and ``df.writeStream.format("kproto")``: writes rows as records.
 
-Rules, as in Spark's own sink:
+Rules, as in Spark's own sink unless a rule says otherwise:
 
 * The column `value` is required. `key`, `topic`, `partition` and `headers` are written if they exist, and
   other columns are ignored.

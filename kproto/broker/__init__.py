@@ -46,7 +46,7 @@ The broker deliberately differs from Kafka in these points:
 
 * Client quotas are stored and described, but have no effect. `Server.throttle` throttles clients.
 
-* A partition reassignment is complete before its response is sent, because all nodes share the logs.
+* A partition reassignment is complete before its response is sent, because no data has to be copied.
 
 * DescribeQuorum reports offsets of 0, because the broker has no metadata log.
 
