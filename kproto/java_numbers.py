@@ -17,7 +17,8 @@ _WHOLE: Final = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _WORD: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
-# The maximum length of a number in characters. Longer numbers fit no type, and Python rejects very long ones.
+# The maximum length of an integer in characters. A longer integer fits no type, unless it begins with zeros,
+# and Python refuses to parse a very long one.
 _LONGEST: Final = 400
 
 
@@ -48,7 +49,7 @@ def double_text(number: float) -> str:
 
 
 def double(text: str) -> float | None:
-    """Trim and parse a number as Double.parseDouble does. Return None if invalid; `NaN` is valid."""
+    """Parse a trimmed number as Double.parseDouble does. Return None if invalid; `NaN` is valid."""
     if _WORD.fullmatch(text) is not None:
         return float(text)
     match = _DECIMAL.fullmatch(text)

@@ -7,7 +7,7 @@ part of this syntax, and silently gives another part a different meaning.
 Rules:
 
 * A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. So each character class is translated to
-  a list of those that match. Patterns for line ends, spaces and other alphabets never match.
+  a list of the characters that match it. Patterns for line ends, spaces and other alphabets never match.
 
 * The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source. For
   example, `flights` also selects `my-flights-2`, and `^flights$` selects only `flights`.
@@ -104,7 +104,7 @@ class _Reader:
     def alternatives(self, *, inside: bool) -> str:
         """Translate the pattern up to the next closing parenthesis, or to the end of the pattern.
 
-        Inline flags apply up to this position.
+        Inline flags in this part of the pattern apply only up to its end.
         """
         flags = self.ignore_case, self.comments
         branches = [self.branch(inside=inside)]
@@ -274,7 +274,8 @@ class _Reader:
     def reference(self) -> str:
         """Translate a reference to a group by its number.
 
-        A further digit belongs to the number only if the pattern has defined that many groups.
+        A further digit belongs to the number only if the pattern has already defined the group with this
+        longer number.
         """
         number = int(self.peek())
         self.at += 1

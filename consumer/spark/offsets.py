@@ -246,7 +246,7 @@ def find_changes(
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """Return the leader epoch in `start` of each log whose leader epoch has increased since then."""
+    """Return the leader epoch in `start` of each log whose leader epoch in `view` is higher."""
     return {
         p: epoch
         for p, epoch in start.epochs.items()

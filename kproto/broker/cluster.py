@@ -209,7 +209,7 @@ class BrokerCluster:
         return self._if_up(leaders.get(partition, self._node_ids[partition % len(self._node_ids)]))
 
     def move_coordinators(self, node: int, successor: int) -> None:
-        """Move the coordination of transactional ids and new groups away from a node.
+        """Move the coordination of transactional ids, and of groups that do not exist yet, away from a node.
 
         Existing groups are not moved: call `move_group` for each of them.
         """

@@ -1,7 +1,7 @@
 """Find the cells and the tests of each rule, for `kproto rules` and the pages in docs/rules.
 
 docs/rules defines a rule under a heading such as `### R64`. Each cell of a state machine's table lists the
-rules that its handler keeps. A test of a rule is marked with `@rule("R64")`.
+rules that its handler implements. A test of a rule is marked with `@rule("R64")`.
 
 The rules' texts and tests are read from a checkout or an unpacked source distribution. A wheel contains
 neither, so `definitions()` and `tests()` then return nothing.
@@ -59,7 +59,7 @@ def definitions_of(page: str) -> Mapping[str, str]:
 
 @cache
 def cells() -> Mapping[str, list[RuleCell]]:
-    """Map the number of each rule to the table cells that keep it, in all state machines."""
+    """Map the number of each rule to the table cells that implement it, in all state machines."""
     result: dict[str, list[RuleCell]] = {}
     for machine, table in TABLES.items():
         for kind in table.kinds:

@@ -37,7 +37,7 @@ class TransactionHistory:
         self._counts: dict[str, _Counts] = {}
 
     def add(self, exchange: Exchange) -> None:
-        """Add an exchange, and count the transaction that it ends."""
+        """Add an exchange. If it ends a transaction, count the transaction."""
         request: Any = exchange.request
         name = _transactional_id(request)
         if not name:

@@ -16,7 +16,7 @@
 
 * R151: the offsets of an Empty group expire `offsets.retention.minutes` after the group became Empty.
 
-* R152: the offsets of topics that a Stable group subscribes to do not expire.
+* R152: while a group is Stable, the offsets of its subscribed topics do not expire.
 
 * R156: an Empty group without offsets is deleted.
 
