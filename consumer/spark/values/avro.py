@@ -120,6 +120,13 @@ class _Read:
 
     def _check(self, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> None:
         """Raise Mismatch if values of the writer's schema cannot be converted to the target type."""
+        if writer.kind == "null":
+            if reader.kind != "union" or reader.null < 0:
+                raise Mismatch(
+                    f"{place or 'the value'} is null in the writer's schema, and its type in the reader's "
+                    f"schema is {reader.kind}, without null"
+                )
+            return
         if writer.kind == "union":
             merged = common_type(writer)
             if merged is None:
@@ -392,6 +399,8 @@ def _member(target: Any, number: int) -> Any:
 def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> Column:
     """Read one value from each lane, for a type that contains no other types."""
     match writer.kind:
+        case "null":
+            return None if target is None else pa.nulls(len(at), target)
         case "int" | "long":
             value = lanes.zigzag(at, place)
             if writer.kind == "int":

@@ -135,11 +135,13 @@ def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
     names: dict[str, AvroNode] = {}
     for reference in references:
         _Reader(option, names).read(_load(option, reference), "", "")
-    return _Reader(option, names).read_column(_load(option, text), "", "")
+    return _Reader(option, names).read(_load(option, text), "", "")
 
 
 def checked_columns(option: str, node: AvroNode, place: str = "") -> AvroNode:
     """Return `node`, a type of a reader's schema. Raises ConfigError if a part of it cannot be a column."""
+    if node.kind == "null":
+        raise ConfigError(option, "null", _null_column(place))
     if node.refused is not None:
         text, why, attribute = node.refused
         raise ConfigError(
@@ -163,6 +165,14 @@ def _of_field(place: str) -> str:
     return f" of field {place}" if place else ""
 
 
+def _null_column(place: str) -> str:
+    """Return the error for the type null outside a union."""
+    return (
+        f"the Avro type{_of_field(place)} is null, which cannot be a column; remove the field, or make it a "
+        "union of null and another type"
+    )
+
+
 def _load(option: str, text: str) -> Any:
     """Parse the JSON of a schema. If it is only the name of a type, without quotes, return the name."""
     try:
@@ -184,15 +194,14 @@ class _Reader:
         """Return a ConfigError that shows a part of the schema."""
         return ConfigError(self.option, json.dumps(part)[:200], reason)
 
-    def read_column(self, part: Any, space: str, place: str) -> AvroNode:
-        """Parse a type outside a union. Raises ConfigError if the type is null."""
+    def read_item(self, part: Any, space: str, place: str) -> AvroNode:
+        """Parse the type of an array's items or of a map's values. Raises ConfigError if it is null.
+
+        An item of the type null has no bytes, so a few bytes could claim any number of items.
+        """
         node = self.read(part, space, place)
         if node.kind == "null":
-            raise self.wrong(
-                cast("object", part),
-                f"the Avro type{_of_field(place)} is null, which cannot be a column; remove the field, or "
-                "make it a union of null and another type",
-            )
+            raise self.wrong(cast("object", part), _null_column(place))
         return node
 
     def read(self, part: Any, space: str, place: str) -> AvroNode:
@@ -216,7 +225,7 @@ class _Reader:
             word = "items" if kind == "array" else "values"
             if word not in definition:
                 raise self.wrong(definition, f"an Avro {kind} needs the attribute {word}")
-            return AvroNode(kind, inner=(self.read_column(definition[word], space, f"{place}[]"),))
+            return AvroNode(kind, inner=(self.read_item(definition[word], space, f"{place}[]"),))
         return self.logical(self.named(kind, space), definition)
 
     def named(self, name: str, space: str) -> AvroNode:
@@ -274,7 +283,7 @@ class _Reader:
                 if not {"name", "type"} <= set(field):
                     raise self.wrong(field, "a field of a record needs a name and a type")
                 names = (str(field["name"]), *map(str, field.get("aliases") or ()))
-                node = self.read_column(field["type"], space, _inside(place, names[0]))
+                node = self.read(field["type"], space, _inside(place, names[0]))
                 fields.append(AvroField(names, node, field.get("default", ABSENT)))
             self.open.discard(full)
             node_defined = replace(node_defined, fields=tuple(fields))

@@ -15,6 +15,8 @@ _WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 def skip_value(view: memoryview, at: int, end: int, node: AvroNode) -> int:
     """Return the offset after the value at `at`. Raises ValueError if the offset exceeds `end`."""
     match node.kind:
+        case "null":
+            pass  # The type null has no bytes.
         case "boolean" | "float" | "double":
             at += _WIDTHS[node.kind]
         case "fixed":

@@ -21,7 +21,7 @@ from pyspark.sql.types import ArrayType, StructType, TimeType
 from consumer.spark.options import parse as parse_options
 from consumer.spark.schema import checked, ddl
 from consumer.spark.values.avro import _Read
-from consumer.spark.values.avro_schema import AvroNode, parse
+from consumer.spark.values.avro_schema import AvroNode, checked_columns, parse
 from consumer.spark.values.registered import Mismatch
 from kproto.errors import ConfigError
 from tests.consumer.spark.random_avro import kind as kind_of
@@ -351,8 +351,45 @@ def test_null_cannot_be_a_column_and_the_error_names_its_field(kind: Any, place:
         column(kind)
 
 
+def fields(**kinds: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": n, "type": k} for n, k in kinds.items()]}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value", "result"),
+    [
+        (fields(a="int", f="null", b="int"), fields(a="int", b="int"), "0204", {"a": 1, "b": 2}),
+        (fields(f="null", b="int"), fields(f=["null", "string"], b="int"), "04", {"f": None, "b": 2}),
+        (fields(f="null", b="int"), fields(f=["string", "null"]), "04", {"f": None}),
+        (
+            fields(a={"type": "array", "items": record("null", "I")}, b="int"),
+            fields(b="int"),
+            "0004",
+            {"b": 2},
+        ),
+        (
+            fields(a={"type": "array", "items": fields(n="null", i="int") | {"name": "I"}}, b="int"),
+            fields(b="int"),
+            "0402040004",
+            {"b": 2},
+        ),
+        (
+            fields(f="null"),
+            fields(f="string"),
+            "",
+            "f is null in the writer's schema, and its type in the reader's schema is string, without null",
+        ),
+    ],
+    ids=str,
+)
+def test_a_writers_field_of_the_type_null_has_no_bytes(
+    writer: Any, reader: Any, value: str, result: Any
+) -> None:
+    assert read(writer, reader, value) == result
+
+
 def test_a_schema_or_union_of_only_null_is_rejected() -> None:
     with pytest.raises(ConfigError, match="the Avro type is null, which cannot be a column"):
-        parse("value.schema", '"null"')
+        checked_columns("value.schema", parse("value.schema", '"null"'))
     with pytest.raises(ConfigError, match="the union of field f needs a type other than null"):
         column(["null"])
