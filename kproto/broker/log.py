@@ -26,7 +26,7 @@ from ..records import Batch, batches
 from ..records.record_stream import record_lists
 from .segments import UNLIMITED, Limits, Segment
 
-# The number of records that a search by timestamp decodes together.
+# The number of records that a search by timestamp decodes at a time.
 _PART_RECORDS: Final = 1000
 
 
@@ -232,7 +232,7 @@ class Log:
             self._find_latest()
 
     def replace(self, end: int, compacted: Sequence[Batch]) -> None:
-        """Replace all batches before the offset `end` by those in `compacted`."""
+        """Replace all batches before the offset `end` with those in `compacted`."""
         first = bisect_left(self._bases, end)
         following = [
             *zip(

@@ -120,7 +120,7 @@ class ElectLeader(NamedTuple):
 
     `node` becomes the leader; None keeps the leader.
 
-    In a cluster, apply the event to the old leader, because fetches may be delayed on that broker.
+    In a cluster, apply the event to the old leader, because that broker may hold delayed fetches.
     """
 
     topic: str
@@ -131,7 +131,7 @@ class ElectLeader(NamedTuple):
 class MoveCoordinator(NamedTuple):
     """Event: another node becomes a group's coordinator, and loads the group for `loading_ms`.
 
-    Apply the event to the old coordinator, because requests of members may be delayed on that broker.
+    Apply the event to the old coordinator, because that broker may hold delayed requests of members.
     """
 
     group: str
