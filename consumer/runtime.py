@@ -460,7 +460,7 @@ class Runtime:
 
 
 def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that never suspends, because its runtime blocks. Return its result."""
+    """Run a coroutine of a blocking runtime, which never suspends it, and return its result."""
     try:
         operation.send(None)
     except StopIteration as end:

@@ -11,7 +11,7 @@ Rules:
   name for the option.
 
 * Host names and certificates are verified. `ssl_check_hostname=False` disables the verification of host
-  names. The application's own `ssl_context` determines what it verifies.
+  names. If the application passes its own `ssl_context`, only the context determines what is verified.
 """
 
 from __future__ import annotations

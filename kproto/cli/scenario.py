@@ -1,4 +1,4 @@
-"""`kproto scenario`: list, run and draw the scenarios of the documentation, also with other parameters."""
+"""`kproto scenario`: list, run and draw the documentation's scenarios, optionally with other parameters."""
 
 from __future__ import annotations
 

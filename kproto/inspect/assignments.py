@@ -387,7 +387,7 @@ def format_ranges(indexes: list[int]) -> str:
 
 
 def summary_lines(group: AssignorInput) -> list[str]:
-    """Return lines: each member's partitions, then which of them moved, were kept or withheld, and why."""
+    """Return lines: each member's partitions, then which ones were moved, kept or withheld, and why."""
     assigned = group.assign()
     total = sum(group.partitions.values())
     lines = [

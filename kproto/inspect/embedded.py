@@ -107,7 +107,7 @@ def _opened(
 
 
 def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], object]) -> object:
-    """Return the field `name` of the struct at `path` or of the nearest enclosing struct with it, or None."""
+    """Return the field `name` of the innermost struct that has it, from `path` outwards, or None."""
     for depth in range(len(path) - 1, -1, -1):
         if (*path[:depth], name) in values:
             return values[(*path[:depth], name)]

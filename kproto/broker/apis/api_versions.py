@@ -24,7 +24,7 @@ END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28
 TRANSACTION_VERSION: Final = "transaction.version"
 
-# The APIs that version 2 of the feature transaction.version requires (KIP-890). A value is the lowest version
+# The APIs that level 2 of the feature transaction.version requires (KIP-890). A value is the lowest version
 # that the broker must serve.
 _TRANSACTIONS_V2: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 

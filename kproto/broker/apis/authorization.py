@@ -110,7 +110,7 @@ class Access:
         return permitted, denied
 
     def narrow(self, amend: Callable[[Any], object], **fields: Any) -> Call:
-        """Return a copy of the call. `fields` replace fields of its request, `amend` changes its response.
+        """Return a copy of the call, with `fields` in its request. `amend` changes its response.
 
         When the handler has returned the response, `amend` is called with the response, and changes it in
         place.

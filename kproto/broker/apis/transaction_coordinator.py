@@ -5,8 +5,8 @@ Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceA
 * X6. Records and offsets of a transaction are accepted only while the transaction is ongoing and contains
   their partition.
 
-* The coordinator verifies X6 for the first record or offset in a partition. Later requests are not verified,
-  even if they carry another transactional id.
+* The coordinator verifies X6 only for a transaction's first batch in a partition, and for its first offset
+  commit in a group. Later requests are not verified, even if they carry another transactional id.
 
 * A client that implements KIP-890 adds a partition to the transaction by writing to it. An older client
   sends AddPartitionsToTxn first.
