@@ -434,10 +434,10 @@ class _GreedyAssignment:
                 return changed
 
     def _least_load_bound(self, topic: str) -> int:
-        """Return a lower bound of the number of partitions of the topic's least loaded subscriber.
+        """Return a lower bound on the number of partitions of the topic's least loaded subscriber.
 
         The bound is the last computed least load minus the number of later moves, because a move reduces the
-        least load by at most one. A high bound saves `_balance` the search for that subscriber.
+        least load by at most one. If the bound excludes a move, `_balance` skips the search for it.
         """
         least, moves = self.least_loads.get(topic, (0, 0))
         return least - (self.moved - moves)

@@ -53,7 +53,7 @@ RETRY_MIN_MS, RETRY_MAX_MS = 100, 5_000
 def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
     """Answer the application's poll with queued records.
 
-    The poll stands for FetchMessage, or for ReadMessage with a commit interval.
+    The poll stands for FetchMessage or, if the Reader has a commit interval, for ReadMessage.
 
     The caller has just called `refill_queue`, so no goroutine can queue another record until one is taken.
     """
@@ -99,7 +99,8 @@ def _is_commit_queue_full(state: KafkaGoState) -> bool:
 
 
 def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
-    """Commit the event's offsets or, if it has none, the last record read from each partition.
+    """Commit the event's offsets or, if it has none, the offset after the last record read from each
+    partition.
 
     Follows CommitMessages.
     """

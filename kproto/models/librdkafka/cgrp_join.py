@@ -19,7 +19,8 @@
 * A response is dropped if the group has left the state that waits for the response.
 
 * Heartbeats are sent in STEADY, and while a rebalance event waits for its answer, but not while JoinGroup or
-  SyncGroup is in flight. The main loop sends one in its first iteration after the heartbeat interval.
+  SyncGroup is in flight. The main loop sends the next heartbeat in its first iteration after the heartbeat
+  interval.
 """
 
 from __future__ import annotations

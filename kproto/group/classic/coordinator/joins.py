@@ -291,7 +291,7 @@ def _hold(
     """Apply the request to the member, and delay its response until the next generation (R31).
 
     If an earlier JoinGroup of the same member is pending, it is answered with REBALANCE_IN_PROGRESS. Kafka
-    never answers it.
+    never answers the earlier one.
     """
     if (earlier := group.release_join(member)) is not None:
         send_error(context, earlier, ErrorCode.REBALANCE_IN_PROGRESS)

@@ -154,7 +154,7 @@ def _sync_error(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
 
 
 def remove_unsynced_members(context: GroupContext, group: ClassicGroup, _: str) -> None:
-    """Remove all members that have not sent SyncGroup in time, static members too; start a rebalance."""
+    """Remove all members that have not sent SyncGroup in time, including static ones; start a rebalance."""
     unsynced = [group.members[member_id] for member_id in group.unsynced]
     for member in unsynced:
         _remove_member(context, group, member, f"no SyncGroup from {member.label}")
@@ -197,7 +197,8 @@ def _answer_heartbeat(
 def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
     """Remove the member, because its session has timed out.
 
-    A member with a delayed request is kept unless it is new: the response will restart its session timeout.
+    A member with a delayed JoinGroup or SyncGroup is kept, because the response will restart its session
+    timeout. Only a new member expires nevertheless (R134).
     """
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
