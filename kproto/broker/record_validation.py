@@ -31,9 +31,9 @@ from ..records.record_stream import record_lists
 from .settings import Settings
 from .topics import Topic
 
-# The maximum number of records in a compressed batch that has less than seven bytes per record. (The smallest
-# uncompressed record has seven bytes.) Decoding them takes 0.1 s. Kafka has no such limit. If a batch is
-# rejected, the producer splits it.
+# The maximum number of records in a compressed batch that has fewer than seven bytes per record. (The
+# smallest uncompressed record has seven bytes.) Decoding this many records takes 0.1 s. Kafka has no such
+# limit. If a batch is rejected, the producer splits it.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
 # The maximum number of headers in a compressed batch is this number times the maximum number of records.

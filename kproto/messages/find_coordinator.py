@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): find the broker that coordinates a group or a transactional id."""
+"""FindCoordinator (key 10): find the coordinator of a group, a transactional id or a share partition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Access control lists, as in Kafka's StandardAuthorizer.
 
-    acl = Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
+    acl = Acl(Resource.TOPIC, "t", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
     acls.add(acl)
     acls.allows("User:alice", "10.0.0.7", Operation.DESCRIBE, Resource.TOPIC, "t") -> True
 

@@ -70,7 +70,7 @@ def request_rejoin(state: JavaState, reason: str) -> None:
 
 
 def reset_state_and_rejoin(state: JavaState, reason: str, *, keep_id: bool = False) -> None:
-    """Leave the generation and request a rejoin (resetStateAndRejoin)."""
+    """Reset the generation and request a rejoin (resetStateAndRejoin)."""
     member_id = state.generation.member_id if keep_id and not state.release.forgets_member_id else ""
     move(state, M.UNJOINED)
     state.generation = JavaGeneration(-1, member_id) if member_id else NO_GENERATION
