@@ -60,8 +60,8 @@ Validator = Callable[[str, object], object]
 class Property(NamedTuple):
     """The check of a property, and the field of `ModelConfig` that holds its value.
 
-    `goes_to` is the name of the field of `ModelConfig`. "extra" stands for an entry of `ModelConfig.extra`.
-    An empty `goes_to` means that the model does not use the property.
+    `goes_to` is the name of this field, or "extra" for an entry of `ModelConfig.extra`. An empty `goes_to`
+    means that the model does not use the property.
     """
 
     rule: Validator

@@ -102,7 +102,7 @@ def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
 
 
 def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
-    """Rejoin if the available subscribed topics or their partition counts changed.
+    """Rejoin if the available subscribed topics or their partition counts have changed.
 
     A join that waits for metadata continues even without a change. The function follows
     rd_kafka_cgrp_metadata_update_check.
@@ -118,7 +118,7 @@ def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
 
 
 def match_subscription(state: LibrdkafkaState) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the subscribed topics that exist, and the errors of those that do not.
+    """Return the subscribed topics that exist, and the errors of the subscribed topics that do not exist.
 
     The first result maps the existing topics to their partition counts.
     """

@@ -203,8 +203,8 @@ def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
 def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
     """Continue the delivery when the application's rebalance callback has returned.
 
-    If the callback called neither assign nor unassign, the binding calls the one that answers the rebalance
-    event.
+    If the callback called neither assign nor unassign, the binding makes the call that the rebalance event
+    requires.
     """
     event, state.rebalance_in_callback = state.rebalance_in_callback, None
     if event is not None and not state.rebalance_answered:

@@ -595,7 +595,7 @@ def start(config: ModelConfig) -> LibrdkafkaState:
 
 
 def move(state: LibrdkafkaState, to: CgrpJoinState) -> None:
-    """Move the group to a join state if it is in another one (rd_kafka_cgrp_set_join_state)."""
+    """Move the group to the join state `to`, if it is in another one (rd_kafka_cgrp_set_join_state)."""
     machine.ensure_state(state, to, EDGES)
 
 

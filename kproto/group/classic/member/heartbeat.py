@@ -72,8 +72,8 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         fence(member, "Heartbeat", out)
     elif code == ErrorCode.ILLEGAL_GENERATION and member.state is S.JOINING and keeps_partitions(member):
-        # The Heartbeat was sent with the previous generation, and the group has begun the next one since. The
-        # membership is kept, because the JoinGroup response will arrive soon.
+        # The Heartbeat was sent with the previous generation, and the group has begun a new generation since
+        # then. The membership is kept, because the JoinGroup response will arrive soon.
         retry_heartbeat(member, now)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         reset_after(member, code, "HEARTBEAT", out)
@@ -92,7 +92,7 @@ def on_session_timeout(member: Member, now: int, out: Actions) -> None:
 
 
 def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Actions) -> None:
-    """After OffsetCommit fails, look up the coordinator, rejoin or reset the membership (M61)."""
+    """After a failed OffsetCommit, look up the coordinator, rejoin or reset the membership (M61)."""
     code = event.error_code
     if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT):
         lose_coordinator(member, now)
@@ -111,7 +111,7 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
 
 
 def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Compare an inherited or empty assignment with the response, and rejoin if it is wrong.
+    """Compare an inherited or empty assignment with the response. If the assignment is wrong, rejoin.
 
     A restarted static leader rejoins unless every partition is assigned. A follower with an empty assignment
     rejoins if `leadership.is_empty_by_mistake` returns true.

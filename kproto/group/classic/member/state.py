@@ -105,8 +105,8 @@ TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which the member looks up the coordinator if it is unknown.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
-# The number of consecutive JoinGroup requests without a backoff. It suffices for a cooperative rebalance.
-# Further requests back off until an assignment requires no rejoin. Java's member never backs off.
+# The maximum number of consecutive JoinGroup requests without a backoff. It suffices for a cooperative
+# rebalance. Further requests back off until an assignment requires no rejoin. Java's member never backs off.
 JOINS_WITHOUT_BACKOFF = 5
 
 
@@ -132,7 +132,7 @@ class Member:
         self.joined_topics: frozenset[str] = frozenset()
 
         self.owned: tuple[TopicPartition, ...] = ()
-        # The partitions of the pending `Revoke` or `Lose`, which `Released` will answer, or None.
+        # The partitions of the pending `Revoke` or `Lose`, until `Released` arrives; otherwise None.
         self.unreleased: tuple[TopicPartition, ...] | None = None
         # The assignment to adopt when the application has released the revoked partitions.
         self.pending_assignment: Assignment | None = None
@@ -192,7 +192,7 @@ class Member:
         # Maps each member id to the subscription of that member. Empty unless this member is the leader.
         self.subscriptions: dict[str, Subscription] = {}
         self.skips_assignment = False
-        # Whether the restarted leader still has to check that the assignment from before its restart covers
+        # Whether the restarted leader still has to check that the assignment made before its restart covers
         # every partition.
         self.inherits_assignment = False
         # `checks_empty`: whether the member has to check its empty assignment with DescribeGroups.
@@ -305,7 +305,10 @@ def restart_session(member: Member, now: int) -> None:
 
 
 def restart_poll_interval(member: Member, now: int) -> None:
-    """Restart the max.poll.interval.ms timer, or stop it in a poll or without a generation (M108, M112)."""
+    """Restart the max.poll.interval.ms timer, or stop it during a poll and without a generation.
+
+    Rules M108 and M112.
+    """
     is_timed = member.generation is not None and not member.is_polling
     member.poll_ends_at = now + member.config.rebalance_timeout_ms if is_timed else None
 
