@@ -6,7 +6,7 @@
     │   └── RecordError        a record batch is malformed: CRC, size, count, magic, codec
     ├── EncodeError            values do not fit the message in this version
     │   └── BatchFull          a record does not fit into the batch any more
-    ├── UnsupportedVersion     the message, or the peer, does not have the version
+    ├── UnsupportedVersion     the message or the peer does not support the version
     ├── ConfigError            an option has a value that is not allowed
     ├── MissingExtra           a codec or a feature needs a package that is not installed
     ├── ConnectionFailed       no broker accepts connections at the address, or the connection broke
@@ -25,7 +25,7 @@
         ├── CommitFailed       the group rebalanced; these offsets are not committed
         ├── Fenced             another member with the same group.instance.id replaced this one
         ├── NotAuthorized      the broker's authorizer denied the request
-        ├── UnknownTopic       the topic or partition does not exist on the cluster
+        ├── UnknownTopic       the topic or partition does not exist in the cluster
         └── Retriable          the same request may succeed later
 
 Codecs and state machines return a broker's error code as data. Only the clients in ``consumer`` raise a
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .error_codes import ErrorCode as ErrorCode
 # Type checkers must not see `__getattr__`: with it, they would accept any attribute of the module.
 else:
-    # The import is lazy, because `error_codes` may import `errors`.
+    # The import is lazy, so that `error_codes` can import `errors`.
     __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
 
@@ -68,7 +68,7 @@ def brief_list(labels: Sequence[str], most: int = 10, separator: str = ", ") -> 
 
 
 def without_long_words(text: str) -> str:
-    """Shorten the long words and quotations in a text that repeats user input."""
+    """Shorten the long words and quoted strings in a text that repeats user input."""
     return _LONG.sub(lambda match: _cut(match[0]), text)
 
 
@@ -76,8 +76,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
-# Matches quotations and words with at least 3 * `_MAX_SHOWN` characters. Values that `brief` has shortened
-# have fewer characters, and do not match.
+# Matches quoted strings and words with at least 3 * `_MAX_SHOWN` characters. Values that `brief` has
+# shortened have fewer characters, and do not match.
 _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
 
 
@@ -133,7 +133,7 @@ class FrameError(DecodeError):
 
 
 class RecordError(DecodeError):
-    """A record batch is complete but malformed: CRC, size, count, magic, codec or content.
+    """A record batch is complete, but its CRC, size, count, magic, codec or content is invalid.
 
     A consumer sets `topic`, `partition`, `first_offset` and `next_offset`, the offset after the batch. To
     skip the malformed batch, seek to `next_offset`.
@@ -264,7 +264,7 @@ class BatchFull(EncodeError):
 class UnsupportedVersion(KprotoError, ValueError):
     """The message does not exist in this version, or the two peers have no version in common.
 
-    `version` is -1 if a broker does not know the message at all.
+    `version` is -1 if the broker supports no version of the message.
     """
 
     def __init__(self, message: str, version: int, allowed: str) -> None:
@@ -418,7 +418,7 @@ class PartialFailure(KprotoError):
     def text(self) -> str:
         count = len(self.succeeded) + len(self.failed)
         texts = {item: str(error) for item, error in self.failed.items()}
-        # Most errors already name the topic, partition or group that failed, so its name is not repeated.
+        # Most errors already name the topic, partition or group that failed, so `item` is not added.
         labels = [text if _names(text, str(item)) else f"{item}: {text}" for item, text in texts.items()]
         errors = brief_list(labels, 3, "; ")
         return f"{self.call} failed for {len(self.failed)} of {count} items: {errors}"
@@ -445,7 +445,7 @@ class BrokerError(KprotoError):
         self.detail = detail
 
     def text(self) -> str:
-        # The import is local, because every other module may import `errors`.
+        # The import is local, so that every other module can import `errors`.
         from .error_codes import ErrorCode
 
         try:
@@ -521,7 +521,7 @@ class NotAuthorized(BrokerError):
 
 
 class UnknownTopic(BrokerError):
-    """The topic or partition that `detail` names does not exist on the cluster."""
+    """The topic or partition that `detail` names does not exist in the cluster."""
 
 
 class Retriable(BrokerError):

@@ -116,7 +116,7 @@ class MemberGroup:
         self._reader.join(5)
 
     def is_settled(self, partitions: int, members: int) -> bool:
-        """Return whether each partition has one owner, and the maximum number of members own partitions."""
+        """Return whether each partition has one owner, and as many members as possible own partitions."""
         owned = self.reports.owned()
         owned_partitions = [partition for partitions_ in owned.values() for partition in partitions_]
         return len(owned_partitions) == len(set(owned_partitions)) == partitions and sum(

@@ -211,7 +211,7 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
 def _pattern_is_fresh(state: JavaState) -> bool:
     """Return whether the join may proceed.
 
-    With a pattern subscription, a join waits for metadata that arrived after the join began (M201).
+    With a pattern subscription, a join waits until metadata arrives after the start of the join (M201).
     """
     if state.pattern is None or state.join_in_flight or state.join_result is not None:
         return True
@@ -291,8 +291,9 @@ def _handle_join_failure(state: JavaState) -> bool:
 
 
 def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
-    """Continue the call that waited for the rebalance listener, now that the listener has returned or raised.
-    The partitions are removed from the assignment only then (M79).
+    """Continue the call that waited for the rebalance listener, which has returned or raised an exception.
+
+    Only then are revoked or lost partitions removed from the assignment (M79).
     """
     thread = state.thread
     continuation, partitions = thread.continuation, thread.callback_partitions

@@ -59,7 +59,7 @@ class SampledStat:
 
 @dataclass(slots=True)
 class KafkaConsumerMetrics:
-    """The times of all polls, in milliseconds (KafkaConsumerMetrics)."""
+    """The times between polls (ms), and the shares of time inside poll (KafkaConsumerMetrics)."""
 
     between: SampledStat = field(default_factory=SampledStat)
     idle: SampledStat = field(default_factory=SampledStat)

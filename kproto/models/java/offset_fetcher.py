@@ -246,7 +246,7 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
 def on_offset_for_epoch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetForLeaderEpochResponse | None, out: Out
 ) -> None:
-    """Handle an OffsetForLeaderEpoch response: keep the position, or seek to the log's divergence (M150).
+    """Handle an OffsetForLeaderEpoch response: keep the position, or seek to where the logs diverge (M150).
 
     OffsetForEpochHandler.
     """

@@ -117,7 +117,7 @@ def wrap_callback_error(cause: tuple[str, str]) -> tuple[str, str]:
 
 
 def callback_exception(cause: tuple[str, str]) -> tuple[str, str]:
-    """Return the exception that onJoinComplete throws: a KafkaException unchanged, others wrapped in one."""
+    """Return the exception that onJoinComplete throws: any but a KafkaException is wrapped in one."""
     return cause if cause[0] in _KAFKA_EXCEPTIONS else wrap_callback_error(cause)
 
 

@@ -122,7 +122,7 @@ BLOCKED_EDGES: Final[machine.Edges[BlockedOn]] = {
 
 
 class Continuation(Enum):
-    """The function that continues the call when the rebalance listener has returned."""
+    """Names the function that continues the call when the rebalance listener has returned."""
 
     JOIN_PREPARE = "prepare"
     JOIN_COMPLETE_REVOKED = "complete revoked"
@@ -239,7 +239,7 @@ class CommitOperation:
 
 @dataclass(slots=True)
 class LegacyPoll:
-    """The open call of the old poll(long), whose timeout `kafka_consumer` computes."""
+    """A call of the old poll(long) in progress; `kafka_consumer` computes its timeout."""
 
     deadline: int
     timeout_ms: int

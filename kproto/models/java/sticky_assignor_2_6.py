@@ -135,7 +135,7 @@ def _assign_unowned(
 def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
-    """Move the first partitions of members at the maximum to members below the minimum."""
+    """Move the first partition of members in `full` to members in `under` until these have `least`."""
     moving: dict[TopicPartition, str] = {}
     for member in under:
         while len(plan[member]) < least:

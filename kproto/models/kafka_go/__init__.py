@@ -7,8 +7,8 @@ kafka-go consists of goroutines that communicate over channels. The modules foll
 * One generation runs at a time, with its own connection to the coordinator. A generation is a set of
   goroutines: the heartbeat loop, one watcher per topic, the commit loop and the partition readers.
 
-* When one goroutine of a generation ends, the context of all is cancelled. When the last has ended, the next
-  generation begins.
+* When one goroutine of a generation ends, the context that all of them share is cancelled. When the last one
+  has ended, the next generation begins.
 
 * `reader` follows the type Reader of reader.go: the queue that the application reads, and the commit loops
   (commitLoopInterval, commitLoopImmediate, commitOffsetsWithRetry).
