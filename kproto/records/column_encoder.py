@@ -67,7 +67,7 @@ def encode_columns(
     """Encode rows into batches of magic 2 with base offset 0, as a producer sends them.
 
     `timestamp` is an array of int64 (ms). `key` and `value` are Arrow arrays of binary or string, or lists of
-    bytes and None. None in place of a column means that it is null in every row.
+    bytes and None. If `key` or `value` is None, the column is null in every row.
 
     `headers` has a tuple of (key, value) pairs for each row.
 
@@ -102,7 +102,7 @@ def unnumbered(
     level: int | None = None,
     max_bytes: int = 16384,
 ) -> Iterator[UnnumberedBatch]:
-    """Encode as `encode_columns` does, but iterate over batches without producer id, epoch and sequence."""
+    """Encode as `encode_columns` does, but yield batches without producer id, epoch and sequence."""
     codec = codec_number(compression)
     if max_bytes < 1:
         raise ConfigError("max_bytes", max_bytes, "it must be at least 1")

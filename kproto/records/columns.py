@@ -72,9 +72,9 @@ from .record_stream import record_lists
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
-# The number of rows that are converted to objects at a time: so few that their data stays in the CPU cache.
+# The number of rows to convert to objects at a time. Data of so few rows stays in the CPU cache.
 _CHUNK = 1024
-# The minimum number of records to decode with numpy. Fewer records are read faster row by row.
+# The minimum number of records to decode with numpy. For fewer records, decoding row by row is faster.
 _FEW = 150
 # The minimum mean size (bytes) of the values that `_copy_chosen` copies through views.
 _LARGE = 200
@@ -92,7 +92,7 @@ class Columns:
     `part` returns the columns of one partition, and `rows` converts the rows to `Record` objects.
 
     `key` and `value` are `pyarrow.BinaryArray`. `timestamp` is in ms since 1970. `timestamp_type` contains
-    Kafka's numbers of the types; `TIMESTAMP_TYPES` maps the names to them.
+    Kafka's number for each record's timestamp type. `TIMESTAMP_TYPES` maps the types' names to these numbers.
     """
 
     offset: NDArray[np.int64]

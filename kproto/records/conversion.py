@@ -13,7 +13,8 @@
 * In down-conversion, an uncompressed batch becomes one message per record. A compressed batch becomes a
   wrapper (KIP-31).
 
-* In up-conversion, a record of magic 0 gets the timestamp -1 with CreateTime. A wrapper becomes one batch.
+* In up-conversion, a record of magic 0 gets the timestamp -1 and the timestamp type CreateTime. A wrapper
+  becomes one batch.
 
 * In up-conversion, consecutive uncompressed messages become one batch if they take at most `MAX_BATCH_BYTES`
   and have the same timestamp type. With LogAppendTime they also need the same timestamp.
