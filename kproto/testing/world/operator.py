@@ -157,8 +157,8 @@ class Operator(NetworkExchange):
     def send_as_operator(self, request: Message, version: int) -> None:
         """Send a request on a separate connection; the response is ignored.
 
-        The receiver is the coordinator of the request's group, or for other requests the first broker that is
-        up.
+        The receiver is the coordinator of the request's group. A request without a group goes to the first
+        broker that is up.
         """
         group = getattr(request, "group_id", None)
         coordinator_node = None if group is None else self.cluster.group_coordinator_of(group)
@@ -304,7 +304,7 @@ class Operator(NetworkExchange):
         return self.cluster.coordinator.committed_offset(group, partition)
 
     def _leader(self, partition: TopicPartition) -> int:
-        """Return the leader of a partition, or if it is not up, the first broker that is up."""
+        """Return the leader of a partition, or the first broker that is up if the leader is not."""
         state = self.partition(partition)
         leader = -1 if state is None else self.cluster.leader(state, partition.partition)
         return leader if leader in self.brokers else self._first_broker_up()

@@ -320,7 +320,7 @@ class World(Operator):
         return f"<World with {members}; {self.now - START} ms have passed>"
 
     def _repr_html_(self) -> str:
-        """Return the timeline of the group, for a notebook."""
+        """Return the timeline of the group as HTML, for display in a notebook."""
         return render_html("kproto.scenarios.notebook:timeline", self)
 
     def play(self) -> Any:
@@ -346,7 +346,7 @@ class World(Operator):
 
     @checked(turns=ZERO_OR_MORE)
     def rewind(self, turns: int = 1) -> World:
-        """Return a new world in the state that this world had `turns` turns ago, or in its initial state."""
+        """Return a new world as this one was `turns` turns ago, at the earliest in its initial state."""
         return self.replay(max(0, self.turns - turns))
 
     @checked(path=_FILE_NAME)
