@@ -102,8 +102,8 @@ class BatchSpan(msgspec.Struct, frozen=True, gc=False):
 def spans(data: Data) -> Iterator[BatchSpan | Batch]:
     """Iterate over the positions of batches without checking CRCs, in a fifth of the time of `batches`.
 
-    Yields a `BatchSpan` for each batch of magic 2 with a valid header. The first batch that is
-    different, and every batch after it, is yielded as a `Batch`. The errors are those of `batches`.
+    Yields a `BatchSpan` for each complete batch of magic 2 with a valid header. From the first other batch
+    on, each batch is yielded as a `Batch`. The errors are those of `batches`.
     """
     check_data(data)
     at, end = 0, len(data)

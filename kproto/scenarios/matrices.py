@@ -60,7 +60,7 @@ class Loss:
         return self.rate * self.new * self.discovered_after_ms // 1000
 
     def records_at(self, after_ms: int) -> int:
-        """Return how many records the new partitions held `after_ms` after the growth."""
+        """Return the number of records in the new partitions, `after_ms` after the growth."""
         batches = after_ms // self.every_ms + 1
         return min(self.written, self.new * (batches * self.every_ms * self.rate // 1000))
 

@@ -195,7 +195,7 @@ class Side:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Describe the scene: topics, offsets, configs, committed offsets and transactions."""
+        """Describe the scene: topics, offsets, configs, committed offsets, transactions and quotas."""
         name = self.scene.name
         n = self.scene.count
         state: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Run clients on real sockets while Kafka is killed and the network fails, and check the records read."""
+"""Run clients on real sockets while Kafka is killed and the network fails, and check what they read."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class Stage:
     def wait_for_request(self, member: str, api: str, *, repeated: bool = False) -> None:
         """Wait until a member has sent a request of this API.
 
-        With `repeated`, ignore the requests before this call.
+        With `repeated`, requests that the member sent before this call do not count.
         """
         end = time.monotonic() + PATIENCE
         before = self._asked(member, api) if repeated else 0

@@ -51,7 +51,8 @@ class Wire:
     open: bool = True
     # Whether the broker considers the connection open.
     known: bool = True
-    # The fencing errors in the next response, each with the member id and generation of its request.
+    # The fencing errors in the next response on this connection, each with the member id and generation of
+    # its request.
     fencings: list[tuple[int, tuple[str, int]]] = field(default_factory=list[tuple[int, tuple[str, int]]])
 
 
