@@ -40,7 +40,7 @@ def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
 
 
 def _assigned(world: World, since: int) -> int:
-    """Return the ms from `since` until the first assignment, or -1 if no partitions were assigned."""
+    """Return the time (ms) from `since` until the first assignment, or -1 if no partitions were assigned."""
     return next(
         (observation.at - since for observation in world.observations if observation.kind == "assigned"), -1
     )

@@ -10,7 +10,7 @@ from ..wire.message import Message
 
 
 class RecordedVersions:
-    """A wrapper around sarama's model for brokers that no longer support all of its request versions.
+    """A wrapper that lets sarama's model use brokers that no longer support all of the model's versions.
 
     `spoken` maps each request class to the version that the model chose last. `commits` lists the model's
     OffsetCommit requests, each with its version.

@@ -141,7 +141,7 @@ class StoryWorld(World):
     ) -> None:
         """Check the heartbeat interval.
 
-        If its parameter is not set, limit it to a third of the session timeout.
+        If the parameter `heartbeat_ms` is not set, limit the interval to a third of the session timeout.
 
         Raises ConfigError if the interval is not lower than the session timeout, as Java does.
         """
@@ -168,7 +168,7 @@ class StoryWorld(World):
     # ---- the order of commits
 
     def observe(self, source: Client | str, kind: str, *details: Any, **named: Any) -> None:
-        """Record an observation. With the parameter `commit`, a batch that was delivered is committed."""
+        """Record an observation. With the parameter `commit`, a delivery schedules a commit."""
         super().observe(source, kind, *details, **named)
         order = self.parameters.commit
         if order is None or kind != "delivered" or isinstance(source, str) or source.name in self._committing:

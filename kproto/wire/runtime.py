@@ -21,7 +21,7 @@ class Malformed(ValueError):
 class Unencodable(ValueError):
     """Raised by generated encoders on values that cannot be encoded.
 
-    The interpreter then reports the details.
+    The interpreter (`interpreter.py`) then reports the details.
     """
 
 

@@ -120,8 +120,8 @@ class _Skimmer:
     ) -> Generator[None, None, list[bytes]]:
         """Skip a struct; return its encoding, divided into pieces of at most `most` array elements.
 
-        The list is empty if the struct is not divided, because it has no arrays or at most `most` array
-        elements in total.
+        The list is empty if the struct is not divided: if it has no arrays, or at most `most` array elements
+        in total.
         """
         start, before, spans = self.at, self.elements, list[_FieldSpan]()
         for f in _fields(cls, self.version, self.flexible):
@@ -231,7 +231,7 @@ class _Skimmer:
                 yield from self.struct(element)
 
     def is_due(self) -> bool:
-        """Return whether at least `STRIDE` elements were skipped since the last pause."""
+        """Return whether at least `STRIDE` elements have been skipped since the last pause."""
         if self.elements < self._pause_at:
             return False
         self._pause_at = self.elements + STRIDE

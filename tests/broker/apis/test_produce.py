@@ -124,7 +124,7 @@ def test_an_error_names_at_most_100_records_without_keys() -> None:
 
 
 def test_compressed_records_with_a_late_timestamp_are_refused(client: Client) -> None:
-    """The broker decodes compressed records to find timestamps that are too late.
+    """The broker decodes compressed records to find timestamps that are too far in the future.
 
     The maximum timestamp in the header is not used, because the producer may have set it too low.
     """

@@ -1,4 +1,4 @@
-"""UnregisterBroker removes the registration of a stopped broker, which registers again when it runs."""
+"""UnregisterBroker removes the registration of a stopped broker, which registers again when it restarts."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ _PARTS_WITHOUT_ANSWER: Final = {"brokers", "configs", "credential_infos", "endpo
 def answer(response: Message | None) -> str:
     """Return the error codes of a response, each after the name of its topic, group or other resource.
 
-    An element without an error code is shown by its name only, such as a group in a ListGroups response.
+    An element without an error code, such as a group in a ListGroups response, is shown by its name only.
 
     TOPIC_AUTHORIZATION_FAILED is abbreviated to `TOPIC_FAILED`. "t (by id)" is the topic t if the response
     hides its name.
