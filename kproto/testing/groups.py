@@ -93,7 +93,7 @@ class Group(RuleBasedStateMachine):
 
     brokers: ClassVar[int] = 2
 
-    # Whether members crash, freeze and lose partitions, brokers stop, and the network fails.
+    # Whether members can crash, freeze and lose partitions, brokers can stop, and the network can fail.
     trouble: ClassVar[bool] = True
 
     # Additional invariants to check at the end of the run.

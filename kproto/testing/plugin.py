@@ -93,8 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Compile codecs and import modules in advance if a module with Hypothesis tests uses kproto.
 
-    Without the warm-up, compilation and imports may let a test's first example exceed Hypothesis's deadline.
-    Without a deadline, no warm-up is needed.
+    Without the warm-up, compilation and imports could make a test's first example exceed Hypothesis's
+    deadline. Without a deadline, no warm-up is needed.
     """
     if session.config.getoption("collectonly", False):
         return

@@ -350,8 +350,8 @@ def test_both_brokers_check_producer_sequences_alike(pair: BrokerPair) -> None:
         batch = fresh(*[b"x"] * size, producer_id=4000, producer_epoch=epoch, base_sequence=sequence)
         pair.agree(producing(pair.topic, batch), 12)
     pair.agree(producing(pair.topic, fresh(b"x", producer_id=4001, producer_epoch=0, base_sequence=41)), 12)
-    # Brokers remember a producer's last five batches, so only five of the seven repeated batches are
-    # duplicates.
+    # Brokers remember a producer's last five batches, so they detect only five of the seven repeated batches
+    # as duplicates.
     for sequence in [*range(1, 8), *range(1, 8)]:
         batch = fresh(b"x", producer_id=4000, producer_epoch=1, base_sequence=sequence)
         pair.agree(producing(pair.topic, batch), 12)

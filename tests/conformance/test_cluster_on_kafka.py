@@ -239,7 +239,7 @@ def a_topic_is_deleted_and_recreated(fleet: Fleet) -> None:
 
 
 def a_quota(fleet: Fleet) -> None:
-    """A client id with quotas of 100 kB/s transfers 1.5 MB in each direction without an error."""
+    """Clients whose id has quotas of 100 kB/s transfer 1.5 MB in each direction without an error."""
     name = topic(fleet, 1)
     ops = [
         OpData(key=key, value=100_000.0, remove=False) for key in ("consumer_byte_rate", "producer_byte_rate")

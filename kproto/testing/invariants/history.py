@@ -145,8 +145,8 @@ def nothing_paused_is_delivered(world: World) -> None:
 def what_is_committed_was_delivered(world: World) -> None:
     """I14: every record before a committed offset was delivered to a member of the group.
 
-    Records that a reset policy such as "latest" skipped are exempt, unless their partition was added to the
-    topic later.
+    Records that a reset policy such as "latest" skipped are exempt, except in partitions that were added to
+    their topic during the run.
     """
     groups = {name: client.group for name, client in world.clients.items()}
     delivered: dict[tuple[str, TopicPartition], set[int]] = {}

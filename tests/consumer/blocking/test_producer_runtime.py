@@ -189,7 +189,9 @@ def test_reports_and_callbacks_of_the_engine_reach_the_application(producer: Pro
 def test_the_child_of_a_fork_waits_neither_for_callbacks_nor_for_records(
     producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child replaces locks and queues: the parent's threads, which may hold them, do not exist in it."""
+    """The child replaces locks and queues: the parent's threads, which may hold them, do not exist in the
+    child.
+    """
     runtime: Any = producer._runtime
     old = runtime._callbacks, runtime.waiters.lock, runtime.sockets
     producer.send("t", b"x")
