@@ -119,8 +119,8 @@ def real_kafka(
 ) -> Iterator[RealKafka]:
     """Run a real Kafka: that of `KPROTO_KAFKA`, else one from the jars, else one in Docker.
 
-    `properties` are additional broker settings. `KPROTO_KAFKA` is not used with such settings or another
-    `version`. `java_options` apply to a broker from the jars.
+    `properties` are additional broker settings. `KPROTO_KAFKA` is ignored if there are such
+    settings, or if `version` is not `KAFKA`. `java_options` apply to a broker from the jars.
     """
     named = os.environ.get("KPROTO_KAFKA")
     with _required(), contextlib.ExitStack() as stack:

@@ -316,7 +316,7 @@ class Actor:
     options: dict[str, str] = field(default_factory=dict[str, str])
     # The verb of the script line whose request has no response yet.
     waits_for: str = ""
-    # The response to the request of `waits_for`, if it was received before the line that expects it.
+    # The response to the request of `waits_for`, if it arrived before the line that expects it was reached.
     early_response: Any = None
     protocol: str = "range"
 

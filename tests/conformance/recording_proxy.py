@@ -63,9 +63,9 @@ class RecordedRequest:
 
 @dataclass(slots=True)
 class RecordingProxy:
-    """A proxy that forwards requests and responses unchanged, except selected ones.
+    """A proxy that forwards all requests and responses unchanged, except those that a test selects.
 
-    The methods `inject`, `hold`, `refuse` and `cut` select requests and responses.
+    A test selects them with the methods `inject`, `hold`, `refuse` and `cut`.
 
     `also` names the APIs that are recorded in addition to the group APIs.
     """

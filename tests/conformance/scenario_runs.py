@@ -44,7 +44,7 @@ def run_scenario(
     """Run the scenario `acts`, by default `SCENARIOS[scenario]`. Return the requests and events of each
     member.
 
-    The members connect to `bootstrap`, or to the proxy by default.
+    The members connect to `bootstrap`, or by default to the proxy.
     """
     cluster, producer = operators
 

@@ -1,4 +1,4 @@
-"""Members of one group, each with a different client library and in a separate process. All authenticate."""
+"""Authenticated members of one group, each with a different client library and in a separate process."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ equal Java's.
 In other cases kproto's assignment must be at least as good as Java's: first in balance, then in retained
 partitions, then in matching racks.
 
-Java's assignments differ, for example, if several members own one more partition than their quota, and only
-some of them may keep the additional partition.
+Java's assignments depend on the member ids if, for example, several members own one more partition than their
+quota, and only some of them may keep the additional partition.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def java() -> Iterator[Java]:
 
 
 def answers(java: Java, name: str, question: Question) -> list[Plan]:
-    """Return the distinct assignments that Java computes, with the member ids of the input."""
+    """Return the distinct assignments that Java computes, mapped back to the input's member ids."""
     topics, members, racks = question
     plans: list[Plan] = []
     for turn in range(TURNS):
@@ -211,7 +211,7 @@ def test_plans_of_a_second_round_equal_javas(java: Java, name: str, question: Qu
 
 
 def rounds(ask: Callable[[Question], Plan], question: Question) -> list[int]:
-    """Return how many partitions each round assigns, up to the first round that changes no assignment."""
+    """Rebalance until no assignment changes. Return how many partitions each round assigned."""
     topics, members, racks = question
     assigned_counts: list[int] = []
     while len(assigned_counts) < 10:
