@@ -307,7 +307,7 @@ def join_request(member_id: str = "", *, group: str = "g", session: int = 10_000
 
 
 def partitions_of(response: FetchResponse) -> list[PartitionData]:
-    """Return the data of all partitions in a Fetch response, in their order."""
+    """Return the data of all partitions in a Fetch response, in the order of the response."""
     topics: list[FetchableTopicResponse] = response.responses
     return [data for topic in topics for data in topic.partitions]
 

@@ -96,7 +96,7 @@ def test_every_accepted_connection_has_its_protocol_when_close_returns(
 ) -> None:
     """When `close` returns, every accepted connection has its protocol.
 
-    An accepted socket without a protocol would stay unclosed, and Python would warn about it.
+    An accepted socket without a protocol would never be closed, and Python would warn about it.
     """
 
     class Counting(asyncio.Protocol):

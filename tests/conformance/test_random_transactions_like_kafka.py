@@ -41,8 +41,8 @@ pytestmark = pytest.mark.kafka
 TALKS: Final = 60 if RUN_ALL else 4
 LINES: Final = 25
 PATIENCE: Final = 15.0
-# Kafka's temporary errors while it writes markers or elects a leader. The embedded broker does not return
-# them.
+# Temporary errors that Kafka returns while it writes markers or elects a leader. The embedded broker does not
+# return them.
 BUSY: Final = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -93,7 +93,7 @@ def test_kafka_and_the_embedded_broker_answer_as_in_the_script(
 
 
 def run_with_retries(script: Script, run: Callable[[], list[Seen]]) -> list[Seen]:
-    """Run a script. After a failure, a script with waits runs again: a session may have expired."""
+    """Run a script. A script with waits runs again after a failure, because a session may have expired."""
     for _ in range(TRIES - 1 if any(line.verb == "wait" for line in script.lines) else 0):
         with contextlib.suppress(AssertionError):
             return run()

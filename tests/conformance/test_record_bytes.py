@@ -98,7 +98,7 @@ class Client:
 
 
 # Magic 0 is not combined with lz4. The lz4 frames of magic 0 have a wrong checksum, which these Python
-# clients reject. Another test compares them with Kafka's.
+# clients reject. Another test compares these frames with Kafka's.
 FORMS = (
     [(2, codec) for codec in CODECS]
     + [(1, codec) for codec in CODECS[:4]]
@@ -137,7 +137,7 @@ def test_our_builder_writes_the_bytes_of_the_clients(client: Client, data: st.Da
         builder.append(record.timestamp, record.key, record.value, record.headers)
     ours = builder.build()
     theirs = client.write(records, 2, "none")
-    # The leader epoch is not compared. It is outside of the CRC, and kproto writes -1 and aiokafka 0.
+    # The leader epoch is not compared. The CRC does not cover it. kproto writes -1, and aiokafka writes 0.
     outside_the_crc = slice(12, 16)
     assert ours[: outside_the_crc.start] == theirs[: outside_the_crc.start]
     assert ours[outside_the_crc.stop :] == theirs[outside_the_crc.stop :]
@@ -328,7 +328,8 @@ def test_kafka_and_we_reject_the_same_ends_of_compressed_data(
     plain = encode_batch(records)[61:] if magic == 2 else encode_messages(records, magic)
     packed = compress(CODECS.index(codec), plain)
     cut = data.draw(st.sampled_from([0, 0, 1, 2, 3, 4, 5, 8, 9]))
-    # For zstd, no truncated frame is appended: kproto rejects it, but Java's reader does not notice it.
+    # For zstd, no truncated frame is appended, because kproto rejects such a frame, but Java's reader does
+    # not detect it.
     behind = st.sampled_from([b"", packed, bytes(5)])
     if codec != "zstd":
         behind |= st.binary(max_size=9) | st.just(packed[:20])

@@ -185,7 +185,7 @@ def test_clients_push_as_javas_clients_do(judge: Judge, kafka_jars: str, kind: s
 
 
 def test_a_real_kafka_parses_the_metrics_of_the_application(judge: Judge) -> None:
-    """A sum and a gauge have the form that metrics of Java's clients have (KIP-1076)."""
+    """A sum and a gauge of the application have the same form as those of Java's clients (KIP-1076)."""
     with Producer(judge.bootstrap, client_id="shop") as producer:
         producer.register_metric_for_subscription(
             ApplicationMetric("orders-total", "shop-metrics", {"shop-region": "eu"}, value=3)

@@ -103,7 +103,10 @@ def commit(
 
 
 def commit_on_timer(state: LibrdkafkaState, out: Out) -> None:
-    """Commit newer stored offsets after each auto-commit interval (rd_kafka_cgrp_offset_commit_tmr_cb)."""
+    """Commit the stored offsets that are newer than the committed ones.
+
+    Follows rd_kafka_cgrp_offset_commit_tmr_cb.
+    """
     if state.subscription is not None and state.state is not CgrpJoinState.STEADY:
         return
     if not state.assignment_lost:

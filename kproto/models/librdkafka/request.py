@@ -76,7 +76,7 @@ def send_request(
 
 
 def retry_request(state: LibrdkafkaState, entry: RequestBuf, max_retries: int = MAX_RETRIES) -> bool:
-    """Schedule a retry after the backoff. Return False if no attempt is left."""
+    """Schedule a retry. Return False if no attempts are left, or if the consumer is closed."""
     if entry.attempts > max_retries or state.closed:
         return False
     entry.attempts += 1
