@@ -97,8 +97,8 @@ PROCESSING_MS = 1_000
 
 
 def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Place) -> None:
-    """S3-10: the next Fetch waits until the claim that is being fed has received its records. A broken Fetch
-    is retried.
+    """S3-10: the next Fetch waits until the claim that is receiving records has received all of them. A
+    broken Fetch is retried.
 
     With Config.Version 1.0.0 sarama has no fetch sessions, so each Fetch lists all fetched partitions.
     """
@@ -235,8 +235,8 @@ EACH = 5
 def test_each_manual_commit_of_new_offsets_is_one_request(place: Place) -> None:
     """S3-5: each manual commit of new offsets is one request.
 
-    The topic has one partition, or one commit covers all partitions. Separate commits of older releases may
-    overtake each other.
+    Separate commits of older releases may overtake each other. So either the topic has one partition, or each
+    commit covers all partitions.
     """
 
     def requests(release: str, version: str, conf: dict[str, int], partitions: int) -> list[list[int]]:

@@ -19,8 +19,7 @@
 * A response is dropped if the group has left the state that waits for the response.
 
 * Heartbeats are sent in STEADY, and while a rebalance event waits for its answer, but not while JoinGroup or
-  SyncGroup is in flight. The main loop sends the next heartbeat in its first iteration after the heartbeat
-  interval.
+  SyncGroup is in flight. The main loop sends each heartbeat in its first iteration after the interval.
 """
 
 from __future__ import annotations

@@ -377,8 +377,8 @@ def test_an_initial_commit_after_a_slow_offset_lookup_does_not_overwrite_a_trans
 
 @pytest.mark.rule("M206")
 def test_after_a_seek_records_wait_for_the_initial_commit_in_flight() -> None:
-    """A transaction may contain the offsets of these records, and must reach the coordinator after the
-    initial commit.
+    """The application may commit the offsets of these records in a transaction. These offsets must reach the
+    coordinator after the initial commit.
     """
     world = World({"t": 1}, brokers=2, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))

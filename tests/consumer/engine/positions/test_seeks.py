@@ -1,4 +1,4 @@
-"""Seeks before the assignment wait for it, and seeks in partitions of other members are rejected."""
+"""Seeks before the assignment wait for it. After it, seeks in partitions of other members are rejected."""
 
 from __future__ import annotations
 

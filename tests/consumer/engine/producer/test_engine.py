@@ -918,7 +918,7 @@ def test_no_new_batch_is_sent_behind_a_retried_one() -> None:
     """The producer sends no new batch before the retry of an earlier one.
 
     The broker remembers the last five batches of a producer. After five newer batches it would store the
-    retried batch twice.
+    retried batch a second time.
     """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0, batch_size=1)
