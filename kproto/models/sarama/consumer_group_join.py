@@ -23,7 +23,8 @@ The branches of newSession, with the retries that they use (Group.Rebalance.Retr
 * FENCED_INSTANCE_ID and all other errors: return the error, and keep the id (M42, M43).
 
 * The member is the leader: it refreshes the metadata of all topics of the group, and assigns the partitions.
-  Errors are returned.
+  A topic that has no partitions afterwards is refreshed once more, by itself. Release 1.38.1 refreshes only
+  the topics that are not cached, one after the other. Errors are returned.
 
 * Errors of SyncGroup are handled like errors of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A
   cooperative member that must join again reports its partitions with the generation that it has just joined.
@@ -50,7 +51,7 @@ from .consumer_group_session import rebalance_reason
 from .consumer_group_state import Joined, SaramaGroup
 from .errors import GoError
 from .routines import Routine, States, Table, row
-from .versions import SUBSCRIPTION_SINCE, highest
+from .versions import RELEASES, SUBSCRIPTION_SINCE, highest
 
 _FORGET = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 _BACK_OFF = {
@@ -87,15 +88,32 @@ S = JoinState
 class Join(Routine):
     """One joinSync with its retries. The group resumes with "group_joined" and the result, or the error."""
 
-    __slots__ = ("broker", "counts", "group", "join_response", "members", "owned", "retries", "topics")
+    __slots__ = (
+        "broker",
+        "counts",
+        "group",
+        "join_response",
+        "members",
+        "owned",
+        "refreshed_topic",
+        "retries",
+        "topics",
+    )
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
         S.FINDING_COORDINATOR: {S.JOINING, S.BACKING_OFF, S.DONE},
         S.BACKING_OFF: {S.REDISCOVERING, S.DONE},
         S.REDISCOVERING: {S.FINDING_COORDINATOR, S.BACKING_OFF, S.DONE},
-        S.JOINING: {S.FINDING_COORDINATOR, S.BACKING_OFF, S.REFRESHING_METADATA, S.SYNCING, S.DONE},
+        S.JOINING: {
+            S.FINDING_COORDINATOR,
+            S.BACKING_OFF,
+            S.REFRESHING_METADATA,
+            S.REFRESHING_TOPIC,
+            S.SYNCING,
+            S.DONE,
+        },
         S.REFRESHING_METADATA: {S.REFRESHING_TOPIC, S.SYNCING, S.DONE},
-        S.REFRESHING_TOPIC: {S.SYNCING, S.DONE},
+        S.REFRESHING_TOPIC: {S.REFRESHING_TOPIC, S.SYNCING, S.DONE},
         S.SYNCING: {S.FINDING_COORDINATOR, S.BACKING_OFF, S.DONE},
         S.DONE: set(),
     }
@@ -108,6 +126,7 @@ class Join(Routine):
         self.join_response: JoinGroupResponse | None = None
         self.members: dict[str, Subscription] = {}
         self.counts: dict[str, int] | None = None
+        self.refreshed_topic: str | None = None  # The topic that the leader refreshes or has refreshed last.
 
     def start(self) -> None:
         """Start the join, which runs in the caller's goroutine."""
@@ -118,7 +137,7 @@ def _join_sync(join: Join) -> None:
     if join.group.canceled:
         _finish(join, errors.CANCELED)
         return
-    join.counts = None
+    join.counts = join.refreshed_topic = None
     join.broker = join.group.client.coordinator.cached()
     if join.broker is None:
         join.group.client.coordinator.look_up(join)
@@ -245,34 +264,46 @@ def _on_joined(join: Join, response: JoinGroupResponse) -> None:
             member.member_id: read_subscription(member.metadata, member.group_instance_id)
             for member in response.members
         }
-        join.move(S.REFRESHING_METADATA)
         topics = sorted({topic for member in join.members.values() for topic in member.topics})
         join.counts = dict.fromkeys(topics, 0)
-        join.group.client.metadata.request_refresh(join, topics)
+        if join.group.client.settings.release == RELEASES[-1]:
+            join.move(S.REFRESHING_METADATA)
+            join.group.client.metadata.request_refresh(join, topics)
+        else:
+            _count_partitions(join)
 
 
 def _on_refreshed(join: Join, error: GoError | None) -> None:
-    metadata = join.group.client.metadata
-    assert join.counts is not None
-    unknown_topics = [topic for topic in join.counts if not metadata.partitions(topic)]
     if error is not None:
         _finish(join, error)
-    elif unknown_topics and join.state is S.REFRESHING_METADATA:
-        join.move(S.REFRESHING_TOPIC)
-        metadata.request_refresh(join, unknown_topics[:1])
-    elif unknown_topics:
-        _finish(join, errors.UNKNOWN_TOPIC)
     else:
-        _make_plan(join)
+        _count_partitions(join)
 
 
-def _make_plan(join: Join) -> None:
-    response, metadata = join.join_response, join.group.client.metadata
-    assert response is not None
-    assert response.protocol_name is not None
+def _count_partitions(join: Join) -> None:
+    """Call Client.Partitions for each topic, and make the plan. Refresh a topic that is not cached once."""
+    metadata = join.group.client.metadata
     assert join.counts is not None
     for topic in join.counts:
         join.counts[topic] = len(metadata.partitions(topic))
+        if not join.counts[topic]:
+            break
+    else:
+        _make_plan(join)
+        return
+    if join.refreshed_topic == topic:
+        _finish(join, errors.UNKNOWN_TOPIC)
+    else:
+        join.refreshed_topic = topic
+        join.move(S.REFRESHING_TOPIC)
+        metadata.request_refresh(join, [topic])
+
+
+def _make_plan(join: Join) -> None:
+    response = join.join_response
+    assert response is not None
+    assert response.protocol_name is not None
+    assert join.counts is not None
     name = response.protocol_name
     plan = balance_strategy.assign_partitions(name, join.members, join.counts)
     _send_sync(join, balance_strategy.assignments(name, plan, response.generation_id))

@@ -328,6 +328,25 @@ def test_the_leader_refreshes_a_topic_without_partitions_once_more(responses: in
     assert len([line for line in requests if line.startswith("Sync")]) == 1 - errors
 
 
+@pytest.mark.parametrize(("release", "refreshes"), [("1.38.1", ["u", "w"]), ("1.61.1", ["t,u,w", "u", "w"])])
+def test_the_leader_refreshes_each_topic_that_is_not_cached(release: str, refreshes: list[str]) -> None:
+    """In 1.61.1 the response for all topics of the group contains no partitions of the new topics."""
+    stage, a = stage_with_member(**{"Release": release, "Offsets.Retention": 60_000})
+    stage.topic("u", 1)
+    stage.topic("w", 1)
+
+    def remove_new_partitions(response: Any) -> None:
+        for topic in response.topics if len(response.topics) == 3 else ():
+            topic.partitions = topic.partitions if topic.name == "t" else []
+
+    change_responses(a, MetadataResponse, remove_new_partitions, 10)
+    b = stage.add_member("B", a.client, **a.conf)
+    b.run_command("subscribe u w")
+    assert stage.run(until=lambda: b.has_printed("assigned u:0 w:0"))
+    refreshed_topics = [line.split()[2] for line in a.requests if line.startswith("Metadata")]
+    assert refreshed_topics[-1 - len(refreshes) :] == ["t", *refreshes]
+
+
 def test_a_session_that_is_canceled_during_its_sync_ends_after_its_setup() -> None:
     stage, a = stage_with_client()
     a.hold("Sync", 500)
