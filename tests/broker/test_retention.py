@@ -23,7 +23,7 @@ def set_configs(stage: Stage, **configs: object) -> Topic:
 
 
 def write(client: Client, *ages: int, value: bytes = b"x") -> None:
-    """Write one batch for each of `ages`, with a timestamp that many ms in the past."""
+    """Write one batch for each of `ages`. The batch is `age` ms old."""
     for age in ages:
         assert client.produce(batch_of(value, timestamps=[client.stage.now - age])).error_code == 0
 

@@ -19,5 +19,5 @@ def broker() -> Iterator[Server]:
 
 @pytest.fixture
 def shell(broker: Server, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """Return a function that runs a command on the broker, and returns the printed lines."""
+    """Return a function that runs a command against the broker, and returns the printed lines."""
     return Shell(broker.bootstrap, capsys)

@@ -92,7 +92,7 @@ class StubAdmin:
 
 
 class Shell:
-    """Runs commands in this process on a broker, and keeps their output."""
+    """Runs commands in this process against a broker, and keeps their output."""
 
     def __init__(self, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.bootstrap = bootstrap

@@ -370,7 +370,7 @@ def run_in_shell(words: str) -> subprocess.CompletedProcess[str]:
         ("encode <&- >&-", 0, ""),
         ("versions >&-", 0, ""),
         ("versions Fetch >/dev/full", 1, "No space left on device"),
-        # All commands report a full device in the same code, so the quick tests check only one command.
+        # The same code reports a full device for all commands, so the quick tests check only one command.
         pytest.param("show Fetch >/dev/full", 1, "No space left on device", marks=pytest.mark.thorough),
     ],
 )

@@ -1,4 +1,4 @@
-"""`kproto member` starts a member with the options of its arguments."""
+"""`kproto member` starts a member with the options that its arguments set."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class Side:
         while self.ask(
             "alice", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         ) != [("InitProducerIdResponse", 0)]:
-            # A Kafka that has just started returns an error until it can assign its first producer id.
+            # A Kafka broker that has just started returns an error until it can assign its first producer id.
             time.sleep(0.2)
         for name in TRANSACTIONS:  # alice initializes the transactional ids, so that they exist.
             init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)

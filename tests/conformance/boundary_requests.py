@@ -248,8 +248,8 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "ProduceRequest.timeout_ms": ([5000], edges(32)),
         "DeleteRecordsRequest.timeout_ms": ([5000], edges(32)),
         "ListOffsetsRequest.timeout_ms": ([5000], edges(32)),
-        # Timeouts of a few milliseconds are left out: whether Kafka's controller responds in time would be
-        # random.
+        # Timeouts of a few milliseconds are left out: whether Kafka's controller responds in time would
+        # depend on chance.
         "ElectLeadersRequest.timeout_ms": ([5000], [0, -1, -(2**31)]),
         "election_type": ([0, 1], edges(8)),
         "transaction_timeout_ms": ([60_000], [*edges(32), 900_000, 900_001]),

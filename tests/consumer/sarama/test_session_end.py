@@ -506,7 +506,7 @@ def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
 
 
 def test_a_coroutine_handler_is_rejected_by_the_threaded_group(server: Server) -> None:
-    """ConsumerGroup rejects a handler whose methods are coroutines.
+    """ConsumerGroup rejects a handler whose methods are coroutine functions.
 
     The group's threads would never await the coroutines, and each session would end immediately.
     """

@@ -64,9 +64,9 @@ def named(
     authority: bool = False,
     sends: bool = True,
 ) -> Named:
-    """Return a certificate that is valid between two days, counted from today.
+    """Return a certificate whose validity begins and ends `days` from today.
 
-    The certificate is signed by the certificate `by`, or by itself if `by` is None.
+    The certificate is signed with the key of `by`, or with its own key if `by` is None.
     """
     key = KEYS[kind]()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

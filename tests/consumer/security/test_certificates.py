@@ -18,7 +18,7 @@ YESTERDAY, TOMORROW = (-9, -1), (1, 9)
 
 
 def context_trusting(root: Named) -> ssl.SSLContext:
-    """Return an SSL context, as an application would pass it, that trusts only this root certificate."""
+    """Return an SSL context that trusts only this root certificate, as an application could pass it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=root.pem)
     return context

@@ -1,4 +1,4 @@
-"""No error, repr, log or traceback shows a secret, regardless of where it was given and with which type."""
+"""No error, repr, log or traceback shows a secret, wherever it was given, and whatever its type."""
 
 from __future__ import annotations
 
