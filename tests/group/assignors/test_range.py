@@ -12,7 +12,7 @@ from tests.rules import rule
 def in_ranges(
     topics: dict[str, int], racks: dict[str, str] | None = None, **members: Subscription
 ) -> dict[str, str]:
-    """Assign with racks as text.
+    """Assign ranges. `racks` contains the racks of the replicas as text.
 
     In {"t": "ab b -"}, t-0 has replicas in the racks a and b, t-1 in b, and t-2 in none.
     """

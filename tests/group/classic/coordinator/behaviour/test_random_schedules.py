@@ -495,7 +495,7 @@ def _commit_before_the_assignment(patch: pytest.MonkeyPatch) -> None:
 
 
 def _superseded_join_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Leave the delayed JoinGroup of a replaced member without a response, as Kafka does."""
+    """Leave the delayed JoinGroup of a replaced member without a response."""
     real = send_join_error
 
     def silent(context: GroupContext, call: Any, code: ErrorCode, member_id: str) -> None:
