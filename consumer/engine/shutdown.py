@@ -86,9 +86,7 @@ class ConsumerShutdown:
             self._status.source = AssignmentSource.NONE
 
     def release_manual(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit the offsets of the partitions that are not in the new manual assignment, and drop these
-        partitions.
-        """
+        """Commit the offsets of the partitions that a new assignment omits, and drop these partitions."""
         if partitions:
             timeout_ms = self._core.options.request_timeout_ms
             self._commit_processed(partitions, timeout_ms, lambda: None)
@@ -179,9 +177,7 @@ class ConsumerShutdown:
         self.complete_close()
 
     def complete_close(self) -> None:
-        """Complete the `close()` call once the fetch sessions are closed and the last metrics have been
-        pushed.
-        """
+        """Complete the `close()` call once the fetch sessions are closed and the last push has ended."""
         if self._has_closed_sessions and (self.telemetry is None or self.telemetry.has_ended):
             self._finish()
 

@@ -3,8 +3,7 @@
 The tests send random requests of every API to a broker with topics, records and groups. The requests have
 large arrays, repeated names, and names of existing resources.
 
-The work of a request is measured as the number of calls of Python and C functions, which is the same on every
-machine.
+A request's work is measured as its number of calls of Python and C functions, which is the same everywhere.
 
 KPROTO_SEED repeats a run. `tox -e soak` draws 10,000 requests.
 """

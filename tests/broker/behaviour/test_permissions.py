@@ -1,7 +1,6 @@
 """Each request needs exactly the permissions that `TABLE` lists.
 
-An entry of `TABLE` describes a request. The line below its title is the response to a caller with all
-permissions.
+An entry of `TABLE` describes a request. Below its title is the response to a caller with all permissions.
 
 Each further line is a needed permission (operation, resource, name), and the response to a caller that lacks
 only this permission.
@@ -396,9 +395,7 @@ class Need(NamedTuple):
     denied: str
 
     def allow(self, operation: Operation | None = None) -> Acl:
-        """Return the ACL that allows bob `operation` (by default the one that the request needs) on the
-        resource.
-        """
+        """Return the ACL that allows bob `operation`, by default the operation that the request needs."""
         return allow(operation or self.operation, self.resource, self.name)
 
 
