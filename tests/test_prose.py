@@ -181,7 +181,7 @@ def scan_source(source: str) -> Scan:
 
 
 def assigned_names(source: str) -> list[str]:
-    """Return the names that a module assigns or takes as parameters. Parsing every module takes seconds."""
+    """Parse a module, and return the names that it assigns or takes as parameters."""
     names: list[str] = []
     for node in nodes(ast.parse(source)):
         match node:

@@ -290,7 +290,7 @@ DECLARATIONS = ("options.py", "consumer_options.py", "producer_options.py")
 
 @cache
 def attributes_of_clients() -> frozenset[str]:
-    """Return the names of all attributes in the modules of `consumer` that may read options."""
+    """Return all attribute names in `consumer`, except in modules that only declare or check options."""
     return frozenset().union(
         *(
             names_in(path.read_text()).attributes

@@ -36,7 +36,7 @@ class MemberProcess:
 
 
 def plugin_options() -> list[str]:
-    """Return options that load the plugin if the package is not installed and has no entry point.
+    """Return pytest's options. They load the plugin if the package is not installed with its entry point.
 
     The tests run in the order of the file. Some show that a test sees the topics of the test before it.
     """

@@ -48,7 +48,7 @@ def test_a_killed_run_leaves_no_broker_and_no_folder(number: str, tmp_path: Path
     folder = tmp_path / "broker"
     run = start_program(folder, "time.sleep(600)")
     run.send_signal(getattr(signal, number))
-    # `communicate` returns only when the broker, which inherits stdout, has ended too
+    # `communicate` returns only when the broker, which inherits stdout, has also ended.
     run.communicate(timeout=60)
     until = time.monotonic() + 60
     while folder.exists():

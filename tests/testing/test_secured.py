@@ -123,8 +123,8 @@ def test_an_expired_token_is_rejected(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT")
     seconds = 60
     options = {**kafka.options("alice", mechanism="OAUTHBEARER")}
-    # The provider reports a lifetime far in the future, because a client sends no token that it knows to be
-    # expired.
+    # The provider reports an expiry time far in the future, because a client sends no token that it knows to
+    # be expired.
     options["sasl_oauth_token_provider"] = lambda: Token(kafka.token("alice", seconds), 1e11)
     with Admin(kafka.bootstrap, timeout=20, **options) as cluster:
         assert cluster.topics() == {}

@@ -294,7 +294,7 @@ SCHEDULES: list[Callable[[], World]] = [
     a_commit_that_hangs,
     commits_that_meet_a_rebalance,
 ]
-# Schedules after which the world is not stable. The invariants that need a stable world are not checked.
+# Schedules after which the world is not stable: invariants that need a stable world are not checked.
 NEVER_SETTLED = {an_impossible_topic, a_silent_cluster, a_close_into_silence}
 
 
