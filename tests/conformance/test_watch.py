@@ -101,8 +101,8 @@ def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka
 def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
     """Keep only the last of a kafka-python member's consecutive rounds of JoinGroup and SyncGroup.
 
-    kafka-python's leader causes a rebalance when new metadata arrives while a group forms. Whether it does
-    is random.
+    kafka-python's leader causes a rebalance if new metadata arrives while a group forms. Whether it arrives
+    then is random.
     """
     if client == "kafka-python":
         for member in scenario.values():

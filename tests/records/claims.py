@@ -59,7 +59,7 @@ class Package:
         return records
 
     def examples(self, most: int | None = None) -> settings:
-        """Return Hypothesis settings for `most` examples, in the quick tests for a fifth of them.
+        """Return Hypothesis settings for `most` examples, or for a fifth of `most` in the quick tests.
 
         If the profile asks for more examples, its number counts. A mutant gets up to 2000 examples, and its
         first counterexample is not shrunk.

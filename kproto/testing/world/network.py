@@ -34,8 +34,8 @@ class Fault:
 
     * "delay": each direction takes `ms` longer. If `chance` is below 1, only some sends are delayed.
 
-    * "drop": each send is lost with probability `chance`, and so are all later sends in the same direction.
-      The connection stays open and silent.
+    * "drop": each send is lost with probability `chance`. After the first loss, all later sends in the same
+      direction are lost as well. The connection stays open and silent.
 
     * "stall": no bytes arrive, and no connection is established. When the fault ends, the bytes that were
       sent arrive. A stall of a client with all brokers is a network partition.
