@@ -19,8 +19,6 @@ def each_step_keeps_to_its_cell() -> Iterator[None]:
 
 
 def _codes(event: Any, actions: list[Any]) -> Iterable[int]:
-    """Return the error codes of the responses and, if a group is deleted, of the result that was appended to
-    `event`.
-    """
+    """Return the error codes of the responses and, if `event` deletes a group, of the appended result."""
     results = event if isinstance(event, list) else []
     return {*sent_codes(event, actions), *(result.error_code for result in results[-1:])}
