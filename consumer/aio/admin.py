@@ -436,8 +436,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configs of each resource by name: all configs, or only those that `names` lists.
 
-        The configs of a broker are requested from that broker; all other configs, from any broker. Raises
-        PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
+        The configs of a broker are requested from that broker, and the configs of other resources from any
+        broker. Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
         """
         plan = config_plans.describe_configs(
             self.view,

@@ -220,8 +220,9 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     async def __anext__(self) -> ConsumerRecord[K, V]:
         """Wait indefinitely for the next record, and return it.
 
-        The call marks the record of the previous call as processed. An auto commit may omit records that were
-        processed in the second before the commit.
+        The call marks the record of the previous call as processed. An iteration reports its progress at
+        intervals of up to a second, so an auto commit may omit records that were processed since the last
+        report.
         """
         return await anext(self._records)
 
@@ -380,8 +381,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         records that the previous poll returned are not committed.
 
         If Ctrl-C or, in asyncio, the cancellation of the task interrupts this call, the consumer closes
-        immediately, and logs a warning if it has not left its group yet. In that case the last offsets may
-        not be committed.
+        immediately, and logs a warning if it has not left its group yet. After such an interruption, the last
+        offsets may not be committed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("leave", "timeout"))

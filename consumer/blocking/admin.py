@@ -364,8 +364,8 @@ class Admin(BoundToProcess, Block):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configs of each resource by name: all configs, or only those that `names` lists.
 
-        The configs of a broker are requested from that broker; all other configs, from any broker. Raises
-        PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
+        The configs of a broker are requested from that broker, and the configs of other resources from any
+        broker. Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
         """
         return run_to_end(
             self._operations.describe_configs(

@@ -1,4 +1,4 @@
-"""Transactions follow the edges, and Java's hash selects the partition of a group's offsets."""
+"""The state moves only along EDGES, and Java's hash selects the partition of a group's offsets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Properties of a compiled decoder and encoder, for the compiler and for its mutants.
 
 Each property draws its own examples, and raises an error for the first example that violates it. `Make` holds
-a decoder and an encoder: those of `compiler` or a mutant's.
+a decoder and an encoder: those of `compiler` or of a mutant.
 """
 
 from __future__ import annotations
