@@ -59,7 +59,9 @@ class Closes:
 
 
 class InThread:
-    """The base of clients in threads: runs `_work` of the subclass during the `with` block."""
+    """The base class of clients that run in threads. A thread runs the subclass's `_work` during the `with`
+    block.
+    """
 
     errors: list[str]
 
