@@ -1,7 +1,7 @@
 """Random schedules of a whole cluster: every invariant holds in each of them.
 
-KPROTO_STORIES=10000 runs 10,000 schedules (tox -e soak), drawn with the seed in KPROTO_SEED. A failure shows
-how to reproduce it.
+KPROTO_STORIES=10000 runs 10,000 schedules (tox -e soak). KPROTO_SEED is the first of their seeds. A failure
+shows how to reproduce it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Random groups of kproto's consumers and models: kproto's consumers keep every invariant.
 
-KPROTO_STORIES=10000 runs 10,000 schedules (tox -e soak), drawn with the seed in KPROTO_SEED.
+KPROTO_STORIES=10000 runs 10,000 schedules (tox -e soak). KPROTO_SEED is the first of their seeds.
 
 Models of some original clients break an invariant by design: I10 (new partitions) as in S1-16 and S1-20, and
 I14 (a crash) as in S1-23.
