@@ -150,9 +150,7 @@ def test_a_tls_alert_without_tls_is_a_failure_of_the_configuration() -> None:
 
 
 class Socket:
-    """A fake of the transport's socket. Each read takes the next of `answers`: a number of bytes, or an
-    error.
-    """
+    """A fake of the transport's socket. Each read takes the next answer: a number of bytes or an error."""
 
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
