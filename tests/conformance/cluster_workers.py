@@ -59,9 +59,7 @@ class Closes:
 
 
 class InThread:
-    """The base class of clients that run in threads. A thread runs the subclass's `_work` during the `with`
-    block.
-    """
+    """The base class of clients in threads. The subclass's `_work` runs during the `with` block."""
 
     errors: list[str]
 

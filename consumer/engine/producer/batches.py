@@ -311,9 +311,8 @@ class PartitionQueue:
         # Number of batches that have received a sequence number.
         self.numbered = 0
         # Whether the leader has accepted a batch of this producer id and epoch. Until then only one batch is
-        # in flight: a leader that does not know the producer id accepts any sequence number in its first
-        # batch. If the first of two batches in flight were lost, the leader would append the second, and then
-        # reject the first.
+        # in flight: a leader that does not know the producer id accepts any sequence number. If the first of
+        # two batches in flight were lost, the leader would append the second, and then reject the first.
         self.epoch_accepted = False
         # Whether a failed batch may be in the log. If so, batches without a sequence number need a new epoch.
         # Numbered batches keep their epoch, so that the broker recognizes duplicates.
