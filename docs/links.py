@@ -54,8 +54,8 @@ def check_site(site: Path) -> Iterator[str]:
                 if link in page.loads and parts.scheme != "data":
                     yield f"{name}: loads {link}"
                 continue
-            # The server returns 404.html for any missing address, so the links of this page begin at the root
-            # of the site.
+            # The server returns 404.html for missing addresses in any folder, so the links of 404.html begin
+            # at the root of the site.
             if name == "404.html":
                 target = site / parts.path.lstrip("/")
             else:
