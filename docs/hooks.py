@@ -554,7 +554,7 @@ def _help_text(command: argparse.ArgumentParser) -> str:
 
 
 def _verbs(command: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Return the parsers of a command's verbs, such as `list` of `kproto topics`, or an empty list."""
+    """Return the parsers of a command's verbs, such as `list` of `kproto topics`, if it has verbs."""
     parsers = [part for part in command._actions if isinstance(part, argparse._SubParsersAction)]
     return list(parsers[0].choices.values()) if parsers else []
 
