@@ -169,7 +169,7 @@ def session(
     The function finds a Java installation, and also works from a source checkout. With `quick`, the session
     starts sooner and uses less memory, but runs slower, which suits tests and demos.
 
-    `settings` override `SETTINGS` and the options of `spark-submit`. To use a RocksDB state store, set it in `settings`.
+    `settings` override `SETTINGS` and the options of `spark-submit`. Set a RocksDB state store here.
 
     Options of `spark-submit` take precedence over `SETTINGS` and `cores`. If these options name a cluster,
     kproto adds only `settings`.
