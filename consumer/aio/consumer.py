@@ -382,7 +382,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
 
         If Ctrl-C or, in asyncio, the cancellation of the task interrupts this call, the consumer closes
         immediately, and logs a warning if it has not left its group yet. After such an interruption, the last
-        offsets may not be committed.
+        commit may be missing.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("leave", "timeout"))

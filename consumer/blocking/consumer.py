@@ -47,7 +47,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
 
     The options have Kafka's names, in snake_case. The constructor raises ConfigError for invalid options. The
     first `subscribe` or `assign` makes the consumer connect, in the background. Only one thread at a time may
-    use the consumer, but any thread may `close` it.
+    use the consumer. Any thread may call `close`, `wakeup`, `why` and the methods for metrics.
     """
 
     @hide_secrets
@@ -384,7 +384,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
 
         If Ctrl-C or, in asyncio, the cancellation of the task interrupts this call, the consumer closes
         immediately, and logs a warning if it has not left its group yet. After such an interruption, the last
-        offsets may not be committed.
+        commit may be missing.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("leave", "timeout"))
