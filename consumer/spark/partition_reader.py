@@ -14,7 +14,8 @@ Rules:
   With failOnDataLoss=false, only deleted or truncated records may be missing.
 
 * Topics are compared by id. If a topic is re-created after the slice was planned, the records of the new
-  topic are not read. Only a later action that reads whole logs identifies topics by name.
+  topic are not read. There is one exception: if a later action of the query reads a whole log again, it finds
+  the topic by name, and so reads the new topic.
 
 * Every wait has a timeout: if no records arrive for kafkaConsumer.pollTimeoutMs, an error is raised.
 

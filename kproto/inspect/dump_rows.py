@@ -4,8 +4,8 @@
 
 Rules:
 
-* The offset of a row is the offset of the previous row plus that row's number of bytes. The first offset is
-  0, or it is an address that is followed by a colon or a bar.
+* The offset of a row is the offset of the previous row plus the number of bytes in the previous row. The
+  first row begins at 0, or at any address if a colon or a bar follows the address.
 
 * The characters of a row match its digits. They do not match in a dump of words in a machine's byte order
   (`xxd -e`).

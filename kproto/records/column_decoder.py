@@ -50,8 +50,8 @@ _WORTH_A_STEP = 500
 # After this number of searches that each cover fewer than `_WORTH_A_STEP` records, batches are read in
 # parallel.
 _PATIENCE = 4
-# The minimum number of records for which record starts are guessed. For fewer records, guessing takes too
-# long.
+# The minimum number of records for which record starts are guessed. For fewer records, guessing costs more
+# time than it saves.
 _WORTH_GUESSES = 2000
 _SHORTEST_PIECE = 32
 # The largest numbers whose varints have one byte and two bytes.

@@ -22,10 +22,10 @@ class Codecs(msgspec.Struct, frozen=True):
     encoder: Callable[[Any, int], Encoder]
     view_decoder: Callable[[Any, int], Decoder]
     piece_encoder: Callable[[Any, int], Callable[[Any], list[bytes]]]
-    # Decodes a message with the interpreter, which reports the field and the offset of an error. Arguments:
+    # Decodes a message with the interpreter, whose errors name the invalid field and its offset. Arguments:
     # the class, the data, the offset in the data, and the version.
     read: Callable[[Any, bytes, int, int], tuple[Any, int]]
-    # Encodes a message with the interpreter, which reports the field of an error. Arguments: the message and
+    # Encodes a message with the interpreter, whose errors name the invalid field. Arguments: the message and
     # the version.
     write: Callable[[Any, int], bytes]
     # Returns the docstring of a declaration, with its fields. Arguments: the class, and its docstring in the

@@ -175,8 +175,9 @@ def _handle_join_error(
 
 
 def _handle_join_success(state: JavaState, response: JoinGroupResponse, out: Out) -> None:
-    """Enter the generation of a JoinGroup response. A leader assigns the partitions; a follower sends
-    SyncGroup.
+    """Enter the generation of a JoinGroup response.
+
+    A leader assigns the partitions before it sends SyncGroup. A follower sends SyncGroup immediately.
     """
     move(state, M.COMPLETING_REBALANCE)
     state.generation = JavaGeneration(response.generation_id, response.member_id, response.protocol_name)

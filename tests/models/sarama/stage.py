@@ -161,7 +161,7 @@ def subscribe(*topics: str) -> Subscription:
 
 
 def partitions_of(topic: str, *indexes: int) -> list[TopicPartition]:
-    """Return these partitions of a topic."""
+    """Return the partitions of a topic with these numbers."""
     return [TopicPartition(topic, index) for index in indexes]
 
 

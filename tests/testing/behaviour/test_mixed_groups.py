@@ -2,8 +2,8 @@
 
 KPROTO_STORIES=10000 runs 10,000 schedules (tox -e soak). KPROTO_SEED is the first of their seeds.
 
-Models of some original clients break an invariant by design: I10 (new partitions) as in S1-16 and S1-20, and
-I14 (a crash) as in S1-23.
+Some original clients break invariants, and so do their models: I10 when a topic gets new partitions
+(scenarios S1-16 and S1-20), and I14 when a member crashes (scenario S1-23).
 """
 
 from __future__ import annotations
