@@ -109,9 +109,9 @@ class ConsumerEngine:
         self.group_status = self.core.group_status
         self.metadata = MetadataUpdater(self.core, self._metadata_changed)
         self.coordinator = CoordinatorLookup(
-            self.core, self._on_lookup_success, self._coordinator_lost, self.metadata.need
+            self.core, self._on_coordinator_found, self._on_coordinator_lost, self.metadata.need
         )
-        self.committer = Committer(self.core, self.coordinator, self._commit_answered, self.metadata)
+        self.committer = Committer(self.core, self.coordinator, self._on_commit_error, self.metadata)
         self.offset_lookup = OffsetLookup(self.core, self.metadata, self.coordinator, self.committer)
         self.validator = PositionValidator(self.core, self.metadata, self.offset_lookup)
         self.partition_ends = PartitionEnds(self.core)
@@ -124,15 +124,15 @@ class ConsumerEngine:
             self.coordinator,
             self.offset_lookup,
             self.committer,
-            self._group_left,
+            self._on_group_left,
         )
         self.runner = PlanRunner(network, self.core.clock, self.core.backoff.after)
         self.runner.on_metadata = self._on_plan_metadata
         self.shutdown = ConsumerShutdown(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
-        # Whether poll has raised an error since it last returned records.
-        self._raised = False
+        # Whether a poll has raised an error, and no later poll has returned records.
+        self._last_poll_raised = False
         # The earliest deadline (ms) of all parts, and of all parts except the group. 0: compute it again.
         # Infinity: there is no deadline.
         self.no_deadline_before: float = 0
@@ -182,8 +182,8 @@ class ConsumerEngine:
 
         Partitions count as lost once `assignment_deadline` has passed, because the next step drops them.
         """
-        until = self.assignment_deadline()
-        return self.group.has_unreported_loss or (until is not None and now >= until)
+        deadline = self.assignment_deadline()
+        return self.group.has_unreported_loss or (deadline is not None and now >= deadline)
 
     def subscribe(self, event: ev.Subscribe) -> None:
         if self.group_status.is_manual:
@@ -195,11 +195,12 @@ class ConsumerEngine:
                 compiled(event.pattern)
             except re.error as error:
                 raise ConfigError("pattern", event.pattern, f"a regular expression ({error})") from None
-        wants = self.group.subscription
-        if self.options.as_java and wants.is_active and (wants.pattern is None) != (event.pattern is None):
-            kind = "topics are" if wants.pattern is None else "a pattern is"
+        current = self.group.subscription
+        changes_kind = current.is_active and (current.pattern is None) != (event.pattern is None)
+        if self.options.as_java and changes_kind:
+            current_kind = "topics are" if current.pattern is None else "a pattern is"
             raise IllegalState(
-                f'{kind} subscribed, and policy="java" allows topics or a pattern, not both; '
+                f'{current_kind} subscribed, and policy="java" allows topics or a pattern, not both; '
                 "call unsubscribe() first"
             )
         self.group.subscribe(event.topics, event.pattern)
@@ -233,7 +234,10 @@ class ConsumerEngine:
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
     def metrics(self, now: int) -> Metrics:
-        """Return a snapshot of all metrics at the time `now` (ms)."""
+        """Return a snapshot of all metrics, after recording the polls since the last recording.
+
+        `now` is the time of the snapshot (ms).
+        """
         self.record_metrics(now)
         snapshot = SnapshotBuilder("consumer", self.options.client_id, now)
         self.core.network.add_metrics_to(snapshot)
@@ -285,13 +289,14 @@ class ConsumerEngine:
             return
         # After a poll that raised an error, this poll first tries to return records, so that a lasting error
         # does not block other partitions.
-        over = self.group_status.poll_error is not None
-        error = None if self._raised and not over else self._next_error(include_raised=over)
+        group_failed = self.group_status.poll_error is not None
+        records_first = self._last_poll_raised and not group_failed
+        error = None if records_first else self._next_error(include_raised=group_failed)
         if error is None:
             rows = [] if event.columns else self.collector.rows(event.limit)
             columns = self.collector.columns() if event.columns else []
             if rows or columns:
-                self._raised = False
+                self._last_poll_raised = False
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
                 return
             # The position may have passed aborted or compacted records, which poll never returns. They count
@@ -303,13 +308,14 @@ class ConsumerEngine:
                 self.settle()
             error = self._next_error(include_raised=True)
         if error is not None:
-            self._raised = True
+            self._last_poll_raised = True
             core.actions.append(Raise(error))
 
     def poll(self, event: ev.Poll, now: int) -> None:
         """Return buffered records in one step if no deadline, error or callback is due.
 
-        Most polls take this path instead of PollBegan, Take and PollEnded.
+        Otherwise no `Deliver` is added to the actions, and the caller sends PollBegan, Take and PollEnded.
+        Most polls need only one step.
 
         Usually a poll only frees space in buffers. Then only the fetcher is updated, because no deadline
         becomes earlier.
@@ -336,7 +342,7 @@ class ConsumerEngine:
         self.polls += 1
         records = self.collector.rows(event.limit)
         # The buffer contained only an invalid batch, or batches that poll never returns, such as transaction
-        # markers. The caller then sends PollBegan, Take and PollEnded.
+        # markers.
         if not records:
             self.forget_deadlines()
             return
@@ -348,7 +354,7 @@ class ConsumerEngine:
         if now >= self.record_metrics_at:
             self.record_metrics(now)
         core.actions.append(Deliver(records, [], partitions.losses))
-        self._raised = False
+        self._last_poll_raised = False
         if member is not None:
             member.on_poll(now)
         if partitions.dirty:
@@ -421,12 +427,19 @@ class ConsumerEngine:
                     state.rewind(offset)
 
     def take_back(self, event: ev.TakeBack) -> None:
-        begun, self.collector.begun = self.collector.begun, None
+        interrupted, self.collector.begun = self.collector.begun, None
         for state in self.core.partitions.returned.copy().values():
             if state.has_position and state.processed is not None and state.processed < state.position:
                 state.rewind(state.processed)
-        if begun is not None and not begun.released and begun.has_position and begun.fetches:
-            begun.rewind(begun.position)
+        # The collector may have taken records from the buffer of this partition without moving its position.
+        # A rewind to the same position drops the buffer, so that the records are fetched again.
+        if (
+            interrupted is not None
+            and not interrupted.released
+            and interrupted.has_position
+            and interrupted.fetches
+        ):
+            interrupted.rewind(interrupted.position)
 
     def deserialization_failed(self, event: ev.DeserializationFailed) -> None:
         for partition, error in event.errors.items():
@@ -469,6 +482,10 @@ class ConsumerEngine:
     def _apply_seek(
         self, partitions: Iterable[TopicPartition], apply: Callable[[PartitionState], None]
     ) -> None:
+        """Call `apply` for each partition: now, or once the group has assigned the partition.
+
+        Raises IllegalState for a partition that is not assigned if no assignment is pending.
+        """
         if not (self.group_status.in_group and self.group.may_assign):
             self._require_assigned(partitions)
         for partition in partitions:
@@ -488,6 +505,7 @@ class ConsumerEngine:
         self.core.wake_poll()
 
     def _require_assigned(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+        """Return the states of these partitions. Raises IllegalState if one of them is not assigned."""
         states = self.core.partitions.states
         missing = [str(partition) for partition in partitions if partition not in states]
         if missing:
@@ -504,16 +522,15 @@ class ConsumerEngine:
         _require_offsets(event.offsets)
         # The last commit before the revocation of these partitions is in flight, and would not contain an
         # offset that is stored now.
-        late = self.group.committing_revoked
+        committing = self.group.committing_revoked
+        # The offsets of the other partitions are stored even if the call raises an error.
         for partition, (offset, epoch, metadata) in event.offsets.items():
-            if partition not in late and (state := self.core.partitions.get(partition)) is not None:
+            if partition not in committing and (state := self.core.partitions.get(partition)) is not None:
                 state.store(offset, epoch, metadata)
         self._require_assigned(event.offsets)
-        if late := late.intersection(event.offsets):
-            revoked = ", ".join(sorted(map(str, late)))
-            raise IllegalState(
-                f"{revoked}: being revoked; the final commit of stored offsets was already sent"
-            )
+        if late := committing.intersection(event.offsets):
+            names = ", ".join(sorted(map(str, late)))
+            raise IllegalState(f"{names}: being revoked; the final commit of stored offsets was already sent")
 
     def commit(self, event: ev.Commit) -> None:
         if self.options.group_id is None:
@@ -521,14 +538,16 @@ class ConsumerEngine:
         _require_offsets(event.offsets or {})
         began_at = self.core.now
 
-        def done(error: KprotoError | None) -> None:
+        def on_committed(error: KprotoError | None) -> None:
             self.calls.commit_time.record((self.core.now - began_at) * NS_PER_MS, self.core.now)
             self.core.actions.append(Done(event.token, None, error))
 
         if event.offsets is None:
-            self.committer.commit_all(event.timeout_ms, done, event.held, event.once)
+            self.committer.commit_all(
+                event.timeout_ms, on_committed, event.held, is_single_attempt=event.once
+            )
         else:
-            self.committer.commit(event.offsets, event.timeout_ms, done, event.once)
+            self.committer.commit(event.offsets, event.timeout_ms, on_committed, is_single_attempt=event.once)
 
     def run(self, event: ev.Run) -> None:
         self.runner.start(event.token, event.plan, event.timeout_ms)
@@ -539,16 +558,16 @@ class ConsumerEngine:
     def close(self, event: ev.Close) -> None:
         self.shutdown.close(event)
 
-    def _on_lookup_success(self, node: int) -> None:
+    def _on_coordinator_found(self, node: int) -> None:
         self.group.on_coordinator_found(node)
 
-    def _coordinator_lost(self, why: str) -> None:
+    def _on_coordinator_lost(self, why: str) -> None:
         self.group.on_coordinator_lost(why)
 
-    def _group_left(self) -> None:
+    def _on_group_left(self) -> None:
         self.shutdown.on_left()
 
-    def _commit_answered(self, code: int, identity: Any) -> None:
+    def _on_commit_error(self, code: int, identity: Any) -> None:
         self.group.on_commit_error(code, identity)
 
     def _metadata_changed(self, requested: frozenset[str] | None) -> None:
@@ -568,18 +587,7 @@ class ConsumerEngine:
             # Responses are handled before deadlines, because after a pause of the process a response that
             # arrived in time may still be unread.
             if core.network.finished:
-                finished, handled = core.network.finished, 0
-                try:
-                    core.network.finished = []
-                    for call in finished:
-                        handled += 1
-                        if call.purpose is not None and not self.closed:
-                            call.purpose(call)
-                # If Ctrl-C interrupts the loop, the next step handles the remaining calls.
-                except BaseException:
-                    if core.network.finished is not finished:
-                        core.network.finished[:0] = finished[handled:]
-                    raise
+                self._handle_finished_calls()
             self.group.tick()
             if self.options.group_id is not None:
                 self.committer.pump()
@@ -600,6 +608,22 @@ class ConsumerEngine:
         core.network.finished.clear()
         self.shutdown.complete_unsubscribe()
         self.shutdown.complete_close()
+
+    def _handle_finished_calls(self) -> None:
+        """Pass each finished call to the function that its sender gave as `purpose`."""
+        network = self.core.network
+        finished, handled = network.finished, 0
+        try:
+            network.finished = []
+            for call in finished:
+                handled += 1
+                if call.purpose is not None and not self.closed:
+                    call.purpose(call)
+        # If Ctrl-C interrupts the loop, the next step handles the remaining calls.
+        except BaseException:
+            if network.finished is not finished:
+                network.finished[:0] = finished[handled:]
+            raise
 
     def _visit_dirty(self) -> None:
         """Notify each part about the partitions that have changed (the dirty ones)."""
@@ -652,11 +676,13 @@ class ConsumerEngine:
     def _earliest_other_deadline(self) -> int | None:
         """Return the earliest deadline (ms) of all parts except the group, or None."""
         core = self.core
-        last = earliest(core.network.next_deadline(), self.shutdown.close_ends_at, self.runner.due())
+        deadline_when_closed = earliest(
+            core.network.next_deadline(), self.shutdown.close_ends_at, self.runner.due()
+        )
         if self.closed:
-            return last
+            return deadline_when_closed
         return earliest(
-            last,
+            deadline_when_closed,
             core.partitions.due(),
             self.metadata.due(),
             self.coordinator.due(),
@@ -680,6 +706,7 @@ class ConsumerEngine:
 
 
 def _require_offset(partition: TopicPartition, offset: object, name: str = "offset") -> None:
+    """Raise ConfigError for the argument `name` if its value `offset` is no integer of at least 0."""
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
         allowed = f"{partition}: an integer of at least 0"
         if name == "offset":
@@ -736,7 +763,8 @@ TABLE: dict[type[Any], Callable[[ConsumerEngine, Any], None]] = {
 }
 
 
-AFTER_THE_END = (
+# The events that `step` accepts after close has completed.
+ALLOWED_WHEN_CLOSED = (
     Reached,
     Opened,
     Data,
@@ -752,6 +780,7 @@ AFTER_THE_END = (
     ev.ListenerReturned,
 )
 
+# The events after which `step` omits `settle`, unless there is something to do.
 QUIET = (Data, ev.PollBegan, ev.Take, ev.PollEnded)
 
 
@@ -762,12 +791,13 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     error leaves the engine unchanged.
     """
     core = engine.core
-    if engine.shutdown.closed and not isinstance(event, AFTER_THE_END):
+    if engine.shutdown.closed and not isinstance(event, ALLOWED_WHEN_CLOSED):
         raise IllegalState("this consumer is closed; make a new one")
     if isinstance(event, ev.Poll):
         engine.poll(event, now)
         return engine.take_actions()
-    core.now, other_deadline, action_count = now, engine.no_other_deadline_before, engine.group.action_count
+    core.now = now
+    other_deadline, action_count = engine.no_other_deadline_before, engine.group.action_count
     if now >= engine.no_deadline_before:
         if now >= other_deadline:
             other_deadline = 0

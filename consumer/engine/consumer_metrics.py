@@ -11,21 +11,23 @@ from .metrics import Measure, MetricDefinition, avg_max, meter
 from .network.sensors import NETWORK_METRICS
 
 M = Measure
-_client = partial(MetricDefinition, group="metrics")
-_group = partial(MetricDefinition, group="coordinator-metrics")
-_fetch = partial(MetricDefinition, group="fetch-manager-metrics")
-_topic = partial(_fetch, tags=("topic",))
-_partition = partial(_fetch, tags=("topic", "partition"))
+_client_metric = partial(MetricDefinition, group="metrics")
+_group_metric = partial(MetricDefinition, group="coordinator-metrics")
+_fetch_metric = partial(MetricDefinition, group="fetch-manager-metrics")
+_topic_metric = partial(_fetch_metric, tags=("topic",))
+_partition_metric = partial(_fetch_metric, tags=("topic", "partition"))
 
 
 # ---- polls and calls of the application (Java's KafkaConsumerMetrics)
 
-LAST_POLL = _client(
+LAST_POLL = _client_metric(
     "last-poll-seconds-ago", measure=M.GAUGE, unit="s", description="Time since the last poll began"
 )
-TIME_BETWEEN_POLL = avg_max(_client, "time-between-poll", "Time from the start of a poll to the next start")
+TIME_BETWEEN_POLL = avg_max(
+    _client_metric, "time-between-poll", "Time from the start of a poll to the next start"
+)
 POLL_IDLE_RATIO = (
-    _client(
+    _client_metric(
         "poll-idle-ratio-avg",
         measure=M.AVERAGE,
         unit="ratio",
@@ -33,7 +35,7 @@ POLL_IDLE_RATIO = (
     ),
 )
 COMMIT_TIME = (
-    _client(
+    _client_metric(
         "commit-sync-time-ns-total",
         measure=M.TOTAL,
         unit="ns",
@@ -41,7 +43,7 @@ COMMIT_TIME = (
     ),
 )
 COMMITTED_TIME = (
-    _client(
+    _client_metric(
         "committed-time-ns-total",
         measure=M.TOTAL,
         unit="ns",
@@ -52,38 +54,40 @@ COMMITTED_TIME = (
 # ---- the group (GroupCoordinatorMetrics, ConsumerCoordinatorMetrics, RebalanceCallbackMetricsManager)
 
 HEARTBEAT = (
-    _group(
+    _group_metric(
         "heartbeat-response-time-max",
         measure=M.MAXIMUM,
         unit="ms",
         description="Time from a heartbeat to its response",
     ),
-    *meter(_group, "heartbeat", "heartbeats", "Heartbeats that got a response"),
+    *meter(_group_metric, "heartbeat", "heartbeats", "Heartbeats that got a response"),
 )
-LAST_HEARTBEAT = _group(
+LAST_HEARTBEAT = _group_metric(
     "last-heartbeat-seconds-ago",
     measure=M.GAUGE,
     unit="s",
     description="Time since the last heartbeat",
 )
 JOIN = (
-    *avg_max(_group, "join-time", "Time from a JoinGroup to its successful response"),
-    *meter(_group, "join", "joins", "JoinGroup requests that succeeded"),
+    *avg_max(_group_metric, "join-time", "Time from a JoinGroup to its successful response"),
+    *meter(_group_metric, "join", "joins", "JoinGroup requests that succeeded"),
 )
 SYNC = (
-    *avg_max(_group, "sync-time", "Time from a SyncGroup to its successful response"),
-    *meter(_group, "sync", "syncs", "SyncGroup requests that succeeded"),
+    *avg_max(_group_metric, "sync-time", "Time from a SyncGroup to its successful response"),
+    *meter(_group_metric, "sync", "syncs", "SyncGroup requests that succeeded"),
 )
 REBALANCE = (
-    *avg_max(_group, "rebalance-latency", "Time from the first JoinGroup to the new assignment"),
-    _group(
+    *avg_max(_group_metric, "rebalance-latency", "Time from the first JoinGroup to the new assignment"),
+    _group_metric(
         "rebalance-latency-total",
         measure=M.TOTAL,
         unit="ms",
         description="Time in rebalances that succeeded",
     ),
-    _group("rebalance-total", measure=M.COUNT, unit="rebalances", description="Rebalances that succeeded"),
-    _group(
+    _group_metric(
+        "rebalance-total", measure=M.COUNT, unit="rebalances", description="Rebalances that succeeded"
+    ),
+    _group_metric(
         "rebalance-rate-per-hour",
         measure=M.COUNT_RATE_PER_HOUR,
         unit="rebalances/h",
@@ -91,42 +95,44 @@ REBALANCE = (
     ),
 )
 FAILED_REBALANCE = (
-    _group(
+    _group_metric(
         "failed-rebalance-total",
         measure=M.COUNT,
         unit="rebalances",
         description="JoinGroup and SyncGroup requests that failed",
     ),
-    _group(
+    _group_metric(
         "failed-rebalance-rate-per-hour",
         measure=M.COUNT_RATE_PER_HOUR,
         unit="rebalances/h",
         description="JoinGroup and SyncGroup requests that failed",
     ),
 )
-LAST_REBALANCE = _group(
+LAST_REBALANCE = _group_metric(
     "last-rebalance-seconds-ago", measure=M.GAUGE, unit="s", description="Time since the last assignment"
 )
-ASSIGNED_PARTITIONS = _group(
+ASSIGNED_PARTITIONS = _group_metric(
     "assigned-partitions", measure=M.GAUGE, unit="partitions", description="Partitions assigned now"
 )
-REVOKED_CALLBACK = avg_max(_group, "partition-revoked-latency", "Duration of a revoked callback")
-ASSIGNED_CALLBACK = avg_max(_group, "partition-assigned-latency", "Duration of an assigned callback")
-LOST_CALLBACK = avg_max(_group, "partition-lost-latency", "Duration of a lost callback")
+REVOKED_CALLBACK = avg_max(_group_metric, "partition-revoked-latency", "Duration of a revoked callback")
+ASSIGNED_CALLBACK = avg_max(_group_metric, "partition-assigned-latency", "Duration of an assigned callback")
+LOST_CALLBACK = avg_max(_group_metric, "partition-lost-latency", "Duration of a lost callback")
 COMMIT = (
-    *avg_max(_group, "commit-latency", "Time from an OffsetCommit to its response"),
-    *meter(_group, "commit", "commits", "OffsetCommit requests that got a response"),
+    *avg_max(_group_metric, "commit-latency", "Time from an OffsetCommit to its response"),
+    *meter(_group_metric, "commit", "commits", "OffsetCommit requests that got a response"),
 )
 
 # ---- fetches (FetchMetricsRegistry)
 
 FETCH = (
-    *avg_max(_fetch, "fetch-latency", "Time from a Fetch to its response, with the wait at the broker"),
-    *meter(_fetch, "fetch", "requests", "Fetch requests that got a response"),
+    *avg_max(
+        _fetch_metric, "fetch-latency", "Time from a Fetch to its response, with the wait at the broker"
+    ),
+    *meter(_fetch_metric, "fetch", "requests", "Fetch requests that got a response"),
 )
-THROTTLE = avg_max(_fetch, "fetch-throttle-time", "Throttle time in the responses to Fetch")
+THROTTLE = avg_max(_fetch_metric, "fetch-throttle-time", "Throttle time in the responses to Fetch")
 LAG_MAX = (
-    _fetch(
+    _fetch_metric(
         "records-lag-max",
         measure=M.MAXIMUM,
         unit="records",
@@ -134,40 +140,40 @@ LAG_MAX = (
     ),
 )
 LEAD_MIN = (
-    _fetch(
+    _fetch_metric(
         "records-lead-min",
         measure=M.MINIMUM,
         unit="records",
         description="Smallest lead of any partition after a poll returned records of it",
     ),
 )
-LAG = _partition(
+LAG = _partition_metric(
     "records-lag", measure=M.GAUGE, unit="records", description="Offsets from the position to the log's end"
 )
-LEAD = _partition(
+LEAD = _partition_metric(
     "records-lead",
     measure=M.GAUGE,
     unit="records",
     description="Offsets from the log start to the position",
 )
 PARTITION_LAG = avg_max(
-    _partition, "records-lag", "Lag after a poll returned records of the partition", unit="records"
+    _partition_metric, "records-lag", "Lag after a poll returned records of the partition", unit="records"
 )
 PARTITION_LEAD = (
-    _partition(
+    _partition_metric(
         "records-lead-avg",
         measure=M.AVERAGE,
         unit="records",
         description="Lead after a poll returned records of the partition",
     ),
-    _partition(
+    _partition_metric(
         "records-lead-min",
         measure=M.MINIMUM,
         unit="records",
         description="Lead after a poll returned records of the partition",
     ),
 )
-PREFERRED_REPLICA = _partition(
+PREFERRED_REPLICA = _partition_metric(
     "preferred-read-replica",
     measure=M.GAUGE,
     unit="node id",
@@ -175,11 +181,11 @@ PREFERRED_REPLICA = _partition(
 )
 
 
-def _sizes(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+def _fetch_size_metrics(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
     return avg_max(define, "fetch-size", "Bytes of record batches in a response to Fetch", unit="bytes")
 
 
-def _numbers(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+def _record_count_metrics(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
     return (
         define(
             "records-per-request-avg",
@@ -190,19 +196,28 @@ def _numbers(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
     )
 
 
-def _bytes_consumed(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+def _bytes_consumed_metrics(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
     text = "Bytes of fetched record batches whose records were all returned"
     return meter(define, "bytes-consumed", "bytes", text, counts=False)
 
 
-def _records_consumed(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+def _records_consumed_metrics(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
     return meter(define, "records-consumed", "records", "Records that polls have returned", counts=False)
 
 
-SIZE, TOPIC_SIZE = _sizes(_fetch), _sizes(_topic)
-NUMBER, TOPIC_NUMBER = _numbers(_fetch), _numbers(_topic)
-BYTES, TOPIC_BYTES = _bytes_consumed(_fetch), _bytes_consumed(_topic)
-RECORDS, TOPIC_RECORDS = _records_consumed(_fetch), _records_consumed(_topic)
+FETCH_SIZE, TOPIC_FETCH_SIZE = _fetch_size_metrics(_fetch_metric), _fetch_size_metrics(_topic_metric)
+RECORDS_PER_REQUEST, TOPIC_RECORDS_PER_REQUEST = (
+    _record_count_metrics(_fetch_metric),
+    _record_count_metrics(_topic_metric),
+)
+BYTES_CONSUMED, TOPIC_BYTES_CONSUMED = (
+    _bytes_consumed_metrics(_fetch_metric),
+    _bytes_consumed_metrics(_topic_metric),
+)
+RECORDS_CONSUMED, TOPIC_RECORDS_CONSUMED = (
+    _records_consumed_metrics(_fetch_metric),
+    _records_consumed_metrics(_topic_metric),
+)
 
 # Every metric of a consumer.
 CONSUMER_METRICS: tuple[MetricDefinition, ...] = (
@@ -226,16 +241,16 @@ CONSUMER_METRICS: tuple[MetricDefinition, ...] = (
     *COMMIT,
     *FETCH,
     *THROTTLE,
-    *SIZE,
-    *NUMBER,
-    *BYTES,
-    *RECORDS,
+    *FETCH_SIZE,
+    *RECORDS_PER_REQUEST,
+    *BYTES_CONSUMED,
+    *RECORDS_CONSUMED,
     *LAG_MAX,
     *LEAD_MIN,
-    *TOPIC_SIZE,
-    *TOPIC_NUMBER,
-    *TOPIC_BYTES,
-    *TOPIC_RECORDS,
+    *TOPIC_FETCH_SIZE,
+    *TOPIC_RECORDS_PER_REQUEST,
+    *TOPIC_BYTES_CONSUMED,
+    *TOPIC_RECORDS_CONSUMED,
     LAG,
     *PARTITION_LAG,
     LEAD,

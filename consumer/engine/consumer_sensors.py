@@ -37,11 +37,12 @@ from kproto.messages.sync_group import SyncGroupResponse
 from .consumer_metrics import (
     ASSIGNED_CALLBACK,
     ASSIGNED_PARTITIONS,
-    BYTES,
+    BYTES_CONSUMED,
     COMMIT_TIME,
     COMMITTED_TIME,
     FAILED_REBALANCE,
     FETCH,
+    FETCH_SIZE,
     HEARTBEAT,
     JOIN,
     LAG,
@@ -52,22 +53,21 @@ from .consumer_metrics import (
     LEAD,
     LEAD_MIN,
     LOST_CALLBACK,
-    NUMBER,
     PARTITION_LAG,
     PARTITION_LEAD,
     POLL_IDLE_RATIO,
     PREFERRED_REPLICA,
     REBALANCE,
-    RECORDS,
+    RECORDS_CONSUMED,
+    RECORDS_PER_REQUEST,
     REVOKED_CALLBACK,
-    SIZE,
     SYNC,
     THROTTLE,
     TIME_BETWEEN_POLL,
-    TOPIC_BYTES,
-    TOPIC_NUMBER,
-    TOPIC_RECORDS,
-    TOPIC_SIZE,
+    TOPIC_BYTES_CONSUMED,
+    TOPIC_FETCH_SIZE,
+    TOPIC_RECORDS_CONSUMED,
+    TOPIC_RECORDS_PER_REQUEST,
 )
 from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
@@ -82,7 +82,7 @@ class CallSensors:
     """The sensors of the application's polls, commits and `committed()` calls."""
 
     def __init__(self) -> None:
-        self.time_between = Sensor(TIME_BETWEEN_POLL)
+        self.time_between_polls = Sensor(TIME_BETWEEN_POLL)
         self.idle_ratio = Sensor(POLL_IDLE_RATIO)
         self.commit_time = Sensor(COMMIT_TIME)
         self.committed_time = Sensor(COMMITTED_TIME)
@@ -92,17 +92,18 @@ class CallSensors:
         # began in the same millisecond as the previous poll is only counted, in `immediate_polls`.
         self.unrecorded_starts: list[int] = []
         self.immediate_polls = 0
-        self._recorded_at: int | None = None  # When the last recorded poll began (ms).
-        self._since_previous = 0  # Time (ms) between the starts of the last two recorded polls.
+        self._recorded_start: int | None = None  # When the last recorded poll began (ms).
+        self._between_starts_ms = 0  # Time between the starts of the last two recorded polls.
 
     def record_polls(self) -> None:
         """Record the polls that have returned buffered records since the previous call."""
         starts, self.unrecorded_starts = self.unrecorded_starts, []
-        for began in starts:
-            self._record_start(began)
-            self._record_end(began)
+        for start in starts:
+            # A poll that returns buffered records in one step ends when it begins.
+            self._record_start(start)
+            self._record_end(start)
         if self.immediate_polls and self.polled_at is not None:
-            self.time_between.record(0, self.polled_at, self.immediate_polls)
+            self.time_between_polls.record(0, self.polled_at, self.immediate_polls)
             self.immediate_polls = 0
 
     def poll_began(self, now: int) -> None:
@@ -111,31 +112,31 @@ class CallSensors:
         self._record_start(now)
         self.polled_at = now
 
-    def _record_start(self, began: int) -> None:
+    def _record_start(self, start: int) -> None:
         """Record the time since the previous poll. It is 0 ms for the first poll, as in Java."""
-        self._since_previous = 0 if self._recorded_at is None else began - self._recorded_at
-        self._recorded_at = began
-        self.time_between.record(self._since_previous, began)
+        self._between_starts_ms = 0 if self._recorded_start is None else start - self._recorded_start
+        self._recorded_start = start
+        self.time_between_polls.record(self._between_starts_ms, start)
 
     def poll_ended(self, now: int) -> None:
         """Record the end of a poll."""
         self.record_polls()
         self._record_end(now)
 
-    def _record_end(self, ended: int) -> None:
+    def _record_end(self, end: int) -> None:
         """Record poll-idle-ratio: time in poll / (time in poll + time between the starts of polls).
 
         If no time has passed, nothing is recorded, whereas Java records NaN.
         """
-        in_poll = 0 if self._recorded_at is None else ended - self._recorded_at
-        if in_poll + self._since_previous > 0:
-            self.idle_ratio.record(in_poll / (in_poll + self._since_previous), ended)
+        in_poll_ms = 0 if self._recorded_start is None else end - self._recorded_start
+        if in_poll_ms + self._between_starts_ms > 0:
+            self.idle_ratio.record(in_poll_ms / (in_poll_ms + self._between_starts_ms), end)
 
     def add_to(self, snapshot: SnapshotBuilder, now: int) -> None:
-        """Add the metrics to a snapshot."""
+        """Record the polls that are not recorded yet, and add the metrics to a snapshot."""
         self.record_polls()
         snapshot.add(LAST_POLL, seconds_since(self.polled_at, now))
-        snapshot.add_sensors(self.time_between, self.idle_ratio, self.commit_time, self.committed_time)
+        snapshot.add_sensors(self.time_between_polls, self.idle_ratio, self.commit_time, self.committed_time)
 
 
 class GroupSensors:
@@ -155,11 +156,15 @@ class GroupSensors:
         # When the last heartbeat was sent, when the current rebalance began, and when the last rebalance
         # ended (ms). A time is None if its event has not occurred.
         self.heartbeat_at: int | None = None
-        self._began_at: int | None = None
-        self._ended_at: int | None = None
+        self._rebalance_began_at: int | None = None
+        self._rebalance_ended_at: int | None = None
 
     def record_call(self, purpose: Purpose, call: Call, now: int) -> None:
-        """Record the latency or the failure of a finished request of the member."""
+        """Record the latency or the failure of a finished request of the member.
+
+        A heartbeat without a response is not recorded. A JoinGroup or SyncGroup without a response, or with
+        an error code, counts as a failed rebalance.
+        """
         latency = now - call.created_at
         if purpose is Purpose.HEARTBEAT:
             if call.response is not None:
@@ -173,34 +178,38 @@ class GroupSensors:
 
     def rebalance_began(self, now: int) -> None:
         """Record the start of a rebalance, unless one is in progress."""
-        if self._began_at is None:
-            self._began_at = now
+        if self._rebalance_began_at is None:
+            self._rebalance_began_at = now
 
     def rebalance_ended(self, now: int) -> None:
-        """Record the end of a rebalance: the member has adopted its assignment."""
-        if self._began_at is not None:
-            self.rebalance.record(now - self._began_at, now)
-            self._began_at, self._ended_at = None, now
+        """Record the end of a rebalance, if one is in progress: the member adopted its assignment."""
+        if self._rebalance_began_at is not None:
+            self.rebalance.record(now - self._rebalance_began_at, now)
+            self._rebalance_began_at, self._rebalance_ended_at = None, now
 
     def add_to(self, snapshot: SnapshotBuilder, now: int, assigned: int) -> None:
         """Add the metrics to a snapshot. `assigned` is the number of assigned partitions."""
         snapshot.add_sensors(self.heartbeat)
         snapshot.add(LAST_HEARTBEAT, seconds_since(self.heartbeat_at, now))
         snapshot.add_sensors(self.join, self.sync, self.rebalance, self.failed_rebalance)
-        snapshot.add(LAST_REBALANCE, seconds_since(self._ended_at, now))
+        snapshot.add(LAST_REBALANCE, seconds_since(self._rebalance_ended_at, now))
         snapshot.add(ASSIGNED_PARTITIONS, assigned)
         snapshot.add_sensors(*self.callbacks.values())
 
 
 class _TopicSensors:
+    """The sensors of one topic."""
+
     def __init__(self) -> None:
-        self.size = Sensor(TOPIC_SIZE)
-        self.number = Sensor(TOPIC_NUMBER)
-        self.bytes_consumed = Sensor(TOPIC_BYTES)
-        self.records_consumed = Sensor(TOPIC_RECORDS)
+        self.fetch_size = Sensor(TOPIC_FETCH_SIZE)
+        self.records_per_request = Sensor(TOPIC_RECORDS_PER_REQUEST)
+        self.bytes_consumed = Sensor(TOPIC_BYTES_CONSUMED)
+        self.records_consumed = Sensor(TOPIC_RECORDS_CONSUMED)
 
 
 class _PartitionSensors:
+    """The sensors of a partition. If it is assigned again, it has a new `state` and new sensors."""
+
     def __init__(self, state: PartitionState) -> None:
         self.state = state
         self.lag = Sensor(PARTITION_LAG)
@@ -213,37 +222,40 @@ class FetchSensors:
     def __init__(self) -> None:
         self.latency = Sensor(FETCH)
         self.throttle = Sensor(THROTTLE)
-        self._size = Sensor(SIZE)
-        self._number = Sensor(NUMBER)
-        self._bytes_consumed = Sensor(BYTES)
-        self._records_consumed = Sensor(RECORDS)
-        self._lag = Sensor(LAG_MAX)
-        self._lead = Sensor(LEAD_MIN)
+        self._fetch_size = Sensor(FETCH_SIZE)
+        self._records_per_request = Sensor(RECORDS_PER_REQUEST)
+        self._bytes_consumed = Sensor(BYTES_CONSUMED)
+        self._records_consumed = Sensor(RECORDS_CONSUMED)
+        self._lag_max = Sensor(LAG_MAX)
+        self._lead_min = Sensor(LEAD_MIN)
         self._topics: defaultdict[str, _TopicSensors] = defaultdict(_TopicSensors)
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
 
     def record_arrived(self, topics: Mapping[str, tuple[int, int]], now: int) -> None:
-        """Record the total size (bytes) and the number of records that a response contains for each topic."""
-        for name, (size, number) in topics.items():
+        """Record the contents of a response: topic -> (bytes of batches, number of records)."""
+        for name, (size, record_count) in topics.items():
             topic = self._topics[name]
-            topic.size.record(size, now)
-            topic.number.record(number, now)
+            topic.fetch_size.record(size, now)
+            topic.records_per_request.record(record_count, now)
         if topics:
-            self._size.record(sum(size for size, _ in topics.values()), now)
-            self._number.record(sum(number for _, number in topics.values()), now)
+            self._fetch_size.record(sum(size for size, _ in topics.values()), now)
+            self._records_per_request.record(sum(count for _, count in topics.values()), now)
 
     def record_returned(self, states: Iterable[PartitionState], now: int) -> None:
-        """Record how many records polls have returned since the last call, and the lags and leads."""
-        topics: dict[str, int] = {}
+        """Record what polls have returned since the last call, and the lags and leads after them.
+
+        `states` are those of the partitions whose records polls have returned. Their counts start again.
+        """
+        returned_records: dict[str, int] = {}  # By topic, as `returned_bytes`.
         returned_bytes: dict[str, int] = {}
         lags: list[int] = []
         leads: list[float] = []
         for state in states:
-            partition = state.partition
-            number, size = state.take_counts()
-            topics[partition.topic] = topics.get(partition.topic, 0) + number
+            partition, topic = state.partition, state.partition.topic
+            record_count, size = state.take_counts()
+            returned_records[topic] = returned_records.get(topic, 0) + record_count
             if size:
-                returned_bytes[partition.topic] = returned_bytes.get(partition.topic, 0) + size
+                returned_bytes[topic] = returned_bytes.get(topic, 0) + size
             partition_lags, partition_leads = state.take_lags(), state.take_leads()
             lags.extend(partition_lags)
             leads.extend(partition_leads)
@@ -256,37 +268,48 @@ class FetchSensors:
                 sensors.lag.record(lag, now)
             for lead in partition_leads:
                 sensors.lead.record(lead, now)
-        for name, number in topics.items():
-            self._topics[name].records_consumed.record(number, now)
-        for name, size in returned_bytes.items():
-            self._topics[name].bytes_consumed.record(size, now)
-        if topics:
-            self._records_consumed.record(sum(topics.values()), now)
+        for topic, record_count in returned_records.items():
+            self._topics[topic].records_consumed.record(record_count, now)
+        for topic, size in returned_bytes.items():
+            self._topics[topic].bytes_consumed.record(size, now)
+        if returned_records:
+            self._records_consumed.record(sum(returned_records.values()), now)
         if returned_bytes:
             self._bytes_consumed.record(sum(returned_bytes.values()), now)
         if lags:
-            self._lag.record(max(lags), now)
+            self._lag_max.record(max(lags), now)
         if leads:
-            self._lead.record(min(leads), now)
+            self._lead_min.record(min(leads), now)
 
     def add_to(
         self, snapshot: SnapshotBuilder, now: int, states: Mapping[TopicPartition, PartitionState]
     ) -> None:
-        """Add the metrics of the client, of each topic and of each assigned partition to a snapshot."""
-        self._partitions = {p: known for p, known in self._partitions.items() if states.get(p) is known.state}
+        """Add the metrics of the client, of each topic and of each assigned partition to a snapshot.
+
+        `states` are those of the assigned partitions. The sensors of other partitions are dropped.
+        """
+        self._partitions = {
+            partition: sensors
+            for partition, sensors in self._partitions.items()
+            if states.get(partition) is sensors.state
+        }
         snapshot.add_sensors(
             self.latency,
             self.throttle,
-            self._size,
-            self._number,
+            self._fetch_size,
+            self._records_per_request,
             self._bytes_consumed,
             self._records_consumed,
-            self._lag,
-            self._lead,
+            self._lag_max,
+            self._lead_min,
         )
         for name, topic in sorted(self._topics.items()):
             snapshot.add_sensors(
-                topic.size, topic.number, topic.bytes_consumed, topic.records_consumed, tags={"topic": name}
+                topic.fetch_size,
+                topic.records_per_request,
+                topic.bytes_consumed,
+                topic.records_consumed,
+                tags={"topic": name},
             )
         for partition, state in sorted(states.items(), key=lambda entry: entry[0]):
             tags = {"topic": partition.topic, "partition": str(partition.partition)}
