@@ -1,4 +1,4 @@
-"""Converts Arrow tables to record batches for a producer. Each batch contains some rows of a table.
+"""Converts Arrow tables to record batches for a producer (`Producer.send_columns`).
 
 Rules:
 

@@ -920,8 +920,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
         """Unregister a controller that no longer exists. `controller` is its node id.
 
-        Raises UnsupportedVersion if the broker does not forward the request to the active controller. Brokers
-        of Kafka 4.4 do not forward it. Java: Admin.unregisterController.
+        The broker must forward the request to the active controller. Brokers of Kafka 4.4 do not forward it,
+        so the method then raises UnsupportedVersion. Java: Admin.unregisterController.
         """
         plan = quorum_plans.unregister_controller(
             self.view, admin_check.number("controller", controller), self._runner.clock

@@ -68,7 +68,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
     def assignment_lost(self) -> bool:
         """Return whether another member may already own the assigned partitions.
 
-        The result is True if the coordinator has removed the member, if it has not responded for
+        The result is True if the coordinator has removed the member, or has not responded to it for
         `session_timeout_ms`, or if poll has not been called for `max_poll_interval_ms`. Time during which the
         process was suspended counts towards both timeouts. The rebalance listener is called only by the next
         poll. This method is for applications that process records outside the polling thread (librdkafka:
@@ -145,8 +145,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Return the member id and the generation of the last assignment.
 
         Pass the result to a producer's `send_offsets`, so that the coordinator rejects the offsets if it has
-        removed the member from the group. Before the first assignment, and with `assign`, the generation is
-        -1 and the member id is empty.
+        removed the member from the group, or if the generation is old. Before the first assignment, and with
+        `assign`, the generation is -1 and the member id is empty.
         """
         return self._operations.group_metadata()
 
@@ -343,8 +343,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         A position is "earliest", "latest", a time in ms since 1970, "max_timestamp", "earliest_local" or
         "latest_tiered".
 
-        The offset of "latest" depends on the consumer's isolation level. An offset is None if the requested
-        position does not exist in the log.
+        "latest" means the high watermark or, with read_committed, the last stable offset. An offset is None
+        if the requested position does not exist in the log.
         """
         return await self._operations.list_offsets(wants, timeout)
 
@@ -360,8 +360,8 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         """Interrupt the current poll in another thread or task, or the next poll: that poll raises WokenUp.
 
         Any thread and any signal handler may call this method, as in Java. The records that earlier polls
-        returned count as processed, so `close` commits their offsets. An iteration over the consumer raises
-        WokenUp after it has yielded all records of its last poll.
+        returned count as processed, so with auto commit, `close` commits their offsets. An iteration over the
+        consumer raises WokenUp after it has yielded all records of its last poll.
         """
         self._operations.runtime.wakeup()
 

@@ -112,8 +112,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
                 and self._has_fast_path
                 and not records.sender_notified
             ):
-                # `Producer.send` has the same statements, with comments that explain them. A shared function
-                # would add the very call that they avoid.
+                # `Producer.send` has the same statements, with comments that explain them. They are repeated
+                # here because a shared function would cost a call for each record.
                 try:
                     batch = self._routes[topic].sticky.filling
                 except (KeyError, TypeError):  # The topic is unknown, or not a string.
@@ -162,7 +162,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
 
         The columns are value, and optionally key, headers, timestamp (ms) and partition. The rows are not
         converted to Python objects. Each row goes to the partition that `send` would choose, and rows of one
-        partition keep their order. Returns one delivery for each batch. Raises the errors of `send`, and
+        partition keep their order. If the producer has a `partitioner`, which this method does not call, the
+        column partition is required. Returns one delivery for each batch. Raises the errors of `send`, and
         MissingExtra if numpy or pyarrow is not installed.
         """
         return await self._operations.send_columns(topic, batch)

@@ -275,7 +275,10 @@ class Streams:
         await self._try_addresses(key, route, resolved.error or "the host name has no address")
 
     async def _open_with_dialer(self, action: Open, dialer: Dialer) -> None:
-        """Open a connection with the application's dialer: in this task, or in a thread if it may block."""
+        """Open a connection with the application's dialer.
+
+        A coroutine function runs in this task. An ordinary function may block, so it runs in a thread.
+        """
         key, host, port = action.key, action.host, action.port
         route = _Route((host, port), action.tls, action.max_response, [])
         try:

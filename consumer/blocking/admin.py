@@ -751,8 +751,8 @@ class Admin(BoundToProcess, Block):
     def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
         """Unregister a controller that no longer exists. `controller` is its node id.
 
-        Raises UnsupportedVersion if the broker does not forward the request to the active controller. Brokers
-        of Kafka 4.4 do not forward it. Java: Admin.unregisterController.
+        The broker must forward the request to the active controller. Brokers of Kafka 4.4 do not forward it,
+        so the method then raises UnsupportedVersion. Java: Admin.unregisterController.
         """
         run_to_end(self._operations.unregister_controller(controller, timeout=timeout))
 
