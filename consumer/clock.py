@@ -1,7 +1,8 @@
-"""The clock of all clients. It never goes backwards, and it keeps running while the computer sleeps.
+"""The clock of all clients, which never goes backwards.
 
-It reads CLOCK_BOOTTIME, where this clock exists. So after the sleep a member notices that its session has
-expired, and that the group may have reassigned its partitions.
+Where CLOCK_BOOTTIME exists, this clock also runs while the computer sleeps. After the sleep a member
+therefore notices that its session has expired, and that the group may have reassigned its partitions. On
+other systems the clock may stop during the sleep.
 """
 
 from __future__ import annotations

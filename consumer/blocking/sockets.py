@@ -179,7 +179,7 @@ class Sockets:
             sent: list[int] = []
             try:
                 # Ctrl-C cannot interrupt an expression that calls only C functions. So an action whose bytes
-                # were sent is never left in `todo`.
+                # were sent is never left in `todo`, where it would be sent again.
                 sent.extend(
                     map(known.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW))
                 )

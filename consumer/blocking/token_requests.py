@@ -35,7 +35,7 @@ class TokenRequests:
         """Request a token for the connection `key`. If no thread can start, return `Broken` events.
 
         `open_keys` are the keys of the connections that are still open. The other connections no longer need
-        a token.
+        a token, so they are removed from the waiting connections.
         """
         only_key = None if source.shared else key
         if source.shared:

@@ -113,7 +113,7 @@ def create_acls(
 
     def read(call: Call, items: Sequence[AclBinding]) -> Iterator[Answer[AclBinding, None]]:
         # The results are in the order of the items in the request. If the response has fewer results, the
-        # last items have no result.
+        # last items have no answer, and `fan_out` sends them again.
         results = expect_response(CreateAclsResponse, call).results
         for acl, result in zip(items, results, strict=False):
             yield Answer(acl, None, result.error_code, result.error_message)

@@ -73,7 +73,9 @@ class ConfigResource(msgspec.Struct, frozen=True, order=True):
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
-    """A value of a config, and the `source` that sets it. The first of `ConfigEntry.synonyms` is in effect.
+    """One of the values that are set for a config, with the `source` that sets it.
+
+    The first value in `ConfigEntry.synonyms` is in effect.
 
     Java: ConfigEntry.ConfigSynonym.
     """

@@ -1,7 +1,7 @@
 """The general plan of admin calls: each item is sent to its broker, and gets its own value or error.
 
-`fan_out` locates the broker of each item. It sends each broker one request for all of the broker's items, or
-one request per item.
+`fan_out` locates the broker of each item. It sends each broker one request for all of the broker's items, or,
+with `one_by_one`, one request per item.
 
 The responses contain an error code and a value for each item.
 
@@ -374,8 +374,8 @@ def to_leaders(
 ) -> Router[K]:
     """Send every item to the leader of its partition (Java: PartitionLeaderStrategy).
 
-    An item fails if `PATIENCE` Metadata responses report its topic as unknown or do not list its partition,
-    or if the client is not authorized to describe the topic.
+    An item fails if `PATIENCE` Metadata responses report its topic as unknown or do not list its partition.
+    After any other error that is not retriable, such as TOPIC_AUTHORIZATION_FAILED, it fails immediately.
     """
     unknown: dict[K, int] = {}
 
