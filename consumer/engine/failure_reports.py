@@ -69,10 +69,10 @@ class FailureReports:
             failure = self._failures[request, why] = _Failure({}, now, ReportIntervals())
         failure.last = now
         if not repeated:
-            for (name, _), failure in self._failures.items():
+            for (name, _), earlier_failure in self._failures.items():
                 if name == request:
                     # The previous attempt for `subject` succeeded, so its earlier failures have ended.
-                    failure.since.pop(subject, None)
+                    earlier_failure.since.pop(subject, None)
         since, last = failure.since.get(subject, (now, now))
         if not repeated or now - last > self._pause_ms:
             since = now

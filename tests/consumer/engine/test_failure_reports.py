@@ -183,6 +183,18 @@ def test_a_success_ends_a_failure_even_if_the_next_one_has_two_reasons() -> None
     assert reports == []
 
 
+def test_a_failure_that_begins_again_is_not_counted_for_another_request() -> None:
+    reports: list[str] = []
+    failures = FailureReports(lambda partitions, why: reports.append(why), 30_000)
+    failures.add_failure("OffsetCommit", "X (1)", 0, T0, repeated=False)
+    failures.add_failure("Fetch", "Y (2)", 0, repeated=False)
+    failures.add_failure("OffsetCommit", "X (1)", 1_000, T0, repeated=False)
+    assert failures.current_failure("OffsetCommit", T0, 1_000) == "X (1)"
+    assert failures.current_failure("Fetch", T0, 1_000) is None
+    failures.add_failure("OffsetCommit", "X (1)", 1_000 + FAILURE_REPORT_DELAY_MS, T0, repeated=True)
+    assert reports == ["OffsetCommit has failed for 5 s: X (1); retrying"]
+
+
 def test_close_does_not_retry_a_failing_initial_commit_and_reports_it() -> None:
     world, a = member_with_failures(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3_000)
     closed_at = world.now
