@@ -58,7 +58,7 @@ def add(commands: Subparsers) -> None:
         action="append",
         default=[],
         metavar="TOPIC[:P,P]",
-        help="a topic, or some of its partitions, such as flights:0,2; default: the topics with commits",
+        help="a topic, or some of its partitions, such as flights:0,2; default: all partitions with commits",
     )
     target = reset.add_mutually_exclusive_group(required=True)
     target.add_argument("--to-earliest", action="store_true", help="the first offset")
@@ -239,7 +239,7 @@ def _print_state(admin: Admin, group: Group, *, as_json: bool) -> None:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    from .offset_resets import new_offsets, read_offsets_file
+    from .offset_resets import new_offsets, read_offsets_file, within_log
 
     with admin_client(options) as admin:
         group = admin.group(options.group)
@@ -247,11 +247,11 @@ def _reset(options: argparse.Namespace) -> int:
             detail = f"group {options.group!r} has members and is in state {group.state}: stop them first"
             return exit_code("groups reset", [KprotoError(f"the offsets can't be reset: {detail}")])
         if options.from_file is not None:
-            wanted = read_offsets_file(options.from_file)
+            wanted, notes = within_log(admin, read_offsets_file(options.from_file))
         else:
             partitions = _partitions(admin, options.topic, group)
             wanted, notes = new_offsets(admin, partitions, group.committed, options)
-            exit_code("groups reset", notes)
+        exit_code("groups reset", notes)
         if options.execute:
             admin.commit_offsets(options.group, dict(wanted))
     _print_new_offsets(options, wanted)
@@ -273,17 +273,15 @@ def _print_new_offsets(options: argparse.Namespace, wanted: Mapping[TopicPartiti
 
 
 def _partitions(admin: Admin, words: Sequence[str], group: Group) -> list[TopicPartition]:
-    """Return the partitions that `--topic` names.
-
-    Without `--topic`, return all partitions of the topics in which the group has committed offsets.
-    """
+    """Return the partitions that `--topic` names. Without `--topic`, return those with committed offsets."""
     from .arguments import topic_partitions
 
-    topics = words or sorted({partition.topic for partition in group.committed})
-    if not topics:
+    if not words and not group.committed:
         allowed = f"allowed: at least one topic, because group {group.name!r} has no committed offsets"
         raise ConfigError("--topic", "", allowed)
-    return [partition for word in topics for partition in topic_partitions("--topic", word, admin.partitions)]
+    if not words:
+        return sorted(group.committed)
+    return [partition for word in words for partition in topic_partitions("--topic", word, admin.partitions)]
 
 
 def _delete(options: argparse.Namespace) -> int:

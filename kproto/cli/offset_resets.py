@@ -22,41 +22,52 @@ def new_offsets(
     committed: Mapping[TopicPartition, int],
     options: argparse.Namespace,
 ) -> tuple[dict[TopicPartition, int], list[KprotoError]]:
-    """Return the new offsets, and notes about partitions that are skipped or whose target is out of range.
-
-    An offset below the log start offset is raised to it; an offset above the log end offset is lowered to it.
-    """
-    first = _listed(admin, partitions, "earliest")
-    end = _listed(admin, partitions, "latest")
+    """Return the new offsets, and notes about partitions that are skipped or whose target is out of range."""
     if options.to_earliest:
-        return first, []
+        return _listed(admin, partitions, "earliest"), []
     if options.to_latest:
-        return end, []
+        return _listed(admin, partitions, "latest"), []
     if options.to_datetime is not None or options.by_duration is not None:
         return _listed(admin, partitions, _timestamp(options)), []
-    wanted: dict[TopicPartition, int] = {}
-    notes: list[KprotoError] = []
-    for partition in partitions:
-        current = committed.get(partition)
-        if options.to_offset is not None:
-            target = options.to_offset
-        elif current is None:
-            option = "--to-current" if options.to_current else "--shift-by"
-            if not options.to_current:
-                notes.append(KprotoError(f"{partition} has no committed offset for {option}: it is skipped"))
-                continue
-            target = end[partition]
-        else:
-            target = current + (options.shift_by or 0)
-        wanted[partition] = min(max(target, first[partition]), end[partition])
-        if wanted[partition] != target:
-            span = f"{first[partition]} to {end[partition]}"
-            notes.append(
-                KprotoError(
-                    f"{partition}: offset {target} is outside of the log, {span}; "
-                    f"the new offset is {wanted[partition]}"
-                )
-            )
+    if options.to_current:  # As in Kafka, a committed offset outside of the log is kept.
+        missing = [partition for partition in partitions if partition not in committed]
+        current = {**committed, **_listed(admin, missing, "latest")}
+        return {partition: current[partition] for partition in partitions}, []
+    if options.to_offset is not None:
+        return within_log(admin, dict.fromkeys(partitions, options.to_offset))
+    shifted = {
+        partition: committed[partition] + options.shift_by
+        for partition in partitions
+        if partition in committed
+    }
+    skipped = [
+        KprotoError(f"{partition} has no committed offset for --shift-by: it is skipped")
+        for partition in partitions
+        if partition not in committed
+    ]
+    wanted, notes = within_log(admin, shifted)
+    return wanted, skipped + notes
+
+
+def within_log(
+    admin: Admin, targets: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, int], list[KprotoError]]:
+    """Raise offsets below the log start offset to it, and lower offsets above the log end offset to it.
+
+    Return the offsets, and a note about each offset that was changed.
+    """
+    first, end = _listed(admin, list(targets), "earliest"), _listed(admin, list(targets), "latest")
+    wanted = {
+        partition: min(max(target, first[partition]), end[partition]) for partition, target in targets.items()
+    }
+    notes = [
+        KprotoError(
+            f"{partition}: offset {target} is outside of the log, {first[partition]} to {end[partition]}; "
+            f"the new offset is {wanted[partition]}"
+        )
+        for partition, target in targets.items()
+        if wanted[partition] != target
+    ]
     return wanted, notes
 
 
@@ -65,7 +76,7 @@ def _listed(admin: Admin, partitions: Sequence[TopicPartition], want: str | int)
 
     If all records of a partition are older than this time, its end offset is returned.
     """
-    listed = admin.list_offsets(dict.fromkeys(partitions, want))
+    listed = admin.list_offsets(dict.fromkeys(partitions, want)) if partitions else {}
     older = [partition for partition, at in listed.items() if at.offset is None]
     ends = admin.list_offsets(dict.fromkeys(older, "latest")) if older else {}
     return {partition: (ends.get(partition, at).offset or 0) for partition, at in listed.items()}

@@ -153,6 +153,23 @@ def test_an_offset_outside_of_the_log_is_moved_into_it_with_a_note(shell: Shell,
     assert "g-0: offset 99 is outside of the log, 0 to 10; the new offset is 10" in shell.errors
 
 
+def test_a_reset_to_the_committed_offset_keeps_an_offset_outside_of_the_log(
+    shell: Shell, broker: Server
+) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.commit_offsets("ahead", {TopicPartition("g", 0): 99})
+    assert new_offsets(shell, "ahead", "--to-current") == {0: 99}
+
+
+def test_a_reset_without_a_topic_changes_only_partitions_with_commits(shell: Shell, broker: Server) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.commit_offsets("partial", {TopicPartition("g", 1): 3})
+    resets = {"--to-earliest": 0, "--to-latest": 10, "--to-current": 3, "--shift-by 1": 4}
+    for words, offset in resets.items():
+        assert new_offsets(shell, "partial", words) == {1: offset}
+    assert "skipped" not in shell.errors
+
+
 def test_a_reset_with_execute_commits(shell: Shell, group: str) -> None:
     shell(f"groups reset {group} --to-earliest --execute")
     assert new_offsets(shell, group, "--to-current") == {0: 0, 1: 0}
@@ -165,6 +182,18 @@ def test_exported_offsets_can_be_committed_from_a_file(shell: Shell, group: str,
     shell(f"groups reset {group} --to-latest --execute")
     shell(f"groups reset {group} --execute --from-file {file}")
     assert new_offsets(shell, group, "--to-current") == {0: 4, 1: 6}
+
+
+def test_offsets_of_a_file_are_moved_into_the_log_with_a_note(
+    shell: Shell, group: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text("g,0,4\ng,1,99\n")
+    assert new_offsets(shell, group, f"--from-file {file}") == {0: 4, 1: 10}
+    assert "g-1: offset 99 is outside of the log, 0 to 10; the new offset is 10" in shell.errors
+    file.write_text("g,7,4\n")
+    shell(f"groups reset {group} --from-file {file}", code=1)
+    assert "g-7: the topic has 2 partitions" in shell.errors
 
 
 def test_an_invalid_file_of_offsets_is_an_error_with_its_line(

@@ -113,6 +113,8 @@ def test_commands_print_what_kafkas_tools_print(
     for words in ("--to-earliest", "--to-offset 7", "--shift-by 2", "--shift-by -1"):
         reset = kafka(GROUPS, f"--reset-offsets --group idle --topic tools:0 --dry-run {words}")
         assert kproto(f"groups reset idle --topic tools:0 {words}") == reset, words
+        reset = kafka(GROUPS, f"--reset-offsets --group idle --all-topics --dry-run {words}")
+        assert kproto(f"groups reset idle {words}") == reset, words
     for time, number in (("latest", -1), ("earliest", -2)):
         offsets = kafka("GetOffsetShell", f"--topic tools --time {number}")
         assert kproto(f"offsets list tools --time {time}") == offsets
