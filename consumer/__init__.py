@@ -7,7 +7,8 @@
     AsyncPartitionConsumers, ...                   the same for asyncio
     consumer.spark                                 the Spark source and sink
 
-The module of each of these names is imported when the name is first used. The packages and modules:
+Importing `consumer` imports none of these clients: each is imported when its name is first used. The packages
+and modules:
 
     blocking/, aio/      the public classes, their waiting and their network I/O
     operations/          the methods of the clients, written once for threads and asyncio

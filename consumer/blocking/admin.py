@@ -631,9 +631,9 @@ class Admin(BoundToProcess, Block):
     ) -> None:
         """Abort a hanging transaction in one partition: write its abort marker at the leader (KIP-664).
 
-        Pass the producer id and the epochs that `describe_producers` returned. Use this method only for a
-        transaction that its coordinator does not know, because the marker does not pass through the
-        coordinator. Java: Admin.abortTransaction.
+        Pass the producer id and the epochs that `describe_producers` returned. The marker does not pass
+        through the transaction coordinator, and does not change its state. So use this method only for a
+        transaction that the coordinator does not know. Java: Admin.abortTransaction.
         """
         run_to_end(
             self._operations.abort_transaction(
