@@ -49,7 +49,7 @@ class _Topic(Protocol):
 
 def on_controller(
     view: ClusterView,
-    request: Message | Prepared,
+    request: Callable[[Collection[str]], Message | Prepared],
     names: Collection[str],
     topics: Callable[[Call], Sequence[_Topic]],
     clock: Callable[[], int],
@@ -57,7 +57,10 @@ def on_controller(
     done: ErrorCode,
     ignore_done: bool = False,
 ) -> Plan[None]:
-    """Send a request about the topics `names` to the controller until it has succeeded for each of them.
+    """Send requests about the topics `names` to the controller until each topic has succeeded.
+
+    `request(names)` builds a request. A topic that has succeeded is not sent again, since the controller may
+    accept only some topics of a request (THROTTLING_QUOTA_EXCEEDED, KIP-599).
 
     The plan refreshes the metadata after NOT_CONTROLLER and after a lost connection.
 
@@ -69,34 +72,39 @@ def on_controller(
 
     Raises BrokerError for an error code that is not retriable.
     """
+    remaining = list(dict.fromkeys(names))
     while True:
         if view.controller is None or view.controller not in view.brokers:
             yield from read_metadata(view, [], clock)
         node = view.controller if view.controller in view.brokers else None
-        [call] = yield [Ask(request, node=node)]
+        [call] = yield [Ask(request(remaining), node=node)]
         if may_repeat(call):
             ignore_done = True
             view.controller = None
             yield from read_metadata(view, [], clock)
             yield Rest(str(call.error))
             continue
-        results = [topic for topic in topics(call) if topic.name in names]
+        results = [topic for topic in topics(call) if topic.name in remaining]
         failed = [
             topic for topic in results if topic.error_code and not (ignore_done and topic.error_code == done)
         ]
-        if not failed:
-            missing = sorted(set(names) - {topic.name for topic in results})
-            if not missing:
-                return
+        pauses: list[Rest] = []
+        for topic in failed:
+            detail = f"topic {topic.name!r}"
+            if message := getattr(topic, "error_message", None):
+                detail += f": {message}"
+            pauses.append(pause_after_error(CONTROLLER, topic.error_code, call.name, detail))
+        missing = sorted(set(remaining) - {topic.name for topic in results})
+        if missing:
             ignore_done = True
-            yield Rest(f"the response to {call.name} does not contain topic {missing[0]!r}")
-            continue
-        detail = f"topic {failed[0].name!r}"
-        if message := getattr(failed[0], "error_message", None):
-            detail += f": {message}"
-        pause = pause_after_error(CONTROLLER, failed[0].error_code, call.name, detail)
-        view.controller = None
-        yield pause
+            pauses.append(Rest(f"the response to {call.name} does not contain topic {missing[0]!r}"))
+        if not pauses:
+            return
+        unfinished = {*missing, *(topic.name for topic in failed)}
+        remaining = [name for name in remaining if name in unfinished]
+        if failed:
+            view.controller = None
+        yield pauses[0]
 
 
 def create_topics(
@@ -111,19 +119,20 @@ def create_topics(
 ) -> Plan[None]:
     """Create topics, and wait until each partition has a leader."""
 
-    request = CreateTopicsRequest(
-        topics=[
-            CreatableTopic(
-                name=name,
-                num_partitions=count,
-                replication_factor=replication_factor,
-                assignments=[],
-                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-            )
-            for name, count in topics.items()
-        ],
-        timeout_ms=timeout_ms,
-    )
+    def request(names: Collection[str]) -> CreateTopicsRequest:
+        return CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=topics[name],
+                    replication_factor=replication_factor,
+                    assignments=[],
+                    configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+                )
+                for name in names
+            ],
+            timeout_ms=timeout_ms,
+        )
 
     def answers(creation: Call) -> Sequence[_Topic]:
         return expect_response(CreateTopicsResponse, creation).topics
@@ -138,13 +147,12 @@ def create_partitions(
 ) -> Plan[None]:
     """Increase the number of partitions of each topic, and wait until each partition has a leader."""
 
-    request = CreatePartitionsRequest(
-        topics=[
-            CreatePartitionsTopic(name=name, count=total, assignments=None) for name, total in totals.items()
-        ],
-        timeout_ms=timeout_ms,
-        validate_only=False,
-    )
+    def request(names: Collection[str]) -> CreatePartitionsRequest:
+        return CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=totals[name], assignments=None) for name in names],
+            timeout_ms=timeout_ms,
+            validate_only=False,
+        )
 
     def answers(call: Call) -> Sequence[_Topic]:
         return expect_response(CreatePartitionsResponse, call).results
@@ -160,17 +168,19 @@ def delete_topics(
 ) -> Plan[None]:
     """Delete topics and all of their records."""
 
-    def build(version: int) -> DeleteTopicsRequest:
-        if version >= 6:
-            states = [DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in topics]
-            return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
-        return DeleteTopicsRequest(topic_names=list(topics), timeout_ms=timeout_ms)
+    def request(names: Collection[str]) -> Prepared:
+        def build(version: int) -> DeleteTopicsRequest:
+            if version >= 6:
+                states = [DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in names]
+                return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
+            return DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms)
+
+        return Prepared(DeleteTopicsRequest, build)
 
     def answers(call: Call) -> Sequence[_Topic]:
         return expect_response(DeleteTopicsResponse, call).responses
 
     deleted = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    request = Prepared(DeleteTopicsRequest, build)
     yield from on_controller(view, request, topics, answers, clock, done=deleted)
     for name in topics:
         view.topics.pop(name, None)
