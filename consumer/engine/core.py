@@ -88,7 +88,8 @@ class ClientCore(Generic[Options]):
     def next_retry_at(self, failures: int) -> int:
         """Return the time (ms) of the retry after a failure that `failures` other failures preceded.
 
-        Partitions that fail at the same moment get the same time, so that one request retries them together.
+        Partitions that fail at the same moment after equally many failures get the same retry time, so that
+        one request retries them together.
         """
         at, times = self._retry_times
         if at != self.now:

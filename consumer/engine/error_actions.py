@@ -192,8 +192,8 @@ def ends_producer(error: KprotoError) -> bool:
 
     The rule is that of Sender.maybeTransitionToErrorState.
 
-    INVALID_PRODUCER_EPOCH is not fatal. Either a transaction timed out or a newer producer exists, and only
-    the coordinator knows which.
+    INVALID_PRODUCER_EPOCH is not fatal, but the transaction must be aborted. Either it timed out or a newer
+    producer exists. Only the coordinator knows which, and its response to the next request shows it.
     """
     fatal_codes = (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED)
     return isinstance(error, Fenced | UnsupportedVersion) or (

@@ -109,8 +109,8 @@ class GiveBack(msgspec.Struct, frozen=True):
 class Processed(msgspec.Struct, frozen=True):
     """The application has advanced in its iteration over the returned records.
 
-    `held` maps a partition to the first offset that the application has not received. All other returned
-    records count as processed.
+    `held` maps a partition to the offset of its first record that the application has not received. Earlier
+    records of the partition, and all returned records of partitions without an entry, count as processed.
     """
 
     held: Mapping[TopicPartition, int]

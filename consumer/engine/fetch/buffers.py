@@ -207,7 +207,7 @@ class CompletedFetch:
     def error_offset(self) -> int:
         """An offset in the batch that made `rows` or `columns` raise RecordError.
 
-        It is the position, unless the error was raised after all offsets of the batch were returned.
+        It is the position. After all offsets of the batch were returned, it is the batch's last offset.
         """
         return self.position if self._batch is None else min(self.position, self._batch.last_offset)
 

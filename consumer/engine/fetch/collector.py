@@ -115,8 +115,8 @@ class FetchCollector:
     def _make_room_for(self, first: PartitionState) -> PartitionState:
         """Return the partition to read next if `MAX_OPEN_FETCHES` fetches are already decoded.
 
-        If a paused partition has decoded records, free them and return `first`. Otherwise return a partition
-        with a decoded fetch.
+        `first` is the partition whose turn it is. If a paused partition has decoded records, free them and
+        return `first`. Otherwise return a partition that already has a decoded fetch.
         """
         for partition, (_, fetch) in self._decoding.items():
             if partition not in self.ready:

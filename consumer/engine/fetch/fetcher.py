@@ -16,8 +16,8 @@ Rules:
 * A broker gets another fetch only while at most `fetch_max_bytes` of its records are buffered. So at most
   twice `fetch_max_bytes` are buffered when the response arrives.
 
-* Records of paused partitions have a separate limit of `fetch_max_bytes`. Records above the limit are
-  discarded and fetched again.
+* Records of paused partitions have a separate limit of `fetch_max_bytes`. A partition that would exceed the
+  limit loses its buffer, and its records are fetched again after the pause.
 
 * A response is ignored for a partition that was revoked or got a new position after the request. The `epoch`
   of the partition's state shows this.
@@ -437,7 +437,7 @@ class Fetcher:
             return None
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
         # With read_uncommitted, records are read up to the high watermark. Brokers return a last stable
-        # offset nevertheless.
+        # offset nevertheless, which is ignored.
         stable = entry.last_stable_offset if self._committed_only else -1
         if stable != state.last_stable_offset:
             state.stable_since = core.now
@@ -448,7 +448,7 @@ class Fetcher:
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:
             # The metadata does not contain the preferred replica yet. Until it does, the leader would name
-            # the same replica again.
+            # the same replica again, so the next fetch waits.
             self._metadata.need()
             if not entry.records:
                 self._replicas.return_to_leader(state)
@@ -540,8 +540,8 @@ class Fetcher:
                 view.forget_epoch(state.partition)
             state.back_off_until(at)
         elif state.failures > 1:
-            # The leader that the previous response named has rejected the fetch as well. Two brokers may name
-            # each other forever.
+            # The leader that the previous response named has rejected the fetch as well. Without a backoff,
+            # two brokers that name each other would cause an endless series of requests.
             state.back_off_until(at)
         else:
             state.mark_dirty()

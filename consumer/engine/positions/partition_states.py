@@ -24,7 +24,8 @@ Rules:
   revoked; its assigned callback has returned; its start offset is committed, if that is required
   (`start_uncommitted`, rule M206).
 
-* A paused partition keeps its buffered records and its position.
+* A paused partition keeps its position. It also keeps its buffered records, unless the buffers of paused
+  partitions would exceed `fetch_max_bytes`.
 
 * Every change marks the partition dirty, and the other parts of the engine visit only dirty partitions. So
   the cost of an event depends only on the partitions that it changes.
