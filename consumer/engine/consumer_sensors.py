@@ -2,17 +2,18 @@
 
 Rules:
 
-* During a poll that returns buffered records, only the start time is stored, and the records and bytes are
-  counted. Sensors are not updated.
+* A poll that returns buffered records updates no sensors. It only stores its start time, and counts its
+  records and bytes.
 
-* The metrics of polls are recorded once per second and before a snapshot.
+* The sensors are updated with these values once per second and before a snapshot.
 
 * The sizes and record counts of fetches are recorded when a response arrives. The record counts are those of
   the batch headers.
 
-* Consumed bytes are counted once all records of a fetch have been returned.
+* Consumed bytes are counted for each partition, once all its records in a response have been returned.
 
-* Java records sizes, record counts and consumed bytes when the last record of a fetch is returned.
+* Java records sizes, record counts and consumed bytes later: when all records of all partitions in the
+  response have been returned (FetchMetricsAggregator).
 
 * The lag and the lead of a partition are measured after each poll that returned its records.
 

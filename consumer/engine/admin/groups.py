@@ -51,8 +51,9 @@ class ListedGroup(msgspec.Struct, frozen=True):
 class Group(msgspec.Struct, frozen=True):
     """A group with its members, committed offsets and lag, as its coordinator described it.
 
-    `state` is Kafka's name for the group state: Empty, PreparingRebalance, CompletingRebalance, Stable, or
-    Dead for a group that does not exist.
+    `state` is Kafka's name for the group state: Empty, Stable, or Dead for a group that does not exist. A
+    classic group may also be in PreparingRebalance or CompletingRebalance. A group of type "consumer" or
+    "streams" may be Assigning or Reconciling, and a Streams group NotReady.
 
     A committed offset is that of the *next* record to read.
 

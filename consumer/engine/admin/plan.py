@@ -54,7 +54,7 @@ class DeadlinePassed(Exception):
 
 
 class Rest(msgspec.Struct):
-    """A pause, longer than the plan's previous one. If the plan times out, its error contains `why`."""
+    """A pause of a plan, with exponential backoff. If the plan times out, its error contains `why`."""
 
     why: str
 

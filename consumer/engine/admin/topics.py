@@ -157,8 +157,8 @@ def create_partitions(
     def answers(call: Call) -> Sequence[_Topic]:
         return expect_response(CreatePartitionsResponse, call).results
 
-    # INVALID_PARTITIONS means that the topic already has at least the requested number of partitions.
-    # `_await_partition_counts` checks the actual number.
+    # After a lost response, INVALID_PARTITIONS may mean that the first request has already added the
+    # partitions. `_await_partition_counts` checks this.
     yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
     yield from _await_partition_counts(view, totals, clock)
 

@@ -55,7 +55,7 @@ class TransactionDescription(msgspec.Struct, frozen=True):
     """A transaction, as its coordinator described it. Java: TransactionDescription.
 
     `start_time_ms` is when the open transaction began (ms since 1970), or None if no transaction is open.
-    `partitions` are those to which the transaction has written.
+    `partitions` are those that the producer has added to the transaction.
     """
 
     coordinator_id: int
