@@ -187,13 +187,13 @@ def delete_acls(
             failed = next((acl for acl in result.matching_acls if acl.error_code), None)
             code, message = result.error_code, result.error_message
             if failed is not None and not code:
-                code, message = failed.error_code, f"{_deleted(failed)}: {failed.error_message or ''}"
-            yield Answer(item, sorted(map(_deleted, result.matching_acls)), code, message)
+                code, message = failed.error_code, f"{_matched_acl(failed)}: {failed.error_message or ''}"
+            yield Answer(item, sorted(map(_matched_acl, result.matching_acls)), code, message)
 
     return (yield from fan_out(filters, to_any_broker(view, clock), "DeleteAcls", ADMIN, request, read))
 
 
-def _deleted(acl: DeleteAclsMatchingAcl) -> AclBinding:
+def _matched_acl(acl: DeleteAclsMatchingAcl) -> AclBinding:
     return AclBinding(
         name_of(acl.resource_type, RESOURCE_TYPES),
         acl.resource_name,

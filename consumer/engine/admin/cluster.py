@@ -38,10 +38,13 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 def read_metadata(
     view: ClusterView, topics: Iterable[str] | None, clock: Callable[[], int]
 ) -> Plan[ClusterView]:
-    """Read metadata from any broker. The plan tries every known address before it fails."""
-    wanted = None if topics is None else list(topics)
+    """Update `view` with the metadata of `topics` (None: of all topics) from any broker, and return `view`.
+
+    The plan tries every known address before it fails.
+    """
+    topic_names = None if topics is None else list(topics)
     while True:
-        [call] = yield [Ask(metadata_request(wanted))]
+        [call] = yield [Ask(metadata_request(topic_names))]
         response = expect_response(MetadataResponse, call)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             # KIP-1102: the broker asks the client to rebootstrap, that is, to use the bootstrap addresses
@@ -51,7 +54,7 @@ def read_metadata(
         elif not response.brokers:
             yield Rest(f"the broker at {call.address} lists no brokers yet")
         else:
-            view.update(response, clock(), version=call.version, everything=wanted is None)
+            view.update(response, clock(), version=call.version, everything=topic_names is None)
             return view
 
 
@@ -66,12 +69,12 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
         if not missing:
             return
         # Only an error in a response to this plan's own request is raised. An earlier error may be outdated.
-        denied = [
+        reported_codes = [
             (name, topic.error_code)
             for name in missing
             if attempt and (topic := view.topics.get(name)) is not None
         ]
-        for name, code in denied:
+        for name, code in reported_codes:
             if action_for(METADATA, code) is ErrorAction.RAISE:
                 raise broker_error(code, "Metadata", f"topic {name!r}")
             if code == UNKNOWN and attempt >= PATIENCE:
@@ -96,14 +99,14 @@ def await_partitions(
 
     Raises UnknownTopic if one of the partitions does not exist.
     """
-    wanted = list(partitions)
-    yield from await_topics(view, (partition.topic for partition in wanted), clock)
-    for partition in wanted:
+    required_partitions = list(partitions)
+    yield from await_topics(view, (partition.topic for partition in required_partitions), clock)
+    for partition in required_partitions:
         if view.partition(partition) is None:
             yield from read_metadata(view, [partition.topic], clock)
         if view.partition(partition) is None:
-            count = len(view.topics[partition.topic].partitions)
-            detail = f"{partition.topic}-{partition.partition}: the topic has {count} partitions"
+            partition_count = len(view.topics[partition.topic].partitions)
+            detail = f"{partition.topic}-{partition.partition}: the topic has {partition_count} partitions"
             raise broker_error(UNKNOWN, "Metadata", detail)
 
 
@@ -138,14 +141,15 @@ def find_coordinator(view: ClusterView, key: str, clock: Callable[[], int], key_
     while True:
         [call] = yield [Ask(coordinator_request(key, key_type))]
         response = expect_response(FindCoordinatorResponse, call)
-        address = coordinator_of(response, call.version)
-        if isinstance(address, BrokerAddress):
+        address_or_error = coordinator_of(response, call.version)
+        if isinstance(address_or_error, BrokerAddress):
+            address = address_or_error
             view.set_address(address.id, address.host, address.port)
             if address.id in view.brokers:
                 return address.id
             yield Rest(f"broker {address.id} coordinates {detail}, but its address is unknown")
         else:
-            code, message = address
+            code, message = address_or_error
             yield pause_after_error(
                 FIND_COORDINATOR, code, "FindCoordinator", f"{detail}: {message}" if message else detail
             )
@@ -160,6 +164,8 @@ def request(
     view: ClusterView, message: Message | Prepared, route: Route, clock: Callable[[], int]
 ) -> Plan[tuple[Message, int]]:
     """Send one request to the broker that `route` names; return (response, version).
+
+    `ROUTES` in `requests.py` lists the routes. With None the request goes to any broker.
 
     If the connection breaks, the plan raises the error without a retry, because the broker may have executed
     the request.

@@ -59,18 +59,20 @@ def describe_cluster(
     Brokers before 2.8 do not support DescribeCluster. They return the same values in a Metadata response.
     """
 
-    def read(call: Call) -> tuple[int, str | None, ClusterDescription]:
+    def read_description(call: Call) -> tuple[int, str | None, ClusterDescription]:
         response = expect_response(DescribeClusterResponse, call)
         nodes = [
             ClusterNode(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
             for broker in response.brokers
         ]
-        description = _description(
+        description = _cluster_description(
             response.cluster_id, response.controller_id, nodes, response.cluster_authorized_operations
         )
         return response.error_code, response.error_message, description
 
     def build_metadata(version: int) -> MetadataRequest:
+        # Metadata can forbid the creation of topics since version 4. Only its versions 8 to 10 have the
+        # operations of the cluster.
         return MetadataRequest(
             topics=[],
             allow_auto_topic_creation=version < 4,
@@ -80,14 +82,14 @@ def describe_cluster(
     def read_metadata(call: Call) -> tuple[int, str | None, ClusterDescription]:
         response = expect_response(MetadataResponse, call)
         nodes = [ClusterNode(node.node_id, node.host, node.port, node.rack) for node in response.brokers]
-        description = _description(
+        description = _cluster_description(
             response.cluster_id, response.controller_id, nodes, response.cluster_authorized_operations
         )
         return response.error_code, None, description
 
     router = to_any_broker(view, clock)
 
-    def build(version: int) -> DescribeClusterRequest:
+    def build_request(version: int) -> DescribeClusterRequest:
         if include_fenced_brokers:
             require_version("DescribeCluster", version, 2, "4.1", "to list fenced brokers")
         return DescribeClusterRequest(
@@ -95,19 +97,20 @@ def describe_cluster(
             include_fenced_brokers=include_fenced_brokers,
         )
 
-    request = Prepared(DescribeClusterRequest, build)
+    request = Prepared(DescribeClusterRequest, build_request)
     try:
-        return (yield from ask_broker(router, "DescribeCluster", ADMIN, request, read))
+        return (yield from ask_broker(router, "DescribeCluster", ADMIN, request, read_description))
     except UnsupportedVersion:
         if include_fenced_brokers:
-            raise
+            raise  # A Metadata response lists no fenced brokers.
     metadata = Prepared(MetadataRequest, build_metadata)
     return (yield from ask_broker(router, "Metadata", ADMIN, metadata, read_metadata))
 
 
-def _description(
+def _cluster_description(
     cluster_id: str | None, controller: int, nodes: list[ClusterNode], operations: int
 ) -> ClusterDescription:
+    """Return a description that has None for a negative node id and for operations not requested."""
     return ClusterDescription(
         cluster_id,
         controller if controller >= 0 else None,

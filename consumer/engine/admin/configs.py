@@ -126,16 +126,20 @@ class AlterConfigOp(msgspec.Struct, frozen=True):
     operation: str = "set"
 
 
-def name_of(code: int, names: Mapping[str, int]) -> str:
-    """Return the name of a code: "unknown" for 0, and "unknown (CODE)" for a code of a later release."""
+def name_of(code: int, codes: Mapping[str, int]) -> str:
+    """Return the name of `code` in `codes`, which maps names to codes.
+
+    The name of another code is "unknown (CODE)", because a later release may define it. The name of 0 and of
+    a negative code is "unknown".
+    """
     unknown = f"unknown ({code})" if code > 0 else "unknown"
-    return next((name for name, number in names.items() if number == code), unknown)
+    return next((name for name, known_code in codes.items() if known_code == code), unknown)
 
 
 def _node_of(resource: ConfigResource) -> int | None:
     """Return the node id of the only broker that can handle the request, or None if any broker can."""
-    own = resource.type in ("broker", "broker_logger") and resource.name
-    return int(resource.name) if own else None
+    names_one_broker = resource.type in ("broker", "broker_logger") and resource.name
+    return int(resource.name) if names_one_broker else None
 
 
 def describe_configs(
@@ -171,14 +175,14 @@ def describe_configs(
     ) -> Iterator[Answer[ConfigResource, dict[str, ConfigEntry]]]:
         for result in expect_response(DescribeConfigsResponse, call).results:
             resource = ConfigResource(name_of(result.resource_type, RESOURCE_TYPES), result.resource_name)
-            entries = {config.name: _entry(config) for config in result.configs}
+            entries = {config.name: _config_entry(config) for config in result.configs}
             yield Answer(resource, entries, result.error_code, result.error_message)
 
     router = to_nodes(view, clock, _node_of)
     return (yield from fan_out(resources, router, "DescribeConfigs", ADMIN, request, read))
 
 
-def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
+def _config_entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
     return ConfigEntry(
         config.name,
         config.value,

@@ -88,7 +88,7 @@ def alter_user_scram_credentials(
     upsertions = [change for change in alterations if isinstance(change, UserScramCredentialUpsertion)]
     deletions = [change for change in alterations if isinstance(change, UserScramCredentialDeletion)]
     # Hashing a password takes milliseconds, so each password is hashed once, not once per request.
-    salted_passwords = {change: _upsertion(change, new_salt) for change in upsertions}
+    salted_upsertions = {change: _salted_upsertion(change, new_salt) for change in upsertions}
 
     def request(users: Sequence[str]) -> AlterUserScramCredentialsRequest:
         return AlterUserScramCredentialsRequest(
@@ -97,23 +97,26 @@ def alter_user_scram_credentials(
                 for change in deletions
                 if change.user in users
             ],
-            upsertions=[salted_passwords[change] for change in upsertions if change.user in users],
+            upsertions=[salted_upsertions[change] for change in upsertions if change.user in users],
         )
 
     def read(call: Call, users: Sequence[str]) -> Iterator[Answer[str, None]]:
         for result in expect_response(AlterUserScramCredentialsResponse, call).results:
             yield Answer(result.user, None, result.error_code, result.error_message)
 
-    users = [change.user for change in alterations]
+    changed_users = [change.user for change in alterations]
     router = to_controller(view, clock)
     return (
-        yield from fan_out(users, router, "AlterUserScramCredentials", CONTROLLER, request, read, name=_user)
+        yield from fan_out(
+            changed_users, router, "AlterUserScramCredentials", CONTROLLER, request, read, name=_user_label
+        )
     )
 
 
-def _upsertion(
+def _salted_upsertion(
     change: UserScramCredentialUpsertion, new_salt: Callable[[], bytes]
 ) -> ScramCredentialUpsertion:
+    """Return the part of a request that sets a credential, with the salted password."""
     salt = new_salt() if change.salt is None else change.salt
     return ScramCredentialUpsertion(
         name=change.user,
@@ -127,18 +130,20 @@ def _upsertion(
 def describe_user_scram_credentials(
     view: ClusterView, users: Collection[str] | None, clock: Callable[[], int]
 ) -> Plan[dict[str, tuple[ScramCredentialInfo, ...]]]:
-    """Return the credentials of these users, or of every user with credentials."""
+    """Return the credentials of these users, or of every user with credentials if `users` is None."""
     router = to_any_broker(view, clock)
     api = "DescribeUserScramCredentials"
     if users is None:
 
         def read_all(call: Call) -> tuple[int, str | None, dict[str, tuple[ScramCredentialInfo, ...]]]:
             response = expect_response(DescribeUserScramCredentialsResponse, call)
-            infos = {result.user: _infos(result) for result in response.results if not result.error_code}
-            return response.error_code, response.error_message, dict(sorted(infos.items()))
+            infos_by_user = {
+                result.user: _credential_infos(result) for result in response.results if not result.error_code
+            }
+            return response.error_code, response.error_message, dict(sorted(infos_by_user.items()))
 
-        everyone = DescribeUserScramCredentialsRequest(users=None)
-        return (yield from ask_broker(router, api, CONTROLLER, everyone, read_all))
+        request_for_all = DescribeUserScramCredentialsRequest(users=None)
+        return (yield from ask_broker(router, api, CONTROLLER, request_for_all, read_all))
 
     def request(names: Sequence[str]) -> DescribeUserScramCredentialsRequest:
         return DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
@@ -150,12 +155,12 @@ def describe_user_scram_credentials(
                 yield Answer(name, (), response.error_code, response.error_message)
             return
         for result in response.results:
-            yield Answer(result.user, _infos(result), result.error_code, result.error_message)
+            yield Answer(result.user, _credential_infos(result), result.error_code, result.error_message)
 
-    return (yield from fan_out(users, router, api, CONTROLLER, request, read, name=_user))
+    return (yield from fan_out(users, router, api, CONTROLLER, request, read, name=_user_label))
 
 
-def _infos(result: DescribeUserScramCredentialsResult) -> tuple[ScramCredentialInfo, ...]:
+def _credential_infos(result: DescribeUserScramCredentialsResult) -> tuple[ScramCredentialInfo, ...]:
     infos = (
         ScramCredentialInfo(name_of(info.mechanism, MECHANISMS), info.iterations)
         for info in result.credential_infos
@@ -163,5 +168,5 @@ def _infos(result: DescribeUserScramCredentialsResult) -> tuple[ScramCredentialI
     return tuple(sorted(infos))
 
 
-def _user(name: str) -> str:
+def _user_label(name: str) -> str:
     return f"user {name!r}"

@@ -13,6 +13,7 @@ from kproto.messages.create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 from kproto.messages.describe_delegation_token import (
+    DescribedDelegationToken,
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
@@ -76,26 +77,26 @@ def create_delegation_token(
     def build(version: int) -> CreateDelegationTokenRequest:
         request = CreateDelegationTokenRequest(
             renewers=[
-                CreatableRenewers(principal_type=kind, principal_name=name)
-                for kind, name in map(_parts, renewers)
+                CreatableRenewers(principal_type=principal_type, principal_name=name)
+                for principal_type, name in map(_split_principal, renewers)
             ],
             max_lifetime_ms=-1 if max_lifetime_ms is None else max_lifetime_ms,
         )
         if owner is not None:
             require_version("CreateDelegationToken", version, 3, "3.3", "to name an owner (KIP-373)")
-            request.owner_principal_type, request.owner_principal_name = _parts(owner)
+            request.owner_principal_type, request.owner_principal_name = _split_principal(owner)
         return request
 
     def read(call: Call) -> tuple[int, str | None, DelegationToken]:
         response = expect_response(CreateDelegationTokenResponse, call)
-        own = _principal(response.principal_type, response.principal_name)
-        requester = _principal(
+        token_owner = _format_principal(response.principal_type, response.principal_name)
+        requester = _format_principal(
             response.token_requester_principal_type, response.token_requester_principal_name
         )
         token = DelegationToken(
             response.token_id,
-            own,
-            requester or own,
+            token_owner,
+            requester or token_owner,
             tuple(renewers),
             response.issue_timestamp_ms,
             response.expiry_timestamp_ms,
@@ -115,7 +116,7 @@ def renew_delegation_token(
     request = RenewDelegationTokenRequest(
         hmac=hmac, renew_period_ms=-1 if renew_period_ms is None else renew_period_ms
     )
-    return (yield from _new_expiry(view, clock, request, RenewDelegationTokenResponse))
+    return (yield from _change_expiry(view, clock, request, RenewDelegationTokenResponse))
 
 
 def expire_delegation_token(
@@ -128,15 +129,17 @@ def expire_delegation_token(
     request = ExpireDelegationTokenRequest(
         hmac=hmac, expiry_time_period_ms=-1 if expiry_period_ms is None else expiry_period_ms
     )
-    return (yield from _new_expiry(view, clock, request, ExpireDelegationTokenResponse))
+    return (yield from _change_expiry(view, clock, request, ExpireDelegationTokenResponse))
 
 
-def _new_expiry(
+def _change_expiry(
     view: ClusterView,
     clock: Callable[[], int],
     request: Message,
     response_type: type[RenewDelegationTokenResponse] | type[ExpireDelegationTokenResponse],
 ) -> Plan[int]:
+    """Send a request that renews or expires a token, and return the new time of expiry in ms since 1970."""
+
     def read(call: Call) -> tuple[int, str | None, int]:
         response = expect_response(response_type, call)
         return response.error_code, None, response.expiry_timestamp_ms
@@ -152,37 +155,43 @@ def describe_delegation_token(
 
     def read(call: Call) -> tuple[int, str | None, list[DelegationToken]]:
         response = expect_response(DescribeDelegationTokenResponse, call)
-        tokens = [
-            DelegationToken(
-                token.token_id,
-                own := _principal(token.principal_type, token.principal_name),
-                _principal(token.token_requester_principal_type, token.token_requester_principal_name) or own,
-                tuple(_principal(entry.principal_type, entry.principal_name) for entry in token.renewers),
-                token.issue_timestamp,
-                token.expiry_timestamp,
-                token.max_timestamp,
-                bytes(token.hmac),
-            )
-            for token in response.tokens
-        ]
+        tokens = map(_described_token, response.tokens)
         return response.error_code, None, sorted(tokens, key=lambda token: token.token_id)
 
-    entries = None
+    owner_entries = None
     if owners is not None:
-        entries = [
-            DescribeDelegationTokenOwner(principal_type=kind, principal_name=name)
-            for kind, name in map(_parts, owners)
+        owner_entries = [
+            DescribeDelegationTokenOwner(principal_type=principal_type, principal_name=name)
+            for principal_type, name in map(_split_principal, owners)
         ]
-    request = DescribeDelegationTokenRequest(owners=entries)
+    request = DescribeDelegationTokenRequest(owners=owner_entries)
     router = to_any_broker(view, clock)
     return (yield from ask_broker(router, "DescribeDelegationToken", ADMIN, request, read))
 
 
-def _parts(principal: str) -> tuple[str, str]:
+def _described_token(token: DescribedDelegationToken) -> DelegationToken:
+    owner = _format_principal(token.principal_type, token.principal_name)
+    requester = _format_principal(token.token_requester_principal_type, token.token_requester_principal_name)
+    return DelegationToken(
+        token.token_id,
+        owner,
+        requester or owner,
+        tuple(
+            _format_principal(renewer.principal_type, renewer.principal_name) for renewer in token.renewers
+        ),
+        token.issue_timestamp,
+        token.expiry_timestamp,
+        token.max_timestamp,
+        bytes(token.hmac),
+    )
+
+
+def _split_principal(principal: str) -> tuple[str, str]:
     """Return the type and the name of a principal such as "User:alice"."""
-    kind, _, name = principal.partition(":")
-    return kind, name
+    principal_type, _, name = principal.partition(":")
+    return principal_type, name
 
 
-def _principal(kind: str, name: str) -> str:
-    return f"{kind}:{name}" if kind else ""
+def _format_principal(principal_type: str, name: str) -> str:
+    """Return a principal such as "User:alice", or "" if the response contains no principal."""
+    return f"{principal_type}:{name}" if principal_type else ""

@@ -68,7 +68,7 @@ class AdminEngine:
         self.closed = False
         self.reports: list[Action] = []
         self._wall = wall or self.clock
-        self.network.on_throttled = self._throttled
+        self.network.on_throttled = self._on_throttled
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
         self.runner = PlanRunner(self.network, self.clock, backoff.after)
         # The tokens of `Close` events. `Done` follows after the last push, or at `_close_ends_at` (ms).
@@ -82,7 +82,7 @@ class AdminEngine:
                 wall=self._wall,
                 random=random,
                 snapshot=self.metrics,
-                labels=dict[str, str],
+                labels=dict[str, str],  # An admin client has no labels.
             )
 
     @property
@@ -99,10 +99,10 @@ class AdminEngine:
         self.network.add_metrics_to(snapshot)
         return snapshot.build()
 
-    def _throttled(self, why: str) -> None:
+    def _on_throttled(self, why: str) -> None:
         self.reports.append(ev.Report(GroupChange(self._wall(), "throttled", reason=why)))
 
-    def happened(self, event: NetworkEvent) -> None:
+    def on_network_event(self, event: NetworkEvent) -> None:
         """Pass an event of a connection to the network client."""
         self.network.handle(event, self.now)
 
@@ -116,9 +116,10 @@ class AdminEngine:
         self.runner.drop(event.token)
 
     def close(self, event: ev.Close) -> None:
-        """Fail every plan, push the metrics one last time, and then close the connections.
+        """Fail every plan, and begin to push the metrics one last time.
 
-        Later calls of `close` complete together with the first one.
+        `complete_closes` closes the connections after the push. Later calls of `close` complete together with
+        the first one.
         """
         self.runner.end(IllegalState("this admin client was closed"))
         self._closes.append(event.token)
@@ -127,12 +128,16 @@ class AdminEngine:
             self._close_ends_at = self.now + CLOSE_MS
 
     def complete_closes(self) -> list[Action]:
-        """Complete the `close` calls once the last telemetry push has ended or timed out."""
+        """Close the connections and complete the `close` calls, once the last telemetry push has ended.
+
+        Returns no action if `close` was not called, or before the push has ended or timed out.
+        """
         if not self._closes:
             return []
         if self.telemetry is not None and not self.telemetry.has_ended and self.now < self._close_ends_at:
             return []
-        tokens, self._closes, self.closed = self._closes, [], True
+        self.closed = True
+        tokens, self._closes = self._closes, []
         self.network.close(self.now)
         self.network.finished.clear()
         return [ev.Done(token, None, None) for token in tokens]
@@ -148,12 +153,12 @@ class AdminEngine:
 
 
 TABLE: dict[type[Any], Callable[[AdminEngine, Any], None]] = {
-    Reached: AdminEngine.happened,
-    Opened: AdminEngine.happened,
-    Data: AdminEngine.happened,
-    Answer: AdminEngine.happened,
-    Broken: AdminEngine.happened,
-    GotToken: AdminEngine.happened,
+    Reached: AdminEngine.on_network_event,
+    Opened: AdminEngine.on_network_event,
+    Data: AdminEngine.on_network_event,
+    Answer: AdminEngine.on_network_event,
+    Broken: AdminEngine.on_network_event,
+    GotToken: AdminEngine.on_network_event,
     ev.Tick: AdminEngine.tick,
     ev.Run: AdminEngine.run,
     ev.Drop: AdminEngine.drop,
@@ -167,16 +172,16 @@ def step(engine: AdminEngine, event: Event, now: int) -> list[Action]:
     network = engine.network
     TABLE[type(event)](engine, event)
     engine.runner.pump()
-    while True:
-        finished, network.finished = network.finished, []
-        for call in finished:
+    while True:  # A call that has finished can start requests that finish immediately.
+        finished_calls, network.finished = network.finished, []
+        for call in finished_calls:
             call.purpose(call)
         if engine.telemetry is not None:
             engine.telemetry.pump()
         if not network.finished:
             break
-    ended = engine.complete_closes()
-    actions: list[Action] = [*network.actions, *engine.reports, *engine.runner.take(), *ended]
+    completed_closes = engine.complete_closes()
+    actions: list[Action] = [*network.actions, *engine.reports, *engine.runner.take(), *completed_closes]
     network.actions.clear()
     engine.reports.clear()
     return actions
