@@ -181,15 +181,20 @@ def describe_consumer_groups(
         return (yield from describe_groups(view, "consumer", names, clock, **options))
     except PartialFailure as newer:
         classic = [name for name, error in newer.failed.items() if is_other_type(error)]
-        if not classic or any(not is_other_type(error) for error in newer.failed.values()):
+        if not classic:
             raise
-        succeeded, failed = newer.succeeded, dict[str, KprotoError]()
+        api, succeeded = newer.call, newer.succeeded
+        failed = {name: error for name, error in newer.failed.items() if name not in classic}
     try:
         succeeded |= yield from describe_groups(view, "classic", classic, clock, **options)
     except PartialFailure as older:
-        succeeded, failed = succeeded | older.succeeded, older.failed
+        api, succeeded, failed = older.call, succeeded | older.succeeded, failed | older.failed
     if failed:
-        raise PartialFailure("DescribeGroups", succeeded, failed)
+        raise PartialFailure(
+            api,
+            {name: succeeded[name] for name in names if name in succeeded},
+            {name: failed[name] for name in names if name in failed},
+        )
     return {name: succeeded[name] for name in dict.fromkeys(names)}
 
 

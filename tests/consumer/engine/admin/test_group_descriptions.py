@@ -15,6 +15,7 @@ from kproto.errors import NotAuthorized, PartialFailure, UnsupportedVersion
 from kproto.messages import consumer_group_describe as newer
 from kproto.messages import streams_group_describe as streams
 from kproto.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from kproto.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from tests.consumer.engine.admin.stage import COORDINATOR, clock, known, play
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -60,6 +61,11 @@ def test_a_missing_group_does_not_hide_the_others(server: Server, member: Consum
             admin.describe_share_groups(["g"])
         with pytest.raises(PartialFailure):
             admin.describe_streams_groups(["g"])
+
+
+def coordinator_of(name: str) -> FindCoordinatorResponse:
+    row = Coordinator(key=name, node_id=1, host="broker", port=9092, error_code=0, error_message=None)
+    return FindCoordinatorResponse(coordinators=[row])
 
 
 def consumers(name: str, code: int = 0) -> newer.DescribedGroup:
@@ -127,6 +133,20 @@ def test_a_denied_group_is_not_described_again_as_a_classic_group() -> None:
     with pytest.raises(PartialFailure) as caught:
         play(describe("g"), COORDINATOR, described(consumers("g", DENIED)))
     assert isinstance(caught.value.failed["g"], NotAuthorized)
+
+
+def test_a_denied_group_does_not_hide_classic_groups() -> None:
+    with pytest.raises(PartialFailure, match="1 of 3") as caught:
+        play(
+            describe("denied", "older", "newer"),
+            *(coordinator_of(name) for name in ("denied", "older", "newer")),
+            described(consumers("denied", DENIED), consumers("older", NOT_FOUND), consumers("newer")),
+            coordinator_of("older"),
+            classic("older"),
+        )
+    assert isinstance(caught.value.failed["denied"], NotAuthorized)
+    types = {name: group.type for name, group in caught.value.succeeded.items()}
+    assert list(types.items()) == [("older", "classic"), ("newer", "consumer")]
 
 
 def test_a_streams_group_has_tasks_and_a_topology() -> None:
