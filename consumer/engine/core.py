@@ -60,9 +60,11 @@ class ClientCore(Generic[Options]):
         self.network = network
         # The wall clock: it returns milliseconds since 1970.
         self.wall = wall or self.clock
+        # The time (ms) of the engine's clock at its last step.
         self.now = 0
         self.random = random or Random()
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
+        # A time (ms), and for failures at this time: number of earlier failures -> time of the retry.
         self._retry_times: tuple[int, dict[int, int]] = (0, {})
         self.partitions = SubscriptionState(self.clock)
         # Topic -> its newest id, from a broker or from `local_id`. The ids of deleted topics are kept, so
@@ -91,12 +93,12 @@ class ClientCore(Generic[Options]):
         Partitions that fail at the same moment after equally many failures get the same retry time, so that
         one request retries them together.
         """
-        at, times = self._retry_times
-        if at != self.now:
-            self._retry_times = self.now, (times := {})
-        if failures not in times:
-            times[failures] = self.now + self.backoff.after(failures)
-        return times[failures]
+        failed_at, retry_times = self._retry_times
+        if failed_at != self.now:
+            self._retry_times = self.now, (retry_times := {})
+        if failures not in retry_times:
+            retry_times[failures] = self.now + self.backoff.after(failures)
+        return retry_times[failures]
 
     def send(
         self,
@@ -120,7 +122,7 @@ class ClientCore(Generic[Options]):
         )
 
     def queue_error(self, error: KprotoError) -> None:
-        """Queue `error` for the next poll to raise, and wake a poll that waits."""
+        """Queue `error` for a poll to raise, unless an equal error is queued, and wake a poll that waits."""
         self.errors.setdefault((type(error), str(error)), error)
         self.wake_poll()
 
@@ -160,7 +162,7 @@ class ClientCore(Generic[Options]):
         offset: int | None = None,
         before: int | None = None,
     ) -> None:
-        """Report a `GroupChange` to event callbacks and to the log."""
+        """Report a `GroupChange`, which describes the arguments, to event callbacks and to the log."""
         member_id, generation = self.group_status.member_and_generation
         change = GroupChange(
             self.wall(), kind, member_id, generation, tuple(partitions), tuple(owned), reason, offset, before

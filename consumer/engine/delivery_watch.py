@@ -68,29 +68,34 @@ class DeliveryWatch:
         self._fetcher = fetcher
         # The name of the application's function that poll is calling, and the time (ms) at which the call
         # began. None if no call is running. Rebalance callbacks are not included.
-        self.running: tuple[str, int] | None = None
-        self._next_at: int | None = None
+        self.running_function: tuple[str, int] | None = None
+        # The time (ms) of the next check. None if `due` has not scheduled it.
+        self._next_check_at: int | None = None
         # Partition -> (position, processed offset, time (ms) since which neither has changed).
         self._progress: dict[TopicPartition, tuple[int, int | None, int]] = {}
+        # The stalled partitions that have been reported, and have made no progress since.
         self._reported: set[TopicPartition] = set()
 
     # ---- stalled partitions
 
     def due(self) -> int | None:
-        """Return the time (ms) of the next check; None if the watch is off or no partition is assigned."""
-        core, limit = self._core, self._core.options.stall_report_ms
-        if limit is None or not core.partitions:
-            self._next_at = None
-        elif self._next_at is None:
-            self._next_at = core.now + max(1, limit // _CHECKS_PER_STALL)
-        return self._next_at
+        """Schedule the next check unless it is scheduled, and return its time (ms).
+
+        Return None if the watch is off or no partition is assigned.
+        """
+        core, stall_ms = self._core, self._core.options.stall_report_ms
+        if stall_ms is None or not core.partitions:
+            self._next_check_at = None
+        elif self._next_check_at is None:
+            self._next_check_at = core.now + max(1, stall_ms // _CHECKS_PER_STALL)
+        return self._next_check_at
 
     def tick(self) -> None:
         """Compare the partitions with their state at the last comparison. Report those that are stalled."""
-        core, limit = self._core, self._core.options.stall_report_ms
-        if limit is None or self._next_at is None or core.now < self._next_at:
+        core, stall_ms = self._core, self._core.options.stall_report_ms
+        if stall_ms is None or self._next_check_at is None or core.now < self._next_check_at:
             return
-        self._next_at = None
+        self._next_check_at = None
         progress: dict[TopicPartition, tuple[int, int | None, int]] = {}
         stalled: dict[str, list[TopicPartition]] = {}
         for partition, state in core.partitions.states.items():
@@ -100,7 +105,7 @@ class DeliveryWatch:
             if (position, processed) != (state.position, state.processed):
                 since = core.now
                 self._reported.discard(partition)
-            elif core.now - since >= limit and partition not in self._reported:
+            elif core.now - since >= stall_ms and partition not in self._reported:
                 status = self.status(partition, core.now)
                 stalled.setdefault(f"{status.reason}: {status.detail}", []).append(partition)
             progress[partition] = state.position, state.processed, since
@@ -108,7 +113,7 @@ class DeliveryWatch:
         self._reported.intersection_update(progress)
         for why, partitions in stalled.items():
             self._reported.update(partitions)
-            core.report("stalled", partitions, reason=f"no record for {limit / 1000:g} s; {why}")
+            core.report("stalled", partitions, reason=f"no record for {stall_ms / 1000:g} s; {why}")
 
     # ---- why
 
@@ -116,17 +121,18 @@ class DeliveryWatch:
         """Return why the partition's next records are not delivered at the time `now` (ms)."""
         state = self._core.partitions.get(partition)
         obstacle = self._find_obstacle(partition, state, now)
-        epoch = self._core.wall() - now
+        wall_offset_ms = self._core.wall() - now  # From the engine's clock to the wall clock.
         return DeliveryStatus(
             partition,
             obstacle.reason,
             obstacle.detail,
-            None if obstacle.since is None else epoch + obstacle.since,
-            None if obstacle.until is None else epoch + obstacle.until,
+            None if obstacle.since is None else wall_offset_ms + obstacle.since,
+            None if obstacle.until is None else wall_offset_ms + obstacle.until,
             None if state is None else _lag(state),
         )
 
     def _find_obstacle(self, partition: TopicPartition, state: PartitionState | None, now: int) -> _Obstacle:
+        """Return the first step of delivery that is not complete."""
         error = self._core.group_status.group_error
         if error is not None:
             return _Obstacle("error", f"the membership has ended: {error}")
@@ -134,19 +140,20 @@ class DeliveryWatch:
         if error is not None:
             return _Obstacle("error", f"the member's assignment cannot be used: {error}")
         if state is None:
-            return self._without_assignment(partition.topic)
+            return self._assignment_obstacle(partition.topic)
         return (
-            self._of_group(state, now)
-            or _of_application(state)
-            or self._of_function(now)
-            or self._of_position(state, now)
-            or self._of_poll(state, now)
-            or _of_transaction(state)
-            or self._of_connection(state, now)
-            or self._of_log(state)
+            self._group_obstacle(state, now)
+            or _application_obstacle(state)
+            or self._function_obstacle(now)
+            or self._position_obstacle(state, now)
+            or self._buffered_obstacle(state, now)
+            or _transaction_obstacle(state)
+            or self._connection_obstacle(state, now)
+            or self._fetch_obstacle(state)
         )
 
-    def _without_assignment(self, topic: str) -> _Obstacle:
+    def _assignment_obstacle(self, topic: str) -> _Obstacle:
+        """Return why an unassigned partition of `topic` is not assigned."""
         status = self._core.group_status
         if not status.in_group or status.member is None:
             return _Obstacle("not assigned", "neither assign() nor the group has assigned the partition")
@@ -156,12 +163,12 @@ class DeliveryWatch:
             detail = f"the topic {topic!r} does not exist; create it, or correct the subscription"
             return _Obstacle("no topic", detail)
         if self._coordinator.node is None:
-            return _Obstacle("rebalancing", self._no_coordinator())
+            return _Obstacle("rebalancing", self._describe_missing_coordinator())
         if not status.member.is_stable:
             return _Obstacle("rebalancing", "the group is rebalancing, and the member has no assignment yet")
         return _Obstacle("not assigned", "the group has not assigned the partition to this member")
 
-    def _of_group(self, state: PartitionState, now: int) -> _Obstacle | None:
+    def _group_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
         """Return the callback or the commit, if any, that the rebalance waits for."""
         callbacks = self._core.group_status.callbacks
         if callbacks.running is not None:
@@ -170,24 +177,23 @@ class DeliveryWatch:
             return _Obstacle("callback", detail, callbacks.started_at)
         if callbacks.waiting:
             detail = f"the callback `{callbacks.waiting[0].kind}` runs in the next poll"
-            return self._without_poll(now, detail, "callback")
+            return self._obstacle_or_slow_poll("callback", detail, now)
         if state.revoking:
-            detail = "the partition is being revoked" + self._failure(state, "OffsetCommit")
+            detail = "the partition is being revoked" + self._describe_failure(state, "OffsetCommit")
             return _Obstacle("revoking", detail)
         if state.awaits_start_commit:
             detail = "the start offset is being committed before the first record is returned"
-            return _Obstacle("commit", detail + self._failure(state, "OffsetCommit"))
+            return _Obstacle("commit", detail + self._describe_failure(state, "OffsetCommit"))
         return None
 
-    def _of_function(self, now: int) -> _Obstacle | None:
+    def _function_obstacle(self, now: int) -> _Obstacle | None:
         """Return the deserializer, interceptor or event callback, if any, that poll waits for."""
-        running = self.running
-        if running is None:
+        if self.running_function is None:
             return None
-        name, since = running
+        name, since = self.running_function
         return _Obstacle("callback", f"{name} has been running for {(now - since) / 1000:.1f} s", since)
 
-    def _of_position(self, state: PartitionState, now: int) -> _Obstacle | None:
+    def _position_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
         """Return the lookup or validation in progress, if any, that the partition's position waits for."""
         reason = "position"
         if state.state is FetchState.FETCHING:
@@ -195,48 +201,50 @@ class DeliveryWatch:
         if state.state is FetchState.INITIALIZING:
             request, detail = "OffsetFetch", "the committed offset is being looked up"
             if self._core.options.group_id is not None and self._coordinator.node is None:
-                detail += f", but {self._no_coordinator()}"
+                detail += f", but {self._describe_missing_coordinator()}"
         elif state.state is FetchState.AWAIT_RESET:
             request, detail = "ListOffsets", "the start offset is being looked up at the leader"
         else:
             reason, request = "validation", "OffsetForLeaderEpoch"
             detail = "the leader is asked whether its log contains the position"
         until = state.retry_at if state.retry_at > now else None
-        return _Obstacle(reason, detail + self._failure(state, request), state.changed_at, until)
+        return _Obstacle(reason, detail + self._describe_failure(state, request), state.changed_at, until)
 
-    def _no_coordinator(self) -> str:
+    def _describe_missing_coordinator(self) -> str:
         why = self._coordinator.lookup_error
         return "the group's coordinator is unknown" + (f": {why}" if why else "")
 
-    def _of_poll(self, state: PartitionState, now: int) -> _Obstacle | None:
+    def _buffered_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
         """Return the obstacle "buffered" or "poll" if records of the partition are buffered, else None."""
         if not state.fetches:
             return None
-        return self._without_poll(now, "the records are fetched, and the next polls return them", "buffered")
+        detail = "the records are fetched, and the next polls return them"
+        return self._obstacle_or_slow_poll("buffered", detail, now)
 
-    def _without_poll(self, now: int, detail: str, reason: str) -> _Obstacle:
+    def _obstacle_or_slow_poll(self, reason: str, detail: str, now: int) -> _Obstacle:
         """Return the obstacle `reason`, or "poll" if poll has not been called for `_SLOW_POLL_MS`."""
         status = self._core.group_status
-        waited = now - status.polled_at
-        if status.in_poll or waited < _SLOW_POLL_MS:
+        since_poll_ms = now - status.polled_at
+        if status.in_poll or since_poll_ms < _SLOW_POLL_MS:
             return _Obstacle(reason, detail)
-        detail = f"poll has not been called for {waited / 1000:.1f} s: {detail}"
+        detail = f"poll has not been called for {since_poll_ms / 1000:.1f} s: {detail}"
         return _Obstacle("poll", detail, status.polled_at)
 
-    def _of_connection(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return why no fetch for the partition can be sent now, or None if one can."""
+    def _connection_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
+        """Return why no fetch for the partition can be sent now; None if one can, or is in flight."""
         core = self._core
-        failure = self._failure(state, "Fetch")
+        failure = self._describe_failure(state, "Fetch")
         if state.retry_at > now:
             detail = "the fetch is retried after a backoff" + failure
             return _Obstacle("backoff", detail, None, state.retry_at)
         node = core.view.leader(state.partition) if state.replica is None else state.replica
         if node is None:
-            detail = "the metadata contains no leader" + self._failure(state, "Metadata")
+            detail = "the metadata contains no leader" + self._describe_failure(state, "Metadata")
             return _Obstacle("no leader", detail)
         problem = core.network.connection_problem(node, FETCH, now)
         if problem is not None:
-            return _Obstacle("connection", problem[0], None, problem[1])
+            detail, retry_at = problem
+            return _Obstacle("connection", detail, None, retry_at)
         broker = self._fetcher.broker(node)
         if broker is None or broker.open:
             return None
@@ -245,20 +253,20 @@ class DeliveryWatch:
             return _Obstacle("backoff", detail, None, broker.not_before)
         if broker.waits_for_room(core.options.fetch_max_bytes):
             detail = f"{broker.buffered_bytes:,} bytes of the broker's other partitions are buffered"
-            return self._without_poll(now, detail, "buffer full")
+            return self._obstacle_or_slow_poll("buffer full", detail, now)
         return None
 
-    def _of_log(self, state: PartitionState) -> _Obstacle:
-        """Return what a fetch in flight waits for."""
+    def _fetch_obstacle(self, state: PartitionState) -> _Obstacle:
+        """Return the obstacle "caught up", or else "fetching": the leader has not responded to the fetch."""
         if state.high_watermark is not None and state.fetch_offset >= state.high_watermark:
             return _Obstacle("caught up", f"offset {state.position} is the end of the log")
         node = self._core.view.leader(state.partition) if state.replica is None else state.replica
         broker: BrokerFetches | None = None if node is None else self._fetcher.broker(node)
-        detail = f"node {node} has not responded to the fetch yet" + self._failure(state, "Fetch")
+        detail = f"node {node} has not responded to the fetch yet" + self._describe_failure(state, "Fetch")
         return _Obstacle("fetching", detail, broker.asked_at if broker is not None and broker.open else None)
 
-    def _failure(self, state: PartitionState, request: str) -> str:
-        """Return the last failure of this request if it is being retried, else ""."""
+    def _describe_failure(self, state: PartitionState, request: str) -> str:
+        """Return "; REQUEST fails: REASON" if the request keeps failing for the partition, else ""."""
         reports, now = self._core.failure_reports, self._core.now
         for subject in (state.partition, state.partition.topic, None):
             why = reports.current_failure(request, subject, now)
@@ -267,7 +275,7 @@ class DeliveryWatch:
         return ""
 
 
-def _of_application(state: PartitionState) -> _Obstacle | None:
+def _application_obstacle(state: PartitionState) -> _Obstacle | None:
     """Return the obstacle "paused" or "error" (an error that lasts until a seek), or None."""
     if state.paused:
         return _Obstacle("paused", "pause() was called for the partition; resume() ends the pause")
@@ -276,7 +284,7 @@ def _of_application(state: PartitionState) -> _Obstacle | None:
     return None
 
 
-def _of_transaction(state: PartitionState) -> _Obstacle | None:
+def _transaction_obstacle(state: PartitionState) -> _Obstacle | None:
     """Return the open transaction, if any, that keeps read_committed fetches from returning more records."""
     stable, end = state.last_stable_offset, state.high_watermark
     if stable is None or end is None or not stable <= state.fetch_offset < end:

@@ -48,6 +48,7 @@ class ErrorAction(Enum):
     RAISE = "raise"
 
 
+# The table of one kind of request: error code -> action.
 Row = Mapping[int, ErrorAction]
 
 _GROUP: Row = {
@@ -72,11 +73,12 @@ FETCH: Row = {
     E.FETCH_SESSION_TOPIC_ID_ERROR: ErrorAction.REFRESH_METADATA,
 }
 
-# OffsetFetcherUtils and OffsetsForLeaderEpochUtils.
+# ListOffsets, as in OffsetFetcherUtils.
 LIST_OFFSETS: Row = {
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
 }
+# OffsetForLeaderEpoch, as in OffsetsForLeaderEpochUtils.
 EPOCHS: Row = {
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
@@ -86,7 +88,7 @@ EPOCHS: Row = {
 # code.
 OFFSET_FETCH: Row = _GROUP
 
-# ConsumerCoordinator.OffsetCommitResponseHandler.
+# OffsetCommit, as in ConsumerCoordinator.OffsetCommitResponseHandler.
 OFFSET_COMMIT: Row = {
     **_GROUP,
     E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
@@ -143,6 +145,7 @@ PRODUCE: Row = {
     E.UNKNOWN_PRODUCER_ID: ErrorAction.RENUMBER,
     E.INVALID_PRODUCER_EPOCH: ErrorAction.RENUMBER,
 }
+# InitProducerId. For all codes, the action is the default.
 INIT_PRODUCER_ID: Row = {}
 
 # Requests of a transaction (TransactionManager's handlers). All error codes that are neither listed nor
@@ -162,6 +165,7 @@ TXN_PARTITIONS: Row = {
     E.OPERATION_NOT_ATTEMPTED: ErrorAction.ABORT,
     E.UNKNOWN_SERVER_ERROR: ErrorAction.ABORT,
 }
+# TxnOffsetCommit.
 TXN_OFFSETS: Row = {
     **TRANSACTION,
     E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
@@ -176,7 +180,7 @@ TXN_OFFSETS: Row = {
 
 
 def action_for(row: Row, code: int) -> ErrorAction:
-    """Return the action for an error code, according to the table of the request."""
+    """Return the action for an error code, according to `row`, the table of the request."""
     if code == E.NONE:
         return ErrorAction.USE
     action = row.get(code)
@@ -187,7 +191,7 @@ def action_for(row: Row, code: int) -> ErrorAction:
     return ErrorAction.RETRY if code in RETRIABLE else ErrorAction.RAISE
 
 
-def ends_producer(error: KprotoError) -> bool:
+def is_fatal_for_producer(error: KprotoError) -> bool:
     """Return whether an error of a batch is fatal for the producer.
 
     The rule is that of Sender.maybeTransitionToErrorState.

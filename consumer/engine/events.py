@@ -204,8 +204,9 @@ class Rejoin(msgspec.Struct, frozen=True):
 class Close(msgspec.Struct, frozen=True):
     """Close the consumer: run callbacks, commit, leave the group, close the fetch sessions.
 
-    `Done` follows within `timeout_ms`. If `processed` is true, the records of the last poll count as
-    processed.
+    `Done` follows within `timeout_ms`. Without `leave` the member sends no LeaveGroup.
+
+    If `processed` is true, the records of the last poll count as processed.
     """
 
     token: object

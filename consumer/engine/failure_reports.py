@@ -32,11 +32,13 @@ from .timeouts import FAILURE_REPORT_DELAY_MS, ReportIntervals
 class _Failure(msgspec.Struct, eq=False):
     """A request that keeps failing for the same reason.
 
-    `since` maps a failing partition or topic to the times (ms) of its first and last failure. The key is None
-    for a request without a partition or topic.
+    `first_and_last` maps a failing partition or topic to the times (ms) of its first and last failure. The
+    key is None for a request without a partition or topic.
+
+    `last` is the time (ms) of the last failure of any partition or topic.
     """
 
-    since: dict[TopicPartition | str | None, tuple[int, int]]
+    first_and_last: dict[TopicPartition | str | None, tuple[int, int]]
     last: int
     intervals: ReportIntervals
 
@@ -51,6 +53,7 @@ class FailureReports:
     def __init__(self, send_report: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:
         self._send_report = send_report
         self._pause_ms = pause_ms
+        # (request, reason) -> the failure.
         self._failures: dict[tuple[str, str], _Failure] = {}
 
     def add_failure(
@@ -62,54 +65,60 @@ class FailureReports:
         *,
         repeated: bool,
     ) -> None:
-        """Record a failed attempt of `request` that will be retried."""
+        """Record a failed attempt of `request` that will be retried, and report the failure if that is due.
+
+        `repeated` says whether the previous attempt for `subject`, a partition or topic, failed as well.
+        """
         failure = self._failures.get((request, why))
         if failure is None or now - failure.last > self._pause_ms:
-            self._forget(now)
+            self._remove_ended_failures(now)
             failure = self._failures[request, why] = _Failure({}, now, ReportIntervals())
         failure.last = now
         if not repeated:
             for (name, _), earlier_failure in self._failures.items():
                 if name == request:
                     # The previous attempt for `subject` succeeded, so its earlier failures have ended.
-                    earlier_failure.since.pop(subject, None)
-        since, last = failure.since.get(subject, (now, now))
+                    earlier_failure.first_and_last.pop(subject, None)
+        first, last = failure.first_and_last.get(subject, (now, now))
         if not repeated or now - last > self._pause_ms:
-            since = now
-        failure.since[subject] = since, now
-        if now - since >= FAILURE_REPORT_DELAY_MS and failure.intervals.is_due(now):
+            first = now
+        failure.first_and_last[subject] = first, now
+        if now - first >= FAILURE_REPORT_DELAY_MS and failure.intervals.is_due(now):
             self._report(request, why, failure, now)
 
     def current_failure(self, request: str, subject: TopicPartition | str | None, now: int) -> str | None:
         """Return why `request` keeps failing for a partition or topic; None if it is not failing."""
         for (name, why), failure in self._failures.items():
-            if name == request and subject in failure.since:
-                _, last = failure.since[subject]
+            if name == request and subject in failure.first_and_last:
+                _, last = failure.first_and_last[subject]
                 if now - last <= self._pause_ms:
                     return why
         return None
 
     def _report(self, request: str, why: str, failure: _Failure, now: int) -> None:
-        """Report the partitions and topics for which `request` keeps failing for this reason."""
-        failure.since = {
-            subject: at for subject, at in failure.since.items() if now - at[1] <= self._pause_ms
+        """Forget ended failures of this reason, and report the partitions and topics that keep failing."""
+        failure.first_and_last = {
+            subject: (first, last)
+            for subject, (first, last) in failure.first_and_last.items()
+            if now - last <= self._pause_ms
         }
-        late = {
-            subject: since
-            for subject, (since, _) in failure.since.items()
-            if now - since >= FAILURE_REPORT_DELAY_MS
+        first_failures = {
+            subject: first
+            for subject, (first, _) in failure.first_and_last.items()
+            if now - first >= FAILURE_REPORT_DELAY_MS
         }
-        seconds = (now - min(late.values())) // 1000
-        partitions = sorted(subject for subject in late if isinstance(subject, TopicPartition))
-        topics = sorted(subject for subject in late if isinstance(subject, str))
-        about = f"{describe_topics(topics)}: " if topics else ""
-        self._send_report(partitions, f"{request} has failed for {seconds} s: {about}{why}; retrying")
+        seconds = (now - min(first_failures.values())) // 1000
+        partitions = sorted(subject for subject in first_failures if isinstance(subject, TopicPartition))
+        topics = sorted(subject for subject in first_failures if isinstance(subject, str))
+        topic_prefix = f"{describe_topics(topics)}: " if topics else ""
+        self._send_report(partitions, f"{request} has failed for {seconds} s: {topic_prefix}{why}; retrying")
 
-    def _forget(self, now: int) -> None:
+    def _remove_ended_failures(self, now: int) -> None:
+        """Forget the failures that did not occur again within the retry interval."""
         self._failures = {
-            key: key_failure
-            for key, key_failure in self._failures.items()
-            if now - key_failure.last <= self._pause_ms
+            request_and_reason: failure
+            for request_and_reason, failure in self._failures.items()
+            if now - failure.last <= self._pause_ms
         }
 
 

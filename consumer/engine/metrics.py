@@ -81,7 +81,7 @@ def avg_max(
 def meter(
     define: partial[MetricDefinition], name: str, unit: str, description: str, *, counts: bool = True
 ) -> tuple[MetricDefinition, ...]:
-    """Return the metrics for a rate and a total.
+    """Return the metrics for a rate and a total, as Java's Meter.
 
     The metrics count the sensor's values or, if `counts` is false, sum them.
     """
@@ -196,8 +196,8 @@ class Sensor(msgspec.Struct, eq=False, gc=False):
     def _elapsed_ms(self, now: int) -> int:
         """Return the length (ms) of the period over which a rate is measured (Rate.windowSize)."""
         elapsed = now - min(sample.start for sample in self._samples)
-        missing = SAMPLES - 1 - elapsed // WINDOW_MS
-        return max(elapsed + max(missing, 0) * WINDOW_MS, 1)
+        missing_samples = SAMPLES - 1 - elapsed // WINDOW_MS
+        return max(elapsed + max(missing_samples, 0) * WINDOW_MS, 1)
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -253,17 +253,17 @@ class Metrics:
         described_tags: list[str] = []
         for metric in self._metrics:
             if metric.name == name:
-                own = {tag: value for tag, value in metric.tags.items() if tag != "client-id"}
-                if own == expected:
+                metric_tags = {tag: value for tag, value in metric.tags.items() if tag != "client-id"}
+                if metric_tags == expected:
                     return metric.value
-                described_tags.append(_described(own))
+                described_tags.append(_describe_tags(metric_tags))
         if not described_tags:
             raise ConfigError("name", name, "the name of a metric in this snapshot")
         allowed = f"the tags of a metric {name!r} in this snapshot: {'; '.join(sorted(described_tags)[:5])}"
-        raise ConfigError("tags", _described(expected), allowed)
+        raise ConfigError("tags", _describe_tags(expected), allowed)
 
 
-def _described(tags: Mapping[str, str]) -> str:
+def _describe_tags(tags: Mapping[str, str]) -> str:
     return ", ".join(f"{tag}={value}" for tag, value in tags.items()) or "no tags"
 
 

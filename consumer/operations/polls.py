@@ -460,12 +460,12 @@ class PollOperations:
         `Consumer.why` shows its name.
         """
         watch = self.engine.delivery_watch
-        outer, watch.running = watch.running, (name, now())
+        outer, watch.running_function = watch.running_function, (name, now())
         try:
             with self.runtime.callback(name, calls=calls):
                 yield
         finally:
-            watch.running = outer
+            watch.running_function = outer
 
     def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records, except those of partitions that were released, or for which `seek` was called.

@@ -57,7 +57,7 @@ from ..error_actions import (
     ErrorAction,
     Row,
     action_for,
-    ends_producer,
+    is_fatal_for_producer,
 )
 from ..metadata.cluster import BrokerAddress
 from ..network.call import Call, Outcome, Prepared
@@ -258,7 +258,7 @@ class TransactionManager:
         is_uncertain = self._bumps_epochs or isinstance(error, RequestTimedOut)
         self._needs_new_epoch = self._needs_new_epoch or (batch.sequence >= 0 and is_uncertain)
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
-            (self.fail if ends_producer(error) else self._require_abort)(error)
+            (self.fail if is_fatal_for_producer(error) else self._require_abort)(error)
 
     def _require_abort(self, error: KprotoError) -> None:
         """Move to ABORTABLE_ERROR, fail the current call and the records, and drop the offsets."""
