@@ -2,20 +2,22 @@
 
 Rules:
 
-* A leader that selects replicas by rack (`replica.selector.class`) names a follower in the client's rack, and
-  returns no records itself.
+* If a leader selects replicas by rack (`replica.selector.class`) and is in another rack than the client, it
+  names a follower in the client's rack. It then returns no records itself.
 
 * The client fetches from that follower for `metadata_max_age_ms`, and then from the leader again.
 
 * If the follower fails or does not respond, the client fetches from the leader again (M154).
 
-* After a failure of a follower, fetches omit the rack for some time. With a rack, the leader would name the
-  same follower again.
+* After a failure of a follower, fetches to the leader omit the rack for a limited time. If they contained the
+  rack, the leader would name the same follower again.
 
 * Fetches omit the rack for `REPLICA_BACKOFF_MS` after the first failure of a follower. Each further failure
-  doubles this time, until a follower returns records.
+  doubles this time, up to `metadata_max_age_ms`. The count of failures is reset when a follower returns
+  records.
 
-* The rack is a field of the whole fetch, so it applies to all partitions of the fetch.
+* The rack is a field of the whole fetch. So if the follower of one partition has failed, the fetch omits the
+  rack for all partitions of the leader.
 """
 
 from __future__ import annotations

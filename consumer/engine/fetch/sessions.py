@@ -16,14 +16,14 @@ Rules (Java's FetchSessionHandler, M160 to M163):
 * A response is discarded if it contains a partition that was not requested, or lacks a partition of a full
   request. The next request is then full.
 
-* After FETCH_SESSION_ID_NOT_FOUND the session id is discarded. After any other error the next request closes
-  the session and requests a new one.
+* After FETCH_SESSION_ID_NOT_FOUND the session id is discarded, and the next request asks for a new session.
+  After any other error the next request also closes the old session.
 
 * Session id 0 in a response means that the broker keeps no session. The records are used, and the next
   request is full.
 
-* `set_target` and `forget` change one partition at a time. So the cost of a request depends only on the
-  number of changes.
+* `set_target` and `forget` change one partition at a time. So the cost of an incremental request depends only
+  on the number of changes.
 
 This module also builds the Fetch requests in all versions, because their content depends on the session.
 """
@@ -54,8 +54,8 @@ class FetchTarget(msgspec.Struct, frozen=True):
 
     If one of the parameters changes, the next request contains the partition.
 
-    `requested_epoch` is the `epoch` of the partition's state. Each seek or reset changes the epoch, and
-    responses to earlier requests are then ignored.
+    `requested_epoch` is the `epoch` that the partition's state had when this target was set. Each seek or
+    reset changes the epoch of the state, and responses to earlier requests are then ignored.
     """
 
     topic_id: UUID | None
@@ -150,7 +150,8 @@ class FetchSessionHandler:
         """Whether the broker has accepted an incremental fetch of the session.
 
         The property is also true if the broker keeps no session. While it is false, a response without
-        records does not reset the count of failed fetches from the broker.
+        records does not reset the count of failed fetches from the broker, because the first incremental
+        fetch may still fail.
         """
         return self.epoch != FIRST_EPOCH
 

@@ -7,9 +7,11 @@
 * Offsets that have not changed since the last commit are committed again only once per hour (`REFRESH_MS`),
   or at each interval with `policy="java"`.
 
-* An error is reported once. The commit of the next interval serves as the retry (M123).
+* An error is reported once, even if the following commits fail with the same error. The commit of the next
+  interval serves as the retry (M123).
 
-* An error that is not retriable is also raised by the next poll, except with `policy="java"`.
+* The next poll also raises an error of the broker that is not retriable. Exceptions are CommitFailed and
+  Fenced, and all errors with `policy="java"`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 * Commits are sent one after the other, so that an older offset never overwrites a newer one (M130).
 
 * A commit of a member carries the identity (member id and generation) that the member has when the commit is
-  sent.
+  sent. Only `commit_with_identity` sends an earlier identity.
 
-* During a rebalance a commit waits (M95). In the next generation it is sent if the member has kept all its
-  partitions, and otherwise fails with CommitFailed.
+* During a rebalance a commit waits (M95). In the next generation, a commit of the application is sent if the
+  member still owns all partitions of the commit, and otherwise fails with CommitFailed. An automatic or
+  initial commit is sent without the revoked partitions.
 
 * With `policy="java"` a commit that the application has requested fails immediately during a rebalance.
 
@@ -16,8 +17,9 @@
 
 * If a topic is re-created between the call and the sending of the commit, the offset is not sent (KIP-516).
 
-* A coordinator before Kafka 4.2 would accept the offset for a re-created topic, because it identifies topics
-  by name. So the member requests the topic ids before each commit.
+* A coordinator before Kafka 4.2 identifies topics by name, so it would accept the offset for a re-created
+  topic. Before each commit to such a coordinator, the consumer requests the topic ids. It does not send an
+  offset whose topic id has changed.
 
 * Every commit completes: it succeeds, fails or times out. Closing the consumer fails pending commits.
 
@@ -189,7 +191,8 @@ class Committer:
         """Return the states of the partitions whose processed or stored offset has no confirmed commit.
 
         If `partitions` is not None, the result contains only the states of these partitions. If it is None,
-        the result also contains, at most once every `REFRESH_MS`, the partitions with a committed offset.
+        one result per `REFRESH_MS` also contains every partition with a committed offset, even if nothing has
+        changed.
 
         With `policy="java"`, the result always contains all partitions with a position, even if `partitions`
         is not None or nothing has changed.

@@ -5,23 +5,24 @@ The start offset is committed before the first record of the partition is return
 * An initial commit (M206) protects against skipped records. Without it, the policy "latest" would restart an
   application at the end of the log after a crash (M203).
 
-* Start offsets that are looked up together are committed together. So a later crash does not make the
-  consumer skip records of a new partition (M209).
+* Start offsets that are looked up together are committed together, before any record is returned. So if the
+  consumer crashes, the next owner skips no record of a new partition (M209).
 
 * An initial commit never overwrites offsets that the application has committed with this consumer. Commits
-  are sent in the order of the calls, and an initial commit omits the partitions of earlier commits.
+  are sent in the order of the calls, and an initial commit omits partitions with a committed offset.
 
 * If the application calls seek(), the initial commit of the partition is dropped. If the commit is already in
   flight, the records wait for its response.
 
 * The application may commit offsets in a transaction, on another connection. An initial commit can overwrite
-  only those that arrive after its last lookup of committed offsets.
+  such an offset only if it reaches the coordinator between the last lookup and the initial commit.
 
-* The committed offsets are looked up again if an initial commit had to wait, or if an earlier commit of the
-  application got no response.
+* Before an initial commit, the committed offsets are looked up again if the initial commit had to wait, or if
+  an earlier commit of these partitions has not succeeded. The coordinator may have received offsets in the
+  meantime.
 
 * The committed offsets are also looked up again if the application has requested the group metadata for a
-  transaction.
+  transaction, because the transaction may have committed offsets.
 
 * A lookup of committed offsets waits for the end of open transactions (KIP-447).
 
@@ -30,10 +31,10 @@ The start offset is committed before the first record of the partition is return
 
 * No records of a partition are returned while its initial commit is being retried.
 
-* After any other error of an initial commit, one poll raises the error, and later polls return the records.
+* After an error that is not retried, one poll raises the error, and later polls return the records.
 
-* A consumer that is being closed makes only one attempt. If it fails, the start offset is reported as
-  uncommitted, and the next owner looks up a start offset again.
+* A consumer that is being closed attempts an initial commit only once. If the attempt fails, the start offset
+  is reported as uncommitted, and the partition's next owner looks up a start offset again.
 """
 
 from __future__ import annotations
