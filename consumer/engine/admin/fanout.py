@@ -97,7 +97,7 @@ def fan_out(
     read: Callable[[Call, Sequence[K]], Iterable[Answer[K, V]]],
     *,
     one_by_one: bool = False,
-    repeated: ErrorCode | None = None,
+    executed_code: ErrorCode | None = None,
     max_version: int | None = None,
     name: Callable[[K], str] = str,
 ) -> Plan[dict[K, V]]:
@@ -106,46 +106,46 @@ def fan_out(
     `request(items)` builds the request to one broker, and `read(call, items)` reads its response. With
     `one_by_one` each request contains one item.
 
-    `repeated` is the error code for a request that has already been executed. This code counts as success if
-    an earlier request for the item got no response, because that request may have been executed.
+    `executed_code` is the error code for a request that has already been executed. This code counts as
+    success if an earlier request for the item got no response, because that request may have been executed.
 
     `max_version` is the highest API version in which the request may be sent.
 
     `name(item)` is the name of the item in error messages.
     """
-    work = _Work(list(dict.fromkeys(items)), router, api, row, read, repeated, name)
+    progress = _Progress(list(dict.fromkeys(items)), router, api, row, read, executed_code, name)
     batches: list[list[K]] = []
     try:
-        while work.open:
-            why = yield from work.locate()
-            if not work.open:
+        while progress.open:
+            pause_reason = yield from progress.locate_brokers()
+            if not progress.open:
                 break
-            batches = work.batches(one_by_one)
+            batches = progress.batches(one_by_one)
             calls: Sequence[Call] = ()
             if batches:
                 calls = yield [
-                    Ask(request(batch), node=work.nodes[batch[0]], max_version=max_version)
+                    Ask(request(batch), node=progress.nodes[batch[0]], max_version=max_version)
                     for batch in batches
                 ]
             for batch, call in zip(batches, calls, strict=True):
-                why = work.settle(batch, call) or why
+                pause_reason = progress.settle(batch, call) or pause_reason
             batches = []
-            if work.open:
-                yield Rest(why)
+            if progress.open:
+                yield Rest(pause_reason)
     except DeadlinePassed as timeout:
         # If `batches` is empty, the plan was waiting for a lookup. The responses to a lookup contain no
         # results of items.
         for batch, call in zip(batches, timeout.calls, strict=False):
             if call.response is not None or call.error is not None:
-                work.settle(batch, call)
-        work.failed.update(dict.fromkeys(work.open, timeout.error))
-    if work.failed:
-        failed = {item: work.failed[item] for item in work.items if item in work.failed}
-        raise PartialFailure(api, work.values(), failed)
-    return work.values()
+                progress.settle(batch, call)
+        progress.failed.update(dict.fromkeys(progress.open, timeout.error))
+    if progress.failed:
+        failed = {item: progress.failed[item] for item in progress.items if item in progress.failed}
+        raise PartialFailure(api, progress.values(), failed)
+    return progress.values()
 
 
-def single(plan: Plan[dict[K, V]]) -> Plan[V]:
+def single_value(plan: Plan[dict[K, V]]) -> Plan[V]:
     """Return the value of a plan for one item, or raise the item's error."""
     try:
         values = yield from plan
@@ -163,12 +163,12 @@ def ask_broker(
     request: Message | Prepared,
     read: Callable[[Call], tuple[int, str | None, V]],
     *,
-    repeated: ErrorCode | None = None,
+    executed_code: ErrorCode | None = None,
 ) -> Plan[V]:
     """Send one request, and repeat it after retriable errors. Return the response's value or raise its error.
 
-    `read(call)` returns the error code, the broker's message, and the value. `repeated` has the same meaning
-    as in `fan_out`.
+    `read(call)` returns the error code, the broker's message, and the value. `executed_code` has the same
+    meaning as in `fan_out`.
     """
 
     def read_all(call: Call, items: Sequence[str]) -> Iterator[Answer[str, V]]:
@@ -180,11 +180,13 @@ def ask_broker(
         return ""  # The only item stands for the whole request, so errors need not name it.
 
     items = ["the request"]
-    plan = fan_out(items, router, api, row, lambda items: request, read_all, repeated=repeated, name=no_name)
-    return (yield from single(plan))
+    plan = fan_out(
+        items, router, api, row, lambda items: request, read_all, executed_code=executed_code, name=no_name
+    )
+    return (yield from single_value(plan))
 
 
-class _Work(Generic[K, V]):
+class _Progress(Generic[K, V]):
     """The items of one call: open, succeeded and failed."""
 
     def __init__(
@@ -194,11 +196,11 @@ class _Work(Generic[K, V]):
         api: str,
         row: Row,
         read: Callable[[Call, Sequence[K]], Iterable[Answer[K, V]]],
-        repeated: ErrorCode | None,
+        executed_code: ErrorCode | None,
         name: Callable[[K], str],
     ) -> None:
         self.items = items
-        self.open = dict.fromkeys(items)
+        self.open = dict.fromkeys(items)  # A set in the order of `items`.
         # Item without a result yet -> the broker that was located for it.
         self.nodes: dict[K, int | None] = {}
         self.succeeded: dict[K, V] = {}
@@ -207,38 +209,39 @@ class _Work(Generic[K, V]):
         self._api = api
         self._row = row
         self._read = read
-        self._repeated = repeated
+        self._executed_code = executed_code
         self._name = name
-        self._unanswered: set[K] = set()  # Items of requests that got no response.
-        self._unknown: dict[K, int] = {}  # Item -> number of responses with UNKNOWN_TOPIC_OR_PARTITION.
+        self._without_response: set[K] = set()  # Items of requests that got no response.
+        # Item -> number of responses with UNKNOWN_TOPIC_OR_PARTITION.
+        self._unknown_counts: dict[K, int] = {}
 
     def values(self) -> dict[K, V]:
         return {item: self.succeeded[item] for item in self.items if item in self.succeeded}
 
-    def locate(self) -> Plan[str]:
-        """Locate the brokers of the open items.
+    def locate_brokers(self) -> Plan[str]:
+        """Locate the brokers of the open items that have none. An item whose lookup fails has failed.
 
         Returns the reason why an item must wait for its broker, or "" if no item must wait.
         """
-        why = ""
-        unknown = [item for item in self.open if item not in self.nodes]
-        if unknown:
+        pause_reason = ""
+        unlocated = [item for item in self.open if item not in self.nodes]
+        if unlocated:
             try:
-                locations = yield from self._router.locate(unknown)
+                locations = yield from self._router.locate(unlocated)
             except KprotoError as error:
                 if len(self.open) == len(self.items):
                     # No item has a result yet, so the plan raises the error of the lookup instead of
                     # PartialFailure.
                     raise
-                locations = dict.fromkeys(unknown, error)
+                locations = dict.fromkeys(unlocated, error)
             for item, location in locations.items():
                 if isinstance(location, KprotoError):
                     self._fail(item, location)
                 elif isinstance(location, Rest):
-                    why = location.why
+                    pause_reason = location.why
                 else:
                     self.nodes[item] = location
-        return why
+        return pause_reason
 
     def batches(self, one_by_one: bool) -> list[list[K]]:
         """Return the located items in groups, each for one request to one broker."""
@@ -253,10 +256,10 @@ class _Work(Generic[K, V]):
     def settle(self, batch: Sequence[K], call: Call) -> str:
         """Record the value or error of each item of a request.
 
-        Returns the reason why an item is still open, or "" if no item is open.
+        Returns the reason why an item of the request is still open, or "" if none of them is open.
         """
         if may_repeat(call):
-            self._unanswered.update(batch)
+            self._without_response.update(batch)
             for item in batch:
                 self._locate_again(item)
             return str(call.error)
@@ -264,19 +267,20 @@ class _Work(Generic[K, V]):
             for item in batch:
                 self._fail(item, call.error)
             return ""
-        why = ""
+        pause_reason = ""
         missing = dict.fromkeys(batch)
         for answer in self._read(call, batch):
             if answer.item in missing:
                 del missing[answer.item]
-                why = self._settle_item(answer) or why
+                pause_reason = self._settle_item(answer) or pause_reason
         if missing:
             return pause_for_missing(self._api, self._name(next(iter(missing)))).why
-        return why
+        return pause_reason
 
     def _settle_item(self, answer: Answer[K, V]) -> str:
+        """Record the value or error of one item. Returns the reason why it is still open, or ""."""
         item, code = answer.item, answer.code
-        if code == 0 or (code == self._repeated and item in self._unanswered):
+        if code == 0 or (code == self._executed_code and item in self._without_response):
             self.open.pop(item, None)
             self.nodes.pop(item, None)
             self.succeeded[item] = answer.value
@@ -285,8 +289,8 @@ class _Work(Generic[K, V]):
         name = self._name(item)
         detail = f"{name}: {answer.message}" if name and answer.message else answer.message or name
         if code == UNKNOWN:
-            self._unknown[item] = self._unknown.get(item, 0) + 1
-            if self._unknown[item] > PATIENCE:
+            self._unknown_counts[item] = self._unknown_counts.get(item, 0) + 1
+            if self._unknown_counts[item] > PATIENCE:
                 action = ErrorAction.RAISE
         if action in (ErrorAction.REFRESH_METADATA, ErrorAction.FIND_COORDINATOR):
             self._locate_again(item)
@@ -311,17 +315,17 @@ class _Work(Generic[K, V]):
 
 def to_any_broker(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
     """Send every item to any broker (Java: LeastLoadedNodeProvider)."""
-    lost: set[Any] = set()
+    forgotten: set[Any] = set()
 
     def locate(items: Collection[Any]) -> Plan[Mapping[Any, Location]]:
-        if not lost.isdisjoint(items):
+        if not forgotten.isdisjoint(items):
             # After a lost connection the metadata is read first, because reading it raises an error if no
             # broker responds.
             yield from read_metadata(view, [], clock)
-            lost.clear()
-        return dict.fromkeys(items)
+            forgotten.clear()
+        return dict.fromkeys(items)  # None stands for any broker.
 
-    return Router(locate, lost.add)
+    return Router(locate, forgotten.add)
 
 
 def to_controller(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
@@ -377,14 +381,14 @@ def to_leaders(
     An item fails if `PATIENCE` Metadata responses report its topic as unknown or do not list its partition.
     After any other error that is not retriable, such as TOPIC_AUTHORIZATION_FAILED, it fails immediately.
     """
-    unknown: dict[K, int] = {}
+    unknown_counts: dict[K, int] = {}  # Item -> number of Metadata responses without its partition.
 
     def locate(items: Collection[K]) -> Plan[Mapping[K, Location]]:
         if any(view.leader(partition_of(item)) is None for item in items):
             yield from read_metadata(view, sorted({partition_of(item).topic for item in items}), clock)
-        return {item: location(item) for item in items}
+        return {item: locate_leader(item) for item in items}
 
-    def location(item: K) -> Location:
+    def locate_leader(item: K) -> Location:
         partition = partition_of(item)
         leader = view.leader(partition)
         if leader is not None:
@@ -401,8 +405,8 @@ def to_leaders(
             code = UNKNOWN
             detail = f"{partition}: the topic has {len(topic.partitions)} partitions"
         if code == UNKNOWN:
-            unknown[item] = unknown.get(item, 0) + 1
-            if unknown[item] >= PATIENCE:
+            unknown_counts[item] = unknown_counts.get(item, 0) + 1
+            if unknown_counts[item] >= PATIENCE:
                 return broker_error(code, "Metadata", detail)
         elif action_for(METADATA, code) is ErrorAction.RAISE:
             return broker_error(code, "Metadata", detail)
@@ -420,10 +424,11 @@ def to_coordinators(view: ClusterView, key_type: int, key_of: Callable[[K], str]
     def locate(items: Collection[K]) -> Plan[Mapping[K, Location]]:
         keys = list(dict.fromkeys(key_of(item) for item in items))
         calls = yield [Ask(coordinator_request(key, key_type)) for key in keys]
-        locations = {key: location(key, call) for key, call in zip(keys, calls, strict=True)}
+        locations = {key: read_location(key, call) for key, call in zip(keys, calls, strict=True)}
         return {item: locations[key_of(item)] for item in items}
 
-    def location(key: str, call: Call) -> Location:
+    def read_location(key: str, call: Call) -> Location:
+        """Return the coordinator's location, and add its address to `view`."""
         detail = f"{COORDINATOR_KEYS[key_type]} {key!r}"
         if may_repeat(call):
             return Rest(str(call.error))

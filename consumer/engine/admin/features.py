@@ -100,7 +100,7 @@ def update_features(
                 require_version("UpdateFeatures", version, 1, "3.3", "to validate only (KIP-778)")
             return UpdateFeaturesRequest(
                 timeout_ms=timeout_ms,
-                feature_updates=[_update(name, updates[name], version) for name in names],
+                feature_updates=[_feature_update(name, updates[name], version) for name in names],
                 validate_only=validate_only,
             )
 
@@ -108,7 +108,8 @@ def update_features(
 
     def read(call: Call, names: Sequence[str]) -> Iterator[Answer[str, None]]:
         response = expect_response(UpdateFeaturesResponse, call)
-        if response.error_code or call.version > _LAST_WITH_RESULTS:
+        has_results = call.version <= _LAST_WITH_RESULTS
+        if response.error_code or not has_results:
             yield from for_all(names, response.error_code, response.error_message)
         for result in response.results:
             yield Answer(result.feature, None, result.error_code, result.error_message)
@@ -117,7 +118,11 @@ def update_features(
     return (yield from fan_out(updates, router, "UpdateFeatures", CONTROLLER, request, read))
 
 
-def _update(name: str, update: FeatureUpdate, version: int) -> FeatureUpdateKey:
+def _feature_update(name: str, update: FeatureUpdate, version: int) -> FeatureUpdateKey:
+    """Return the entry of one feature in an UpdateFeatures request.
+
+    Version 0 does not distinguish safe from unsafe downgrades.
+    """
     if version == 0:
         return FeatureUpdateKey(
             feature=name,

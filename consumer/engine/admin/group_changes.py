@@ -42,10 +42,16 @@ def delete_groups(
             yield Answer(result.group_id, None, result.error_code, message)
 
     router: Router[str] = to_coordinators(view, GROUP_KEY)
-    deleted = ErrorCode.GROUP_ID_NOT_FOUND
     return (
         yield from fan_out(
-            names, router, "DeleteGroups", GROUPS, request, read, repeated=deleted, name=group_name
+            names,
+            router,
+            "DeleteGroups",
+            GROUPS,
+            request,
+            read,
+            executed_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            name=group_name,
         )
     )
 
@@ -59,7 +65,8 @@ def remove_members(
 ) -> Plan[dict[str, None]]:
     """Remove these static members, or all members, from a group.
 
-    The keys of the result are the instance ids, or the member ids if `instance_ids` is None.
+    None in `instance_ids` stands for all members. The keys of the result are then the member ids, else the
+    instance ids.
     """
     if instance_ids is None:
         description = yield from describe(view, group, clock)
@@ -71,26 +78,27 @@ def remove_members(
         }
     else:
         members = {
-            name: MemberIdentity(member_id="", group_instance_id=name, reason=reason) for name in instance_ids
+            instance_id: MemberIdentity(member_id="", group_instance_id=instance_id, reason=reason)
+            for instance_id in instance_ids
         }
 
-    def request(names: Sequence[str]) -> Prepared:
+    def request(keys: Sequence[str]) -> Prepared:
         def build(version: int) -> LeaveGroupRequest:
             if version < 3:
                 raise UnsupportedVersion("LeaveGroup", version, "3 and higher (Kafka 2.4 and later)")
-            return LeaveGroupRequest(group_id=group, members=[members[name] for name in names])
+            return LeaveGroupRequest(group_id=group, members=[members[key] for key in keys])
 
         return Prepared(LeaveGroupRequest, build)
 
-    def read(call: Call, names: Sequence[str]) -> Iterator[Answer[str, None]]:
+    def read(call: Call, keys: Sequence[str]) -> Iterator[Answer[str, None]]:
         response = expect_response(LeaveGroupResponse, call)
         if response.error_code:
-            yield from for_all(names, response.error_code)
+            yield from for_all(keys, response.error_code)
         for entry in response.members:
-            name = entry.member_id if instance_ids is None else entry.group_instance_id or ""
-            yield Answer(name, None, entry.error_code)
+            key = entry.member_id if instance_ids is None else entry.group_instance_id or ""
+            yield Answer(key, None, entry.error_code)
 
-    router: Router[str] = to_coordinators(view, GROUP_KEY, lambda name: group)
+    router: Router[str] = to_coordinators(view, GROUP_KEY, lambda key: group)
     return (
         yield from fan_out(
             members,
@@ -99,8 +107,8 @@ def remove_members(
             GROUPS,
             request,
             read,
-            repeated=ErrorCode.UNKNOWN_MEMBER_ID,
-            name=lambda name: f"group {group!r}, member {name!r}",
+            executed_code=ErrorCode.UNKNOWN_MEMBER_ID,
+            name=lambda key: f"group {group!r}, member {key!r}",
         )
     )
 
@@ -115,10 +123,13 @@ def delete_offsets(
             group_id=group,
             topics=[
                 OffsetDeleteRequestTopic(
-                    name=name,
-                    partitions=[OffsetDeleteRequestPartition(partition_index=p.partition) for p in entries],
+                    name=topic,
+                    partitions=[
+                        OffsetDeleteRequestPartition(partition_index=partition.partition)
+                        for partition in topic_partitions
+                    ],
                 )
-                for name, entries in by_topic(items).items()
+                for topic, topic_partitions in by_topic(items).items()
             ],
         )
 

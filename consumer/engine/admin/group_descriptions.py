@@ -12,6 +12,7 @@ from kproto.errors import BrokerError, DecodeError, KprotoError, PartialFailure,
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kproto.messages.describe_groups import DescribedGroup as ClassicGroup
+from kproto.messages.describe_groups import DescribedGroupMember as ClassicMember
 from kproto.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
@@ -29,14 +30,14 @@ GROUP_KEY: Final = COORDINATOR_KEYS.index("group")
 # The state that DescribeGroups returns for a group that does not exist or is not of type "classic".
 DEAD: Final = "Dead"
 # The error codes for a group of another type, and for a type that the coordinator does not support.
-_OTHER_TYPE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+_OTHER_TYPE_CODES: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 # Group type -> the request that describes groups of this type (KIP-1043).
-_REQUESTS: Final[Mapping[str, type[Message]]] = {
+_DESCRIBE_REQUESTS: Final[Mapping[str, type[Message]]] = {
     "consumer": ConsumerGroupDescribeRequest,
     "share": ShareGroupDescribeRequest,
     "streams": StreamsGroupDescribeRequest,
 }
-GROUP_TYPES: Final = ("classic", *_REQUESTS)
+GROUP_TYPES: Final = ("classic", *_DESCRIBE_REQUESTS)
 
 
 class StreamsTasks(msgspec.Struct, frozen=True):
@@ -130,18 +131,19 @@ def describe_groups(
     include_authorized_operations: bool,
 ) -> Plan[dict[str, GroupDescription]]:
     """Describe groups of one type. For a group of another type the error is GROUP_ID_NOT_FOUND."""
-    request_type = _REQUESTS.get(group_type, DescribeGroupsRequest)
+    request_type = _DESCRIBE_REQUESTS.get(group_type, DescribeGroupsRequest)
 
     def request(items: Sequence[str]) -> Prepared:
         def build(version: int) -> Message:
-            wants_operations = include_authorized_operations
             if group_type == "classic":
-                wants_operations = wants_operations and version >= 3
+                # Earlier versions of DescribeGroups have no authorized operations (KIP-430).
+                has_operations = version >= 3
                 return DescribeGroupsRequest(
-                    groups=list(items), include_authorized_operations=wants_operations
+                    groups=list(items),
+                    include_authorized_operations=include_authorized_operations and has_operations,
                 )
-            message: Message = _REQUESTS[group_type](  # type: ignore[call-arg]
-                group_ids=list(items), include_authorized_operations=wants_operations
+            message: Message = _DESCRIBE_REQUESTS[group_type](  # type: ignore[call-arg]
+                group_ids=list(items), include_authorized_operations=include_authorized_operations
             )
             return message
 
@@ -175,20 +177,25 @@ def describe_consumer_groups(
     *,
     include_authorized_operations: bool,
 ) -> Plan[dict[str, GroupDescription]]:
-    """Describe groups of type "consumer" or "classic", as Java's DescribeConsumerGroupsHandler does."""
+    """Describe groups of type "consumer" or "classic", as Java's DescribeConsumerGroupsHandler does.
+
+    Groups that are not of type "consumer" are described again as classic groups.
+    """
     options = {"include_authorized_operations": include_authorized_operations}
     try:
         return (yield from describe_groups(view, "consumer", names, clock, **options))
-    except PartialFailure as newer:
-        classic = [name for name, error in newer.failed.items() if is_other_type(error)]
-        if not classic:
+    except PartialFailure as consumer_failure:
+        classic_names = [name for name, error in consumer_failure.failed.items() if is_other_type(error)]
+        if not classic_names:
             raise
-        api, succeeded = newer.call, newer.succeeded
-        failed = {name: error for name, error in newer.failed.items() if name not in classic}
+        api, succeeded = consumer_failure.call, consumer_failure.succeeded
+        failed = {name: error for name, error in consumer_failure.failed.items() if name not in classic_names}
     try:
-        succeeded |= yield from describe_groups(view, "classic", classic, clock, **options)
-    except PartialFailure as older:
-        api, succeeded, failed = older.call, succeeded | older.succeeded, failed | older.failed
+        succeeded |= yield from describe_groups(view, "classic", classic_names, clock, **options)
+    except PartialFailure as classic_failure:
+        api = classic_failure.call
+        succeeded |= classic_failure.succeeded
+        failed |= classic_failure.failed
     if failed:
         raise PartialFailure(
             api,
@@ -201,7 +208,7 @@ def describe_consumer_groups(
 def is_other_type(error: KprotoError) -> bool:
     """Return whether the error says that the group is not of the requested type, or does not exist."""
     return isinstance(error, UnsupportedVersion) or (
-        isinstance(error, BrokerError) and error.code in _OTHER_TYPE
+        isinstance(error, BrokerError) and error.code in _OTHER_TYPE_CODES
     )
 
 
@@ -210,29 +217,33 @@ def group_name(group: str) -> str:
 
 
 def _classic_group(entry: ClassicGroup, node: int) -> GroupDescription:
-    consumers = entry.protocol_type == "consumer"
+    """Return the description of a classic group, from the DescribeGroups response of the broker `node`."""
+    is_consumer_group = entry.protocol_type == "consumer"
     return GroupDescription(
-        entry.group_id,
-        "classic",
-        entry.group_state,
-        tuple(
-            GroupMember(
-                member.member_id,
-                member.client_id,
-                member.client_host,
-                member.group_instance_id,
-                *(_assigned_partitions(member.member_assignment) if consumers else ((), None)),
-            )
-            for member in entry.members
-        ),
-        node,
-        entry.protocol_type,
-        entry.protocol_data or None,
-        operations_of(entry.authorized_operations),
+        group_id=entry.group_id,
+        type="classic",
+        state=entry.group_state,
+        members=tuple(_classic_member(member, is_consumer_group) for member in entry.members),
+        coordinator=node,
+        protocol_type=entry.protocol_type,
+        assignor=entry.protocol_data or None,
+        authorized_operations=operations_of(entry.authorized_operations),
     )
 
 
-def _assigned_partitions(assignment: bytes) -> tuple[tuple[TopicPartition, ...], str | None]:
+def _classic_member(member: ClassicMember, is_consumer: bool) -> GroupMember:
+    partitions, assignment_error = _decode_assignment(member.member_assignment) if is_consumer else ((), None)
+    return GroupMember(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        group_instance_id=member.group_instance_id,
+        partitions=partitions,
+        assignment_error=assignment_error,
+    )
+
+
+def _decode_assignment(assignment: bytes) -> tuple[tuple[TopicPartition, ...], str | None]:
     """Decode a SyncGroup assignment: return (partitions, None), or ((), the reason for the failure)."""
     try:
         return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else (), None
@@ -241,38 +252,40 @@ def _assigned_partitions(assignment: bytes) -> tuple[tuple[TopicPartition, ...],
 
 
 def _newer_group(group_type: str, entry: Any, node: int) -> GroupDescription:
+    """Return the description of a group of type "consumer", "share" or "streams" (KIP-848 and later)."""
     topology = entry.topology if group_type == "streams" else None
     return GroupDescription(
-        entry.group_id,
-        group_type,
-        entry.group_state,
-        tuple(_newer_member(group_type, member) for member in entry.members),
-        node,
-        group_type,
-        entry.assignor_name or None,
-        operations_of(entry.authorized_operations),
-        entry.group_epoch,
-        entry.assignment_epoch,
-        None if topology is None else tuple(map(_subtopology, topology.subtopologies or ())),
+        group_id=entry.group_id,
+        type=group_type,
+        state=entry.group_state,
+        members=tuple(_newer_member(group_type, member) for member in entry.members),
+        coordinator=node,
+        protocol_type=group_type,
+        assignor=entry.assignor_name or None,
+        authorized_operations=operations_of(entry.authorized_operations),
+        group_epoch=entry.group_epoch,
+        target_assignment_epoch=entry.assignment_epoch,
+        subtopologies=(
+            None if topology is None else tuple(map(_streams_subtopology, topology.subtopologies or ()))
+        ),
     )
 
 
 def _newer_member(group_type: str, member: Any) -> GroupMember:
-    streams = group_type == "streams"
+    is_streams = group_type == "streams"
     return GroupMember(
-        member.member_id,
-        member.client_id,
-        member.client_host,
-        None if group_type == "share" else member.instance_id,
-        () if streams else _named_partitions(member.assignment),
-        None,
-        member.member_epoch,
-        _named_partitions(member.target_assignment) if group_type == "consumer" else None,
-        _tasks(member.assignment) if streams else None,
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        group_instance_id=None if group_type == "share" else member.instance_id,
+        partitions=() if is_streams else _partitions_of(member.assignment),
+        member_epoch=member.member_epoch,
+        target_partitions=_partitions_of(member.target_assignment) if group_type == "consumer" else None,
+        tasks=_streams_tasks(member.assignment) if is_streams else None,
     )
 
 
-def _named_partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+def _partitions_of(assignment: Any) -> tuple[TopicPartition, ...]:
     """Return the partitions of an `assignment` in a ConsumerGroupDescribe or ShareGroupDescribe response."""
     return tuple(
         sorted(
@@ -283,22 +296,22 @@ def _named_partitions(assignment: Any) -> tuple[TopicPartition, ...]:
     )
 
 
-def _tasks(assignment: Any) -> StreamsTasks:
+def _streams_tasks(assignment: Any) -> StreamsTasks:
     def by_subtopology(tasks: Any) -> dict[str, tuple[int, ...]]:
         return {entry.subtopology_id: tuple(entry.partitions) for entry in tasks}
 
     return StreamsTasks(
-        by_subtopology(assignment.active_tasks),
-        by_subtopology(assignment.standby_tasks),
-        by_subtopology(assignment.warmup_tasks),
+        active=by_subtopology(assignment.active_tasks),
+        standby=by_subtopology(assignment.standby_tasks),
+        warmup=by_subtopology(assignment.warmup_tasks),
     )
 
 
-def _subtopology(entry: Any) -> StreamsSubtopology:
+def _streams_subtopology(entry: Any) -> StreamsSubtopology:
     return StreamsSubtopology(
-        entry.subtopology_id,
-        tuple(entry.source_topics),
-        tuple(entry.repartition_sink_topics),
-        tuple(topic.name for topic in entry.state_changelog_topics),
-        tuple(topic.name for topic in entry.repartition_source_topics),
+        subtopology_id=entry.subtopology_id,
+        source_topics=tuple(entry.source_topics),
+        repartition_sink_topics=tuple(entry.repartition_sink_topics),
+        state_changelog_topics=tuple(topic.name for topic in entry.state_changelog_topics),
+        repartition_source_topics=tuple(topic.name for topic in entry.repartition_source_topics),
     )

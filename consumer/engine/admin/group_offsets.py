@@ -6,6 +6,8 @@ The plans identify topics by name, as Java's admin client does, so that offsets 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -27,6 +29,7 @@ from kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponsePartition,
 )
 from kproto.messages.offset_commit import OffsetCommitResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
@@ -46,6 +49,9 @@ from ..requests import (
 from .fanout import Answer, Router, fan_out, for_all, to_coordinators
 from .group_descriptions import GROUP_KEY, group_name
 from .plan import Plan, expect_response
+
+# The topic ids of an OffsetCommit request that identifies topics by name.
+_NO_TOPIC_IDS: Final[Mapping[str, UUID]] = {}
 
 
 class SharePartitionOffset(msgspec.Struct, frozen=True):
@@ -70,10 +76,14 @@ def list_consumer_group_offsets(
     *,
     require_stable: bool,
 ) -> Plan[dict[str, dict[TopicPartition, CommittedOffset | None]]]:
-    """Return each group's committed offsets for the partitions in `groups` (None: for all partitions)."""
+    """Return each group's committed offsets for the partitions in `groups` (None: for all partitions).
+
+    The value for a partition is None if the group has no committed offset for it.
+    """
 
     def request(names: Sequence[str]) -> Prepared:
-        return offset_fetch_request(names[0], groups[names[0]], view, require_stable=require_stable)
+        [name] = names
+        return offset_fetch_request(name, groups[name], view, require_stable=require_stable)
 
     def read(
         call: Call, names: Sequence[str]
@@ -120,15 +130,15 @@ def alter_consumer_group_offsets(
     """
 
     def request(partitions: Sequence[TopicPartition]) -> Prepared:
-        return offset_commit_request({}, group, {partition: offsets[partition] for partition in partitions})
+        requested = {partition: offsets[partition] for partition in partitions}
+        return offset_commit_request(_NO_TOPIC_IDS, group, requested)
 
     def read(call: Call, partitions: Sequence[TopicPartition]) -> Iterator[Answer[TopicPartition, None]]:
         response = expect_response(OffsetCommitResponse, call)
-        for partition, code in offset_commit_codes({}, response, call.version, offsets).items():
+        for partition, code in offset_commit_codes(_NO_TOPIC_IDS, response, call.version, offsets).items():
             has_members = code == ErrorCode.UNKNOWN_MEMBER_ID
-            yield Answer(
-                partition, None, code, "the group has members: stop them first" if has_members else None
-            )
+            message = "the group has members: stop them first" if has_members else None
+            yield Answer(partition, None, code, message)
 
     router: Router[TopicPartition] = to_coordinators(view, GROUP_KEY, lambda partition: group)
     return (
@@ -140,7 +150,7 @@ def alter_consumer_group_offsets(
             request,
             read,
             max_version=LAST_WITH_NAMES,
-            name=_in_group(group),
+            name=_item_name_in(group),
         )
     )
 
@@ -159,13 +169,14 @@ def list_share_group_offsets(
     def request(names: Sequence[str]) -> DescribeShareGroupOffsetsRequest:
         entries: list[DescribeShareGroupOffsetsRequestGroup] = []
         for name in names:
-            partitions, topics = groups[name], None
+            partitions = groups[name]
+            topics = None  # All topics.
             if partitions is not None:
                 topics = [
                     DescribeShareGroupOffsetsRequestTopic(
-                        topic_name=topic, partitions=[partition.partition for partition in chosen]
+                        topic_name=topic, partitions=[partition.partition for partition in topic_partitions]
                     )
-                    for topic, chosen in by_topic(partitions).items()
+                    for topic, topic_partitions in by_topic(partitions).items()
                 ]
             entries.append(DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=topics))
         return DescribeShareGroupOffsetsRequest(groups=entries)
@@ -181,18 +192,22 @@ def list_share_group_offsets(
                     partition = TopicPartition(topic.topic_name, entry.partition_index)
                     if entry.error_code and not code:
                         code, message = entry.error_code, f"{partition} {entry.error_message or ''}".rstrip()
-                    offsets[partition] = None
-                    if entry.start_offset >= 0:
-                        offsets[partition] = SharePartitionOffset(
-                            entry.start_offset,
-                            entry.leader_epoch if entry.leader_epoch >= 0 else None,
-                            entry.lag if entry.lag >= 0 else None,
-                        )
+                    offsets[partition] = _share_partition_offset(entry)
             yield Answer(group.group_id, dict(sorted(offsets.items())), code, message)
 
     router: Router[str] = to_coordinators(view, GROUP_KEY)
     api = "DescribeShareGroupOffsets"
     return (yield from fan_out(groups, router, api, GROUPS, request, read, name=group_name))
+
+
+def _share_partition_offset(entry: DescribeShareGroupOffsetsResponsePartition) -> SharePartitionOffset | None:
+    if entry.start_offset < 0:
+        return None
+    return SharePartitionOffset(
+        entry.start_offset,
+        leader_epoch=entry.leader_epoch if entry.leader_epoch >= 0 else None,
+        lag=entry.lag if entry.lag >= 0 else None,
+    )
 
 
 def alter_share_group_offsets(
@@ -210,10 +225,10 @@ def alter_share_group_offsets(
                         AlterShareGroupOffsetsRequestPartition(
                             partition_index=partition.partition, start_offset=offsets[partition]
                         )
-                        for partition in chosen
+                        for partition in topic_partitions
                     ],
                 )
-                for topic, chosen in by_topic(partitions).items()
+                for topic, topic_partitions in by_topic(partitions).items()
             ],
         )
 
@@ -228,7 +243,7 @@ def alter_share_group_offsets(
 
     router: Router[TopicPartition] = to_coordinators(view, GROUP_KEY, lambda partition: group)
     api = "AlterShareGroupOffsets"
-    return (yield from fan_out(offsets, router, api, GROUPS, request, read, name=_in_group(group)))
+    return (yield from fan_out(offsets, router, api, GROUPS, request, read, name=_item_name_in(group)))
 
 
 def delete_share_group_offsets(
@@ -249,9 +264,9 @@ def delete_share_group_offsets(
 
     router: Router[str] = to_coordinators(view, GROUP_KEY, lambda topic: group)
     api = "DeleteShareGroupOffsets"
-    return (yield from fan_out(topics, router, api, GROUPS, request, read, name=_in_group(group)))
+    return (yield from fan_out(topics, router, api, GROUPS, request, read, name=_item_name_in(group)))
 
 
-def _in_group(group: str) -> Callable[[object], str]:
+def _item_name_in(group: str) -> Callable[[object], str]:
     """Return a function that describes a partition or topic of the group for error messages."""
     return lambda item: f"group {group!r}, {item}"

@@ -16,7 +16,7 @@ from ..error_actions import GROUPS
 from ..metadata.cluster import ClusterView
 from ..network.call import Call, Prepared
 from .cluster import read_metadata
-from .fanout import Answer, Router, fan_out, single, to_nodes
+from .fanout import Answer, Router, fan_out, single_value, to_nodes
 from .group_descriptions import (
     DEAD,
     GROUP_TYPES,
@@ -173,7 +173,7 @@ def describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Gro
     for group_type in GROUP_TYPES:
         try:
             return (
-                yield from single(
+                yield from single_value(
                     describe_groups(view, group_type, [name], clock, include_authorized_operations=False)
                 )
             )

@@ -179,12 +179,12 @@ def unregister_controller(view: ClusterView, controller: int, clock: Callable[[]
 
 
 def _change(
-    view: ClusterView, clock: Callable[[], int], api: str, request: Message, repeated: ErrorCode | None
+    view: ClusterView, clock: Callable[[], int], api: str, request: Message, executed_code: ErrorCode | None
 ) -> Plan[None]:
     """Send a change to any broker, which forwards it to the active controller.
 
-    `repeated` is the error code for a change that an earlier attempt has already made. It counts as success
-    if an earlier request got no response (`fan_out`).
+    `executed_code` is the error code for a change that an earlier attempt has already made. It counts as
+    success if an earlier request got no response (`fan_out`).
     """
 
     def read(call: Call) -> tuple[int, str | None, None]:
@@ -192,4 +192,4 @@ def _change(
         return response.error_code, response.error_message, None
 
     router = to_any_broker(view, clock)
-    return (yield from ask_broker(router, api, CONTROLLER, request, read, repeated=repeated))
+    return (yield from ask_broker(router, api, CONTROLLER, request, read, executed_code=executed_code))

@@ -29,7 +29,7 @@ from ..metadata.cluster import ClusterView
 from ..network.call import Call, Prepared
 from ..requests import by_topic
 from .cluster import COORDINATOR_KEYS, read_metadata
-from .fanout import Answer, Router, fan_out, single, to_coordinators, to_leaders, to_nodes
+from .fanout import Answer, Router, fan_out, single_value, to_coordinators, to_leaders, to_nodes
 from .plan import Plan, expect_response
 
 _TRANSACTION = COORDINATOR_KEYS.index("transactional id")
@@ -241,7 +241,7 @@ def abort_transaction(
                     yield Answer(TopicPartition(topic.name, entry.partition_index), None, entry.error_code)
 
     router = to_leaders(view, clock, _same)
-    return (yield from single(fan_out([partition], router, "WriteTxnMarkers", ADMIN, request, read)))
+    return (yield from single_value(fan_out([partition], router, "WriteTxnMarkers", ADMIN, request, read)))
 
 
 def fence_producers(
@@ -278,7 +278,7 @@ def force_terminate_transaction(
     view: ClusterView, transactional_id: str, clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[None]:
     """Abort the transaction of a transactional id, even a prepared one (KIP-939), and fence the producer."""
-    yield from single(fence_producers(view, [transactional_id], clock, timeout_ms=timeout_ms))
+    yield from single_value(fence_producers(view, [transactional_id], clock, timeout_ms=timeout_ms))
 
 
 def _same(partition: TopicPartition) -> TopicPartition:

@@ -15,7 +15,7 @@ from consumer.engine.admin.fanout import (
     Router,
     fan_out,
     for_all,
-    single,
+    single_value,
     to_any_broker,
     to_controller,
     to_coordinators,
@@ -190,10 +190,10 @@ def test_a_partition_that_does_not_exist_does_not_affect_the_others() -> None:
 
 
 def test_a_code_for_an_executed_request_counts_as_success_only_after_a_lost_response() -> None:
-    plan = fan(["a"], repeated=MISSING)
+    plan = fan(["a"], executed_code=MISSING)
     assert play(plan, CONNECTION_LOST, cluster_of(1), response(a=MISSING))[0] == {"a": "A"}
     with pytest.raises(PartialFailure):
-        play(fan(["a"], repeated=MISSING), response(a=MISSING))
+        play(fan(["a"], executed_code=MISSING), response(a=MISSING))
 
 
 def test_a_request_that_the_broker_does_not_know_fails_its_items() -> None:
@@ -297,9 +297,9 @@ def test_the_runner_ends_the_plan_at_its_deadline() -> None:
 
 
 def test_a_call_about_one_item_raises_the_error_of_the_item() -> None:
-    assert play(single(fan(["a"])), response(a=0))[0] == "A"
+    assert play(single_value(fan(["a"])), response(a=0))[0] == "A"
     with pytest.raises(NotAuthorized):
-        play(single(fan(["a"])), response(a=DENIED))
+        play(single_value(fan(["a"])), response(a=DENIED))
 
 
 def test_an_unknown_topic_in_a_response_is_retried_a_few_times() -> None:
