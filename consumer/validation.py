@@ -34,7 +34,7 @@ from kproto.validation import (
 from kproto.wire.message import Message
 
 from .engine.network.call import Prepared
-from .engine.requests import ISOLATION, PLACES, ROUTES, CommittedOffset, timestamp_of
+from .engine.requests import ALLOWED_TIMESTAMPS, ISOLATION_LEVELS, ROUTES, CommittedOffset, timestamp_of
 from .listener import RebalanceListener
 from .records import GroupMetadata
 
@@ -142,7 +142,7 @@ def pattern(name: str, value: Any) -> str:
 
 
 def isolation(name: str, value: Any) -> str:
-    level: str = one_of(name, value, ISOLATION)
+    level: str = one_of(name, value, ISOLATION_LEVELS)
     return level
 
 
@@ -155,7 +155,7 @@ def place(name: str, value: Any) -> Any:
 def seek_place(name: str, value: Any) -> Any:
     """Check a position of `seek_to`: "committed", or a position of `list_offsets`."""
     if not isinstance(value, str) or value != "committed":
-        warn_if_seconds(name, timestamp_of(value, name, f"committed, {PLACES}"))
+        warn_if_seconds(name, timestamp_of(value, name, f"committed, {ALLOWED_TIMESTAMPS}"))
     return value
 
 
@@ -349,7 +349,7 @@ def fetch_offsets(name: str, value: Any) -> dict[TopicPartition, int]:
 
 
 def places(name: str, value: Any) -> dict[TopicPartition, Any]:
-    return dict_of(name, value, partition, place, f"{{TopicPartition: {PLACES}}}")
+    return dict_of(name, value, partition, place, f"{{TopicPartition: {ALLOWED_TIMESTAMPS}}}")
 
 
 # ---- one record

@@ -69,7 +69,7 @@ from ..engine.metadata.cluster import ClusterView
 from ..engine.metrics import Metrics
 from ..engine.network.call import Prepared
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
-from ..engine.requests import CommittedOffset, Offset, triples
+from ..engine.requests import CommittedOffset, Offset, offset_triples
 from ..engine.telemetry.application import ApplicationMetric
 from ..engine.telemetry.reporter import read_client_instance_id
 from ..lifecycle import BoundToProcess
@@ -358,7 +358,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         metadata), or a `CommittedOffset`. Raises CommitFailed while the group has members.
         """
         group = check.group("group", group)
-        chosen = triples(check.offsets("offsets", offsets))
+        chosen = offset_triples(check.offsets("offsets", offsets))
         plan = offset_plans.commit_offsets(self.view, group, chosen, self._runner.clock)
         await self._runner.run("commit_offsets", plan, self._runner.timeout_ms(timeout))
 
@@ -1197,7 +1197,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         plan = group_offset_plans.alter_consumer_group_offsets(
             self.view,
             check.group("group", group),
-            triples(check.offsets("offsets", offsets)),
+            offset_triples(check.offsets("offsets", offsets)),
             self._runner.clock,
         )
         await self._runner.run("alter_consumer_group_offsets", plan, self._runner.timeout_ms(timeout))

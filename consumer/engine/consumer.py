@@ -214,7 +214,7 @@ class ConsumerEngine:
                 _require_offset(partition, offset)
         self.group_status.source = AssignmentSource.MANUAL if event.partitions else AssignmentSource.NONE
         positions = self.core.partitions
-        self.shutdown.release_manual(
+        self.shutdown.release_manual_partitions(
             [partition for partition in positions if partition not in event.partitions]
         )
         for partition, offset in event.partitions.items():

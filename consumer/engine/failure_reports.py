@@ -83,7 +83,7 @@ class FailureReports:
         if not repeated or now - last > self._pause_ms:
             first = now
         failure.first_and_last[subject] = first, now
-        if now - first >= FAILURE_REPORT_DELAY_MS and failure.intervals.is_due(now):
+        if now - first >= FAILURE_REPORT_DELAY_MS and failure.intervals.advance_if_due(now):
             self._report(request, why, failure, now)
 
     def current_failure(self, request: str, subject: TopicPartition | str | None, now: int) -> str | None:

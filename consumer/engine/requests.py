@@ -39,25 +39,25 @@ from kproto.messages.offset_fetch import (
 from .metadata.cluster import NO_TOPIC_ID, BrokerAddress, ClusterView
 from .network.call import Prepared
 
-# ListOffsets' timestamps.
+# The special timestamps of ListOffsets.
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
-_SPECS = {
+_SPECIAL_TIMESTAMPS = {
     "earliest": EARLIEST,
     "latest": LATEST,
     "max_timestamp": MAX_TIMESTAMP,
     "earliest_local": EARLIEST_LOCAL,
     "latest_tiered": LATEST_TIERED,
 }
-# Special timestamp -> (first ListOffsets version that supports it, first Kafka release with this version).
+# Timestamp -> (first ListOffsets version that supports it, first Kafka release with this version).
 # Earlier brokers would interpret the number as a time before 1970.
-_TIMESTAMP_SINCE = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.5"), LATEST_TIERED: (9, "3.9")}
-ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+_TIMESTAMP_VERSIONS = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.5"), LATEST_TIERED: (9, "3.9")}
+ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 # Last version of OffsetCommit and OffsetFetch with topic names. Later versions (since Kafka 4.1) use topic
 # ids. Java's classic consumer uses no later version.
-LAST_WITH_NAMES: Final = 9
-_Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+LAST_VERSION_WITH_NAMES: Final = 9
+_OffsetFetchEntry = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 # From this version on (Kafka 0.10.2), an OffsetFetch response contains an error code for the group.
-_GROUP_ERROR_FROM = 2
+_FIRST_VERSION_WITH_GROUP_ERROR = 2
 # The error codes in an OffsetFetch response that concern a single partition (PARTITION_ERRORS of Java's
 # OffsetFetchResponse).
 _PARTITION_ERRORS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -75,7 +75,9 @@ class CommittedOffset(msgspec.Struct, frozen=True):
 Offset = int | tuple[int, str] | CommittedOffset
 
 
-def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
+def offset_triples(
+    offsets: Mapping[TopicPartition, Offset],
+) -> dict[TopicPartition, tuple[int, int | None, str]]:
     """Map each partition to (offset, leader epoch, metadata). The offsets may be of any type in `Offset`."""
     committed: dict[TopicPartition, tuple[int, int | None, str]] = {}
     for partition, value in offsets.items():
@@ -90,13 +92,11 @@ def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tu
 
 def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False) -> Prepared:
     """Build a Metadata request for `topics`, all topics (None), or only the brokers (an empty list)."""
-    wanted = None if topics is None else sorted(set(topics))
+    requested = None if topics is None else sorted(set(topics))
 
     def build(version: int) -> MetadataRequest:
-        names = wanted
-        if version == 0 and not names:
-            # In version 0 an empty list means all topics, so the client cannot request only the brokers.
-            names = []
+        # In version 0 an empty list means all topics, and the client cannot request only the brokers.
+        names = [] if version == 0 and not requested else requested
         return MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=allow_auto_topic_creation if version >= 4 else True,
@@ -120,12 +120,12 @@ def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAdd
     """Return the node id and address of the coordinator, or the pair (error code, error message)."""
     if version >= 4 and not response.coordinators:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the response contains no coordinator"
-    first = response.coordinators[0] if version >= 4 else response
-    if first.error_code:
-        return first.error_code, first.error_message or ""
-    if first.node_id < 0:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the broker names node {first.node_id}"
-    return BrokerAddress(first.node_id, first.host, first.port)
+    coordinator = response.coordinators[0] if version >= 4 else response
+    if coordinator.error_code:
+        return coordinator.error_code, coordinator.error_message or ""
+    if coordinator.node_id < 0:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the broker names node {coordinator.node_id}"
+    return BrokerAddress(coordinator.node_id, coordinator.host, coordinator.port)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
@@ -141,16 +141,17 @@ ROUTES: Final = (
     'None, a node id, "controller", ("group", name), ("transaction", transactional_id), '
     '("share", "GROUP:TOPIC_ID:PARTITION") or ("leader", topic, partition)'
 )
-PLACES = f"{', '.join(_SPECS)} or a time in ms since 1970, an integer of at least 0"
+# The allowed arguments of `timestamp_of`, for error messages.
+ALLOWED_TIMESTAMPS = f"{', '.join(_SPECIAL_TIMESTAMPS)} or a time in ms since 1970, an integer of at least 0"
 
 
-def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:
+def timestamp_of(spec: str | int, name: str = "where", allowed: str = ALLOWED_TIMESTAMPS) -> int:
     """Return the timestamp for ListOffsets. `spec` is a word such as "earliest", or a time in ms.
 
     Raises ConfigError if `spec` is invalid. The error contains `name`, the name of the argument.
     """
-    if isinstance(spec, str) and spec in _SPECS:
-        return _SPECS[spec]
+    if isinstance(spec, str) and spec in _SPECIAL_TIMESTAMPS:
+        return _SPECIAL_TIMESTAMPS[spec]
     value: object = spec
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
         return value
@@ -167,17 +168,17 @@ def list_offsets_request(
     """
 
     def build(version: int) -> ListOffsetsRequest:
-        for word, timestamp in _SPECS.items():
-            since, release = _TIMESTAMP_SINCE.get(timestamp, (0, ""))
-            if version < since and timestamp in timestamps.values():
-                allowed = f"{since} and higher (Kafka {release} and later) to look up {word!r}"
+        for name, timestamp in _SPECIAL_TIMESTAMPS.items():
+            first_version, release = _TIMESTAMP_VERSIONS.get(timestamp, (0, ""))
+            if version < first_version and timestamp in timestamps.values():
+                allowed = f"{first_version} and higher (Kafka {release} and later) to look up {name!r}"
                 raise UnsupportedVersion("ListOffsets", version, allowed)
         topics: list[ListOffsetsTopic] = []
-        for name, partitions in by_topic(timestamps).items():
+        for topic, partitions in by_topic(timestamps).items():
             entries: list[ListOffsetsPartition] = []
             for partition in partitions:
-                known = view.partition(partition)
-                epoch = known.leader_epoch if known is not None and version >= 4 else None
+                metadata = view.partition(partition)
+                epoch = metadata.leader_epoch if metadata is not None and version >= 4 else None
                 entries.append(
                     ListOffsetsPartition(
                         partition_index=partition.partition,
@@ -185,7 +186,7 @@ def list_offsets_request(
                         timestamp=timestamps[partition],
                     )
                 )
-            topics.append(ListOffsetsTopic(name=name, partitions=entries))
+            topics.append(ListOffsetsTopic(name=topic, partitions=entries))
         request = ListOffsetsRequest(replica_id=-1, topics=topics)
         if version >= 2:
             request.isolation_level = isolation
@@ -219,7 +220,7 @@ def offset_commit_request(
     """
 
     def build(version: int) -> OffsetCommitRequest:
-        if version <= LAST_WITH_NAMES and not may_use_names:
+        if version <= LAST_VERSION_WITH_NAMES and not may_use_names:
             raise UnsupportedVersion(
                 "OffsetCommit",
                 version,
@@ -257,7 +258,7 @@ ValueT = TypeVar("ValueT")
 
 
 def consistent_values(entries: Iterable[tuple[TopicPartition, ValueT]]) -> dict[TopicPartition, ValueT]:
-    """Map each partition of a response to its value. Omit a partition with several different values."""
+    """Map each partition of a response to its value. A partition with different values is omitted."""
     values: dict[TopicPartition, ValueT] = {}
     contradicted: set[TopicPartition] = set()
     for partition, value in entries:
@@ -287,9 +288,9 @@ def offset_commit_codes(
     }
 
 
-def version_limit(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
-    """Return the highest version to use: `last_with_names` if a topic id is unknown, else None (no limit)."""
-    return None if all(view.topic_id(topic) for topic in topics) else last_with_names
+def version_limit(view: ClusterView, topics: Iterable[str], last_version_with_names: int) -> int | None:
+    """Return the highest version to use; None (no limit) if the ids of all topics are known."""
+    return None if all(view.topic_id(topic) for topic in topics) else last_version_with_names
 
 
 def offset_fetch_request(
@@ -301,36 +302,46 @@ def offset_fetch_request(
     member_id: str | None = None,
     generation: int = -1,
 ) -> Prepared:
-    """Build an OffsetFetch request for `partitions`, or for all partitions (None, from version 2 on)."""
-    grouped = None if partitions is None else by_topic(partitions)
+    """Build an OffsetFetch request for `partitions`, or for all partitions (None, from version 2 on).
+
+    From version 10 on, the request contains topic ids. The id of an unknown topic is zero.
+    """
+    indexes_by_topic = (
+        None
+        if partitions is None
+        else {
+            topic: [partition.partition for partition in in_topic]
+            for topic, in_topic in by_topic(partitions).items()
+        }
+    )
+
+    def topic_entry(name: str, indexes: list[int], version: int) -> OffsetFetchRequestTopics:
+        if version < 10:
+            return OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+        topic_id = view.topic_id(name) or NO_TOPIC_ID
+        return OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=indexes)
+
+    def build_before_version_8() -> OffsetFetchRequest:
+        topics: list[OffsetFetchRequestTopic] | None = None
+        if indexes_by_topic is not None:
+            topics = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+                for name, indexes in indexes_by_topic.items()
+            ]
+        return OffsetFetchRequest(group_id=group, topics=topics)
+
+    def build_since_version_8(version: int) -> OffsetFetchRequest:
+        topics: list[OffsetFetchRequestTopics] | None = None
+        if indexes_by_topic is not None:
+            topics = [topic_entry(name, indexes, version) for name, indexes in indexes_by_topic.items()]
+        group_entry = OffsetFetchRequestGroup(group_id=group, topics=topics)
+        if version >= 9 and member_id is not None:
+            group_entry.member_id = member_id
+            group_entry.member_epoch = generation
+        return OffsetFetchRequest(groups=[group_entry])
 
     def build(version: int) -> OffsetFetchRequest:
-        if version < 8:
-            topics = (
-                None
-                if grouped is None
-                else [
-                    OffsetFetchRequestTopic(name=name, partition_indexes=[p.partition for p in wanted])
-                    for name, wanted in grouped.items()
-                ]
-            )
-            request = OffsetFetchRequest(group_id=group, topics=topics)
-        else:
-            entries: list[OffsetFetchRequestTopics] | None = None
-            if grouped is not None:
-                entries = []
-                for name, wanted in grouped.items():
-                    indexes = [p.partition for p in wanted]
-                    if version >= 10:
-                        topic_id = view.topic_id(name) or NO_TOPIC_ID
-                        entries.append(OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=indexes))
-                    else:
-                        entries.append(OffsetFetchRequestTopics(name=name, partition_indexes=indexes))
-            wanted_group = OffsetFetchRequestGroup(group_id=group, topics=entries)
-            if version >= 9 and member_id is not None:
-                wanted_group.member_id = member_id
-                wanted_group.member_epoch = generation
-            request = OffsetFetchRequest(groups=[wanted_group])
+        request = build_before_version_8() if version < 8 else build_since_version_8(version)
         if version >= 7:
             request.require_stable = require_stable
         return request
@@ -346,22 +357,21 @@ def offset_fetch_result(
     The dict maps each partition to its committed offset, to None if no offset is committed, or to the
     partition's error code. The function returns None if the response does not contain the group.
     """
-
-    named: Iterable[tuple[str, Sequence[_Committed]]]
+    topics: Iterable[tuple[str, Sequence[_OffsetFetchEntry]]]
     if version < 8:
-        code = response.error_code if version >= _GROUP_ERROR_FROM else _group_error(response)
-        named = ((topic.name, topic.partitions) for topic in response.topics)
+        code = response.error_code if version >= _FIRST_VERSION_WITH_GROUP_ERROR else _group_error(response)
+        topics = ((topic.name, topic.partitions) for topic in response.topics)
     else:
-        group_entry = next((committed for committed in response.groups if committed.group_id == group), None)
+        group_entry = next((entry for entry in response.groups if entry.group_id == group), None)
         if group_entry is None:
             return None
         code = group_entry.error_code
-        named = (
+        topics = (
             ((view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name, topic.partitions)
             for topic in group_entry.topics
         )
 
-    def committed_offset(entry: _Committed) -> CommittedOffset | int | None:
+    def committed_offset(entry: _OffsetFetchEntry) -> CommittedOffset | int | None:
         if entry.error_code:
             return entry.error_code
         if entry.committed_offset < 0:
@@ -370,9 +380,9 @@ def offset_fetch_result(
         return CommittedOffset(entry.committed_offset, entry.metadata or "", epoch if epoch >= 0 else None)
 
     return code, consistent_values(
-        (TopicPartition(name, committed.partition_index), committed_offset(committed))
-        for name, parts in named
-        for committed in parts
+        (TopicPartition(name, entry.partition_index), committed_offset(entry))
+        for name, entries in topics
+        for entry in entries
     )
 
 

@@ -61,10 +61,11 @@ class ConsumerShutdown:
         self._close_event: ev.Close | None = None
         # Whether close has left the group (if any) and has begun to close the fetch sessions.
         self._has_left = False
+        # Whether the requests that close the fetch sessions have ended.
         self._has_closed_sessions = False
         # The partitions that had a position when `close()` was called. Only their processed offsets have to
         # be committed.
-        self._positioned: frozenset[TopicPartition] = frozenset()
+        self._partitions_at_close: frozenset[TopicPartition] = frozenset()
         self._unsubscribe_tokens: list[Any] = []
         # Whether the processed offsets of manually assigned partitions are being committed.
         self._is_committing_manual = False
@@ -85,8 +86,8 @@ class ConsumerShutdown:
             self._core.partitions.clear()
             self._status.source = AssignmentSource.NONE
 
-    def release_manual(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit the offsets of the partitions that a new assignment omits, and drop these partitions."""
+    def release_manual_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Drop the partitions that a new manual assignment omits, and start committing their offsets."""
         if partitions:
             timeout_ms = self._core.options.request_timeout_ms
             self._commit_processed(partitions, timeout_ms, lambda: None)
@@ -94,21 +95,23 @@ class ConsumerShutdown:
             self._core.partitions.drop(partition)
 
     def _commit_processed(
-        self, partitions: Sequence[TopicPartition], timeout_ms: int, proceed: Callable[[], None]
+        self, partitions: Sequence[TopicPartition], timeout_ms: int, on_ended: Callable[[], None]
     ) -> None:
-        """Commit processed offsets of manually assigned partitions if auto commit is on, then call `proceed`.
+        """Commit processed offsets of manually assigned partitions if auto commit is on.
 
-        `proceed` is called when this commit and all earlier commits have completed, or after `timeout_ms`.
-        With `policy="java"`, processed offsets are committed only during close (M99).
+        `on_ended` is called when this commit and all earlier commits have completed, or after `timeout_ms`.
+        If the commit fails, the error is reported first. With `policy="java"`, processed offsets are
+        committed only during close (M99).
         """
-        options, states = self._core.options, dict[TopicPartition, PartitionState]()
-        if options.enable_auto_commit and not (options.as_java and not self._close_event):
+        options = self._core.options
+        states: dict[TopicPartition, PartitionState] = {}
+        if options.enable_auto_commit and (self._close_event or not options.as_java):
             states = self._committer.states_to_commit(partitions)
 
         def on_committed(error: KprotoError | None) -> None:
             if states and error is not None:
                 self._group.report_uncommitted(states, error)
-            proceed()
+            on_ended()
 
         if states:
             self._committer.commit(offsets_of(states), timeout_ms, on_committed)
@@ -128,9 +131,10 @@ class ConsumerShutdown:
             self._core.partitions.clear()
             self._status.source = AssignmentSource.NONE
             self._metadata.watch(frozenset())
-        self._complete_tokens(self._group.commit_error)
+        self._complete_unsubscribe_calls(self._group.commit_error)
 
-    def _complete_tokens(self, error: KprotoError | None) -> None:
+    def _complete_unsubscribe_calls(self, error: KprotoError | None) -> None:
+        """Complete all pending calls of `unsubscribe()`."""
         self._core.actions.extend(Done(token, None, error) for token in self._unsubscribe_tokens)
         self._unsubscribe_tokens.clear()
 
@@ -151,14 +155,17 @@ class ConsumerShutdown:
             self.telemetry.begin_close()
         if event.processed:
             core.partitions.mark_processed()
-        self._positioned = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
+        self._partitions_at_close = frozenset(
+            p for p, state in core.partitions.states.items() if state.has_position
+        )
         # The member gets less time than `close()`, so that LeaveGroup can still be sent if a callback or a
         # commit does not finish.
-        timeout_ms = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
+        leave_group_ms = min(500, event.timeout_ms // 4)
+        member_timeout_ms = max(1, event.timeout_ms - leave_group_ms)
         if self._status.in_group:
-            self._group.close(event.leave, timeout_ms)
+            self._group.close(event.leave, member_timeout_ms)
             return
-        self._commit_processed(list(core.partitions), timeout_ms, self.on_left)
+        self._commit_processed(list(core.partitions), member_timeout_ms, self.on_left)
 
     def on_left(self) -> None:
         """Continue `close()` after leaving the group, if any: close the fetch sessions at the brokers."""
@@ -188,7 +195,9 @@ class ConsumerShutdown:
         """
         core = self._core
         self._committer.close()
-        states = core.partitions.to_commit(self._positioned) if core.options.enable_auto_commit else {}
+        states = (
+            core.partitions.to_commit(self._partitions_at_close) if core.options.enable_auto_commit else {}
+        )
         is_reported = self._group.is_committing_revoked or self._group.commit_error is not None
         if states and self._close_event is not None and not is_reported:
             why = "the consumer was closed before the commit was sent"
@@ -201,6 +210,7 @@ class ConsumerShutdown:
             self._finish()
 
     def _finish(self) -> None:
+        """End `close()`: close the connections, and complete or fail all pending calls."""
         if self._close_event is None or self.closed:
             return
         self.closed = True
@@ -213,5 +223,5 @@ class ConsumerShutdown:
         core.actions.extend(core.network.actions)
         core.network.actions.clear()
         core.network.close(core.now)
-        self._complete_tokens(None)
+        self._complete_unsubscribe_calls(None)
         core.actions.append(Done(self._close_event.token, None, self._group.commit_error))

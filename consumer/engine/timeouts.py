@@ -95,7 +95,10 @@ class Backoff(msgspec.Struct, frozen=True):
     random: Random
 
     def after(self, failures: int, first_ms: int | None = None) -> int:
-        """Return the time (ms) to wait after a failure that follows `failures` consecutive failures."""
+        """Return the time (ms) to wait after a failure that follows `failures` consecutive failures.
+
+        `first_ms`, if given, replaces the attribute `first_ms`.
+        """
         first_ms = self.first_ms if first_ms is None else first_ms
         wait = self.spread(first_ms << min(max(failures, 0), MAX_DOUBLINGS))
         return min(wait, max(self.max_ms, self.first_ms))
@@ -116,8 +119,8 @@ class ReportIntervals(msgspec.Struct):
     next_at: int = 0
     interval_ms: int = FIRST_REPORT_INTERVAL_MS
 
-    def is_due(self, now: int) -> bool:
-        """Return whether a report is due at `now`. If so, schedule the next report."""
+    def advance_if_due(self, now: int) -> bool:
+        """Schedule the next report if one is due at `now`. Return whether one is due."""
         if now < self.next_at:
             return False
         self.next_at = now + self.interval_ms

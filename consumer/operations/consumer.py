@@ -31,7 +31,7 @@ from ..engine.admin import records as record_plans
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
 from ..engine.metrics import NS_PER_MS, Metrics
-from ..engine.requests import CommittedOffset, Offset, triples
+from ..engine.requests import CommittedOffset, Offset, offset_triples
 from ..engine.telemetry.application import ApplicationMetric
 from ..engine.telemetry.reporter import read_client_instance_id, register_metric, unregister_metric
 from ..errors import without_traceback
@@ -254,7 +254,7 @@ class ConsumerOperations(PollOperations):
         if offsets is None:
             held = self.held_offsets()
             return self.runtime.start(lambda future: ev.Commit(future, None, limit, held, once))
-        chosen = triples(offsets)
+        chosen = offset_triples(offsets)
         return self.runtime.start(lambda future: ev.Commit(future, chosen, limit, once=once))
 
     def store_offsets(self, offsets: Mapping[TopicPartition, Offset] | ConsumerRecord[Any, Any]) -> None:
@@ -263,7 +263,7 @@ class ConsumerOperations(PollOperations):
             offsets = {offsets.topic_partition: after}
         checked = check.offsets("offsets", offsets)
         with self.runtime.call("store_offsets", waits=False):
-            self.runtime.apply(ev.StoreOffsets(triples(checked)))
+            self.runtime.apply(ev.StoreOffsets(offset_triples(checked)))
 
     async def committed(
         self, partitions: Iterable[TopicPartition] | None, timeout: float | None

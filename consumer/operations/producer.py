@@ -31,7 +31,7 @@ from ..dialers import check_dialer
 from ..engine.metrics import NS_PER_MS, Metrics, Sensor
 from ..engine.producer.transaction_states import CALLS, PendingCall, ProducerTransactionState
 from ..engine.producer.transactions import TransactionManager
-from ..engine.requests import Offset, triples
+from ..engine.requests import Offset, offset_triples
 from ..engine.telemetry.application import ApplicationMetric
 from ..engine.telemetry.reporter import CLOSE_MS, instance_id_of, register_metric, unregister_metric
 from ..errors import without_traceback
@@ -194,7 +194,7 @@ class ProducerOperations:
 
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
         member = check.group_member("group", group)
-        chosen = triples(check.offsets("offsets", offsets))
+        chosen = offset_triples(check.offsets("offsets", offsets))
         self.runtime.check_call(waits=False)
         began_at = now()
         with self.runtime.locked():

@@ -82,4 +82,4 @@ class ErrorThrottle:
         """Return whether to report `error` now."""
         while len(self._intervals) >= MAX_ERRORS:
             del self._intervals[next(iter(self._intervals))]
-        return self._intervals.setdefault(str(error), ReportIntervals()).is_due(now())
+        return self._intervals.setdefault(str(error), ReportIntervals()).advance_if_due(now())

@@ -38,7 +38,7 @@ from ..error_actions import GROUPS, OFFSET_COMMIT, OFFSET_FETCH
 from ..metadata.cluster import ClusterView
 from ..network.call import Call, Prepared
 from ..requests import (
-    LAST_WITH_NAMES,
+    LAST_VERSION_WITH_NAMES,
     CommittedOffset,
     by_topic,
     offset_commit_codes,
@@ -112,7 +112,7 @@ def list_consumer_group_offsets(
             request,
             read,
             one_by_one=True,
-            max_version=LAST_WITH_NAMES,
+            max_version=LAST_VERSION_WITH_NAMES,
             name=group_name,
         )
     )
@@ -149,7 +149,7 @@ def alter_consumer_group_offsets(
             OFFSET_COMMIT,
             request,
             read,
-            max_version=LAST_WITH_NAMES,
+            max_version=LAST_VERSION_WITH_NAMES,
             name=_item_name_in(group),
         )
     )

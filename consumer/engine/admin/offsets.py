@@ -17,7 +17,7 @@ from ..error_actions import (
 )
 from ..metadata.cluster import ClusterView
 from ..requests import (
-    LAST_WITH_NAMES,
+    LAST_VERSION_WITH_NAMES,
     CommittedOffset,
     offset_commit_codes,
     offset_commit_request,
@@ -50,7 +50,7 @@ def commit_offsets(
     while True:
         node = yield from find_coordinator(view, group, clock)
         max_version, ids = (
-            version_limit(view, (partition.topic for partition in offsets), LAST_WITH_NAMES),
+            version_limit(view, (partition.topic for partition in offsets), LAST_VERSION_WITH_NAMES),
             topic_ids_of(view, offsets),
         )
         [call] = yield [Ask(offset_commit_request(ids, group, offsets), node=node, max_version=max_version)]
@@ -111,9 +111,9 @@ def committed_offsets(
             yield from read_metadata(view, None, clock)
         uses_names = wanted is None or by_name
         max_version = (
-            LAST_WITH_NAMES
+            LAST_VERSION_WITH_NAMES
             if uses_names
-            else version_limit(view, (partition.topic for partition in wanted or ()), LAST_WITH_NAMES)
+            else version_limit(view, (partition.topic for partition in wanted or ()), LAST_VERSION_WITH_NAMES)
         )
         [call] = yield [Ask(offset_fetch_request(group, wanted, view), node=node, max_version=max_version)]
         if may_repeat(call):

@@ -43,7 +43,7 @@ from ..network.call import Call, Prepared
 from ..network.client import FETCH
 from ..requests import (
     EARLIEST,
-    ISOLATION,
+    ISOLATION_LEVELS,
     LATEST,
     by_topic,
     consistent_values,
@@ -106,7 +106,7 @@ def list_offsets(
     """
 
     def request(timestamps: Mapping[TopicPartition, int]) -> Message | Prepared:
-        return list_offsets_request(view, timestamps, ISOLATION[isolation], timeout_ms)
+        return list_offsets_request(view, timestamps, ISOLATION_LEVELS[isolation], timeout_ms)
 
     def read(call: Call) -> Answers[OffsetAt]:
         for topic in expect_response(ListOffsetsResponse, call).topics:
@@ -289,7 +289,7 @@ def fetch(
                 max_wait_ms=max_wait_ms,
                 min_bytes=min_bytes,
                 max_bytes=max_bytes,
-                isolation_level=ISOLATION[isolation],
+                isolation_level=ISOLATION_LEVELS[isolation],
                 topics=topics,
                 forgotten_topics_data=[],
             )

@@ -55,7 +55,7 @@ from ..network.client import FETCH as FETCH_LANE
 from ..network.client import MAIN, SIDE
 from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
-from ..requests import ISOLATION
+from ..requests import ISOLATION_LEVELS
 from .batch_headers import locate_error
 from .buffers import CompletedFetch
 from .partition_ends import PartitionEnds
@@ -301,7 +301,7 @@ class Fetcher:
                 max_wait_ms=max_wait_ms,
                 min_bytes=options.fetch_min_bytes,
                 max_bytes=options.fetch_max_bytes,
-                isolation_level=ISOLATION[options.isolation_level],
+                isolation_level=ISOLATION_LEVELS[options.isolation_level],
                 rack_id=self._replicas.rack(node),
             )
 

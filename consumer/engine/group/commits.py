@@ -66,7 +66,7 @@ from ..metrics import Sensor
 from ..network.call import Call, Outcome
 from ..positions.partition_states import PartitionState
 from ..requests import (
-    LAST_WITH_NAMES,
+    LAST_VERSION_WITH_NAMES,
     CommittedOffset,
     metadata_request,
     offset_commit_codes,
@@ -449,7 +449,7 @@ class Committer:
             request,
             lambda call: self._on_call_finished(commit, call, may_use_names),
             node=node,
-            max_version=None if has_all_ids and not core.options.as_java else LAST_WITH_NAMES,
+            max_version=None if has_all_ids and not core.options.as_java else LAST_VERSION_WITH_NAMES,
         )
         self._in_flight = self._queue.pop()
         self._hold_records(commit, True)

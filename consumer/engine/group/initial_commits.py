@@ -51,7 +51,7 @@ from ..core import ClientCore
 from ..network.call import Call
 from ..positions.partition_states import PartitionState
 from ..requests import (
-    LAST_WITH_NAMES,
+    LAST_VERSION_WITH_NAMES,
     CommittedOffset,
     offset_fetch_request,
     offset_fetch_result,
@@ -145,7 +145,7 @@ class InitialCommits:
             offset_fetch_request(group_id, partitions, core.view),
             then,
             node=node,
-            max_version=version_limit(core.view, topics, LAST_WITH_NAMES),
+            max_version=version_limit(core.view, topics, LAST_VERSION_WITH_NAMES),
         )
 
     def on_check(

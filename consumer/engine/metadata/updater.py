@@ -286,7 +286,7 @@ class MetadataUpdater:
                 ReportIntervals(),
                 set[tuple[str, str]](),
             )
-        late = self._intervals.is_due(core.now)
+        late = self._intervals.advance_if_due(core.now)
         items = {("", why)} if reasons is None else set(reasons.items())
         if items - self._reported:
             self._reported |= items

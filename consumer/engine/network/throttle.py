@@ -154,7 +154,7 @@ class ThrottleReports:
         pauses_for = min(wait, self._max_ms)
         self._ends_at = max(now + pauses_for, self._ends_at)
         self._total += pauses_for
-        if wait < REPORTED_THROTTLE_MS or not (self._intervals.is_due(now) or self._outlasts(now)):
+        if wait < REPORTED_THROTTLE_MS or not (self._intervals.advance_if_due(now) or self._outlasts(now)):
             return ""
         self._reported_until = self._ends_at
         seconds = (now - self._since) // 1000

@@ -53,8 +53,8 @@ from ..network.call import Call, Outcome
 from ..network.client import FETCH as FETCH_LANE
 from ..requests import (
     EARLIEST,
-    ISOLATION,
-    LAST_WITH_NAMES,
+    ISOLATION_LEVELS,
+    LAST_VERSION_WITH_NAMES,
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
@@ -148,9 +148,9 @@ class OffsetLookup:
             offset_fetch_request(group, wanted, core.view),
             self._waits_for(states, self._group_answered),
             node=node,
-            max_version=LAST_WITH_NAMES
+            max_version=LAST_VERSION_WITH_NAMES
             if core.options.as_java
-            else version_limit(core.view, topics, LAST_WITH_NAMES),
+            else version_limit(core.view, topics, LAST_VERSION_WITH_NAMES),
         )
         self._mark_in_flight(states, self._finding)
 
@@ -361,7 +361,7 @@ class OffsetLookup:
             else:
                 special = state.reset.timestamp if state.reset and state.reset.timestamp < EARLIEST else None
                 requests.setdefault((leader, special), {})[partition] = state
-        level = ISOLATION[core.options.isolation_level]
+        level = ISOLATION_LEVELS[core.options.isolation_level]
         for (node, _), states in requests.items():
             timestamps = {p: s.reset.timestamp for p, s in states.items() if s.reset is not None}
             core.send(

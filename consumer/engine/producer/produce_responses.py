@@ -255,7 +255,7 @@ class ProduceResponses:
         """Report the failed records together with those that failed earlier for the same reason."""
         count, intervals = self._failures.pop(why, (0, ReportIntervals()))
         count += len(batch)
-        if intervals.is_due(self._core.now):
+        if intervals.advance_if_due(self._core.now):
             self._core.report("undelivered", [batch.partition], reason=f"{count} records: {why}")
             count = 0
         self._failures[why] = count, intervals
