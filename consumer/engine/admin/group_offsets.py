@@ -96,10 +96,10 @@ def list_consumer_group_offsets(
             offsets: dict[TopicPartition, CommittedOffset | None] = {}
             message = None
             for partition, entry in sorted(entries.items()):
-                if isinstance(entry, int):
-                    code, message = code or entry, str(partition)
-                else:
+                if not isinstance(entry, int):
                     offsets[partition] = entry
+                elif not code:
+                    code, message = entry, str(partition)
             yield Answer(name, offsets, code, message)
 
     router: Router[str] = to_coordinators(view, GROUP_KEY)

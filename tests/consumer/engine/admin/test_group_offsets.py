@@ -24,7 +24,12 @@ from kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from kproto.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 from tests.consumer.engine.admin.stage import COORDINATOR, asks_of, clock, known, play
 
 P0, P1, MISSING = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("missing", 0)
@@ -78,6 +83,29 @@ def test_a_denied_group_does_not_hide_the_offsets_of_others() -> None:
     assert isinstance(caught.value.failed["g"], NotAuthorized)
     plan = plans.list_consumer_group_offsets(known(), {"g": None}, clock, require_stable=False)
     assert play(plan, COORDINATOR, fetched(0))[0] == {"g": {}}
+
+
+def test_the_error_of_a_group_names_the_partition_with_its_error_code() -> None:
+    plan = plans.list_consumer_group_offsets(known(), {"g": None}, clock, require_stable=False)
+    rejected = [
+        OffsetFetchResponsePartitions(
+            partition_index=partition,
+            committed_offset=-1,
+            committed_leader_epoch=-1,
+            metadata="",
+            error_code=code,
+        )
+        for partition, code in enumerate(
+            (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR)
+        )
+    ]
+    topic = OffsetFetchResponseTopics(name="t", partitions=rejected)
+    response = OffsetFetchResponse(
+        groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=0)]
+    )
+    with pytest.raises(PartialFailure, match="group 'g': t-0") as caught:
+        play(plan, COORDINATOR, response)
+    assert isinstance(caught.value.failed["g"], NotAuthorized)
 
 
 # ---- share groups
