@@ -14,7 +14,7 @@ This module keeps these rules of `docs/rules/member.md`:
 * Revoked (M75): the application receives no more records, the callback runs, processed offsets are committed
   if auto commit is on, pending commits complete, and the partitions are released.
 
-* No other member reads revoked partitions before their commit has arrived, because they are released last.
+* No other member reads revoked partitions before their commit has ended, because they are released last.
 
 * If a commit of revoked partitions fails, the error is reported and the rebalance proceeds.
 
@@ -31,8 +31,9 @@ This module keeps these rules of `docs/rules/member.md`:
 * With `policy="java"`, commits are sent as in Java: before each JoinGroup (`_send_join`), and before the
   revoked callbacks in `JAVA_COMMITS_BEFORE`.
 
-Three functions commit. `_commit_before_leaving` commits before `close()` and `unsubscribe()`, `_commit_then`
-around a revoked callback, and `_send_join` before JoinGroup.
+Three functions commit. `_commit_before_leaving` commits before `close()` and `unsubscribe()`, and
+`_send_join` before JoinGroup. `_commit_then` commits after a revoked callback, or before it with
+`policy="java"`.
 """
 
 from __future__ import annotations
@@ -206,8 +207,8 @@ class Membership:
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
         """Commit processed offsets if a rebalance is in progress, then call `leave`.
 
-        During a rebalance, the offsets are committed before the revoked callback. The coordinator accepts
-        commits of the previous generation until the next one begins.
+        During a rebalance the partitions are lost, not revoked, so the offsets are committed before the lost
+        callback. The coordinator accepts commits of the previous generation until the next one begins.
         """
         member, options = self.member, self._core.options
         commits = options.enable_auto_commit and not options.as_java
@@ -256,8 +257,8 @@ class Membership:
     def _update_poll_state(self) -> None:
         """Tell the member whether the application is waiting in poll and no callback is running.
 
-        A poll that will raise the error that ended the membership does not count as waiting, because the
-        application may stop after the error.
+        A poll that will raise the error that ended the membership does not count as waiting. The application
+        may stop after the error, and max.poll.interval.ms must then expire.
         """
         error = self._last_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors
@@ -338,8 +339,9 @@ class Membership:
             self._add_callback(callback)
 
     def _commit_then(self, callback: RebalanceCallback, proceed: Callable[[RebalanceCallback], None]) -> None:
-        """If auto commit is on, commit the offsets of the callback's partitions. Call `proceed` when all
-        commits have ended.
+        """Commit the offsets of the callback's partitions if auto commit is on, then call `proceed`.
+
+        `proceed` is called after all queued commits have ended, with or without auto commit.
         """
         callback.is_committing = True
         options = self._core.options

@@ -4,7 +4,8 @@ Rules:
 
 * A response with an older leader epoch for a partition is ignored for this partition (M198).
 
-* If the id of a topic changes, the topic was re-created, and its leader epochs start again from 0.
+* If the id of a topic changes, the topic was re-created. Its leader epochs start again from 0, so a smaller
+  epoch is accepted.
 
 * If the known leader is not in the cluster, an older epoch is accepted after `MAX_OLDER_RESPONSES` responses,
   because the cluster was probably restored from a backup.
@@ -13,7 +14,7 @@ Rules:
   requested yet.
 
 * If the partition numbers of a topic have gaps, the listed partitions are used. The topic is requested again
-  soon.
+  after a backoff.
 
 * If a response gives the same id to two topics, the id is ignored. Each topic keeps its previous id, or is
   addressed by name.

@@ -28,8 +28,8 @@ class MetadataUpdater:
     Metadata is refreshed regularly, and after a short backoff if a leader or a partition is unknown. The
     backoff grows while responses contain nothing new (M197).
 
-    If no broker has returned metadata for a long time, or if a broker requires it, the client rebootstraps:
-    it starts again with the bootstrap addresses (KIP-1102).
+    If no broker has returned metadata for `metadata_recovery_rebootstrap_trigger_ms`, or if a broker requires
+    it, the client rebootstraps: it starts again with the bootstrap addresses (KIP-1102).
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class MetadataUpdater:
         self._requests_all = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
-        """Set the topics whose metadata is kept up to date, and request that of new topics immediately."""
+        """Set the topics whose metadata is kept up to date. Request new topics immediately."""
         if topics == self.topics and everything == self.everything:
             return
         # If no refresh is scheduled and no request is in flight, even the metadata of topics that were
@@ -181,8 +181,8 @@ class MetadataUpdater:
     def tick(self) -> None:
         """Rebootstrap if no broker has responded for `metadata_recovery_rebootstrap_trigger_ms`.
 
-        The caller must handle received data before it calls `tick`, because a response may already have
-        arrived during a pause of the process.
+        The caller must handle received data before it calls `tick`. After a pause of the process, the
+        received data may contain a response, and a rebootstrap is then unnecessary.
         """
         rebootstrap_at = self._rebootstrap_at()
         if rebootstrap_at is not None and rebootstrap_at <= self._core.now:
@@ -237,7 +237,8 @@ class MetadataUpdater:
                 return
             reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
             self._report_unreachable(str(call.error), reasons or None)
-            # In contrast to Java, poll raises an error if no broker responds and none has responded before.
+            # Poll raises the error if no broker has responded in the first `BOOTSTRAP_REPORT_DELAY_MS`
+            # (Java's poll raises none), or if the request failed for a reason other than a missing response.
             late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
             if late or call.outcome is not Outcome.NO_RESPONSE:
                 core.queue_error(call.error)
@@ -276,8 +277,9 @@ class MetadataUpdater:
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
         """Report that no broker responds, unless the last report of the same reasons is too recent.
 
-        `why` and `reasons` say why the addresses do not respond. A new reason is reported immediately. Known
-        reasons are reported again at increasing intervals.
+        `why` is the text to report. `reasons` maps each address to its own error; without it, `why` is the
+        only reason. A new reason is reported immediately. Known reasons are reported again at increasing
+        intervals.
         """
         core = self._core
         if not self.trouble:

@@ -31,7 +31,7 @@ class Misrouted(ConnectionFailed):
 def versions_request(version: int, expected: ExpectedBroker | None = None) -> ApiVersionsRequest:
     """Return the ApiVersions request in this version.
 
-    From version 3 on it contains the client's name, and from version 5 on the `expected` broker.
+    From version 3 on the request contains the client's name, and from version 5 on the `expected` broker.
     """
     if version < 3:
         return ApiVersionsRequest()

@@ -28,8 +28,8 @@ Rules:
 * A read-only request is retried once on a new connection if an established connection closes before the
   response.
 
-* If a broker does not respond in time (`request_timeouts`), a read-only request is sent again on a new
-  connection, after a few seconds.
+* If a response is several seconds late (`request_timeouts`), a read-only request is sent again on a new
+  connection.
 
 * A throttled connection carries no requests (`throttle`). Until the throttling ends, a call for any broker
   uses another address.
@@ -238,7 +238,8 @@ class NetworkClient:
     def ready_node(self, preferred: int | None, now: int) -> int | None:
         """Return a broker to which a request can be sent now on lane MAIN, or None.
 
-        `preferred` is returned if it is such a broker, otherwise the one with the fewest requests in flight.
+        If `preferred` is such a broker, it is returned. Otherwise, the one with the fewest requests in flight
+        is returned.
         """
         ready: list[tuple[int, int]] = []
         for node, broker in self.view.brokers.items():
@@ -344,8 +345,8 @@ class NetworkClient:
         If the broker at the address has responded that it is not the expected one, the result is None until
         the metadata lists another broker there.
 
-        So the client connects despite wrong metadata, and through a proxy that changes node ids. Java's
-        client does not.
+        After such a response, the client connects without an expected broker. So it works with a proxy that
+        changes node ids, and with wrong metadata. Java's client does not.
         """
         cluster_id, brokers = self.view.cluster_id, self.view.brokers
         if not self._recovers or cluster_id is None:
@@ -454,9 +455,9 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        Returns False if the connection was closed because its throttle time was capped at
-        `metadata_max_age_ms`: the broker may still not be reading from it. The calls are then sent on a new
-        connection.
+        Return False if the connection was closed. This happens if its throttle time was capped at
+        `metadata_max_age_ms`, because the broker may still not be reading from the connection. The calls that
+        waited are then sent on a new connection.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True
