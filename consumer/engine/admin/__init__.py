@@ -22,7 +22,8 @@ Rules:
 * A plan also requests the metadata again if a topic is unknown, because brokers learn of a new topic with a
   delay.
 
-* After `PATIENCE` Metadata responses that report a topic as unknown, the plan raises UnknownTopic.
+* After `UNKNOWN_TOPIC_RETRIES` Metadata responses that report a topic as unknown, the plan raises
+  UnknownTopic.
 
 * Unknown offsets, epochs and timestamps are None.
 """

@@ -24,7 +24,7 @@ from ..metadata.cluster import BrokerAddress, ClusterView
 from ..network.call import Prepared
 from ..requests import ROUTES, coordinator_of, coordinator_request, metadata_request
 from .plan import (
-    PATIENCE,
+    UNKNOWN_TOPIC_RETRIES,
     Ask,
     Plan,
     Rest,
@@ -61,7 +61,8 @@ def read_metadata(
 def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], int]) -> Plan[None]:
     """Wait until every topic has a leader for each partition.
 
-    The plan requests the metadata of an unknown topic `PATIENCE` times, and then raises UnknownTopic.
+    The plan requests the metadata of an unknown topic `UNKNOWN_TOPIC_RETRIES` times, and then raises
+    UnknownTopic.
     """
     names = sorted(set(topics))
     for attempt in count():
@@ -77,7 +78,7 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
         for name, code in reported_codes:
             if action_for(METADATA, code) is ErrorAction.RAISE:
                 raise broker_error(code, "Metadata", f"topic {name!r}")
-            if code == UNKNOWN and attempt >= PATIENCE:
+            if code == UNKNOWN and attempt >= UNKNOWN_TOPIC_RETRIES:
                 raise broker_error(code, "Metadata", f"topic {name!r} does not exist in this cluster")
         if attempt:
             yield Rest(f"some partitions of topic {missing[0]!r} have no leader")

@@ -47,7 +47,16 @@ from ..metadata.cluster import BrokerAddress, ClusterView
 from ..network.call import Call, Prepared
 from ..requests import coordinator_of, coordinator_request
 from .cluster import COORDINATOR_KEYS, read_metadata
-from .plan import PATIENCE, Ask, DeadlinePassed, Plan, Rest, expect_response, may_repeat, pause_for_missing
+from .plan import (
+    UNKNOWN_TOPIC_RETRIES,
+    Ask,
+    DeadlinePassed,
+    Plan,
+    Rest,
+    expect_response,
+    failed_without_response,
+    pause_for_missing,
+)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -258,7 +267,7 @@ class _Progress(Generic[K, V]):
 
         Returns the reason why an item of the request is still open, or "" if none of them is open.
         """
-        if may_repeat(call):
+        if failed_without_response(call):
             self._without_response.update(batch)
             for item in batch:
                 self._locate_again(item)
@@ -290,7 +299,7 @@ class _Progress(Generic[K, V]):
         detail = f"{name}: {answer.message}" if name and answer.message else answer.message or name
         if code == UNKNOWN:
             self._unknown_counts[item] = self._unknown_counts.get(item, 0) + 1
-            if self._unknown_counts[item] > PATIENCE:
+            if self._unknown_counts[item] > UNKNOWN_TOPIC_RETRIES:
                 action = ErrorAction.RAISE
         if action in (ErrorAction.REFRESH_METADATA, ErrorAction.FIND_COORDINATOR):
             self._locate_again(item)
@@ -378,8 +387,9 @@ def to_leaders(
 ) -> Router[K]:
     """Send every item to the leader of its partition (Java: PartitionLeaderStrategy).
 
-    An item fails if `PATIENCE` Metadata responses report its topic as unknown or do not list its partition.
-    After any other error that is not retriable, such as TOPIC_AUTHORIZATION_FAILED, it fails immediately.
+    An item fails if `UNKNOWN_TOPIC_RETRIES` Metadata responses report its topic as unknown or do not list its
+    partition. After any other error that is not retriable, such as TOPIC_AUTHORIZATION_FAILED, it fails
+    immediately.
     """
     unknown_counts: dict[K, int] = {}  # Item -> number of Metadata responses without its partition.
 
@@ -406,7 +416,7 @@ def to_leaders(
             detail = f"{partition}: the topic has {len(topic.partitions)} partitions"
         if code == UNKNOWN:
             unknown_counts[item] = unknown_counts.get(item, 0) + 1
-            if unknown_counts[item] >= PATIENCE:
+            if unknown_counts[item] >= UNKNOWN_TOPIC_RETRIES:
                 return broker_error(code, "Metadata", detail)
         elif action_for(METADATA, code) is ErrorAction.RAISE:
             return broker_error(code, "Metadata", detail)
@@ -430,7 +440,7 @@ def to_coordinators(view: ClusterView, key_type: int, key_of: Callable[[K], str]
     def read_location(key: str, call: Call) -> Location:
         """Return the coordinator's location, and add its address to `view`."""
         detail = f"{COORDINATOR_KEYS[key_type]} {key!r}"
-        if may_repeat(call):
+        if failed_without_response(call):
             return Rest(str(call.error))
         if call.error is not None:
             return call.error

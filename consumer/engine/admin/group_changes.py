@@ -22,7 +22,7 @@ from ..network.call import Call, Prepared
 from ..requests import by_topic
 from .fanout import Answer, Router, fan_out, for_all, to_coordinators
 from .group_descriptions import GROUP_KEY, group_name
-from .groups import describe
+from .groups import describe_group
 from .plan import Plan, expect_response
 
 
@@ -69,7 +69,7 @@ def remove_members(
     instance ids.
     """
     if instance_ids is None:
-        description = yield from describe(view, group, clock)
+        description = yield from describe_group(view, group, clock)
         members = {
             member.member_id: MemberIdentity(
                 member_id=member.member_id, group_instance_id=member.group_instance_id, reason=reason

@@ -135,9 +135,11 @@ def list_groups(
         yield from read_metadata(view, [], clock)
         router: Router[int] = to_nodes(view, clock, lambda node: node)
         nodes = sorted(view.brokers)
-        name = "broker {}".format
+        broker_label = "broker {}".format
         try:
-            by_node = yield from fan_out(nodes, router, "ListGroups", GROUPS, request, read, name=name)
+            by_node = yield from fan_out(
+                nodes, router, "ListGroups", GROUPS, request, read, name=broker_label
+            )
         except PartialFailure as failure:
             if all(node in view.brokers for node in failure.failed):
                 raise
@@ -148,7 +150,7 @@ def list_groups(
 
 def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]:
     """Return the group's state, members, committed offsets and lag."""
-    description = yield from describe(view, name, clock)
+    description = yield from describe_group(view, name, clock)
     if description is None:
         result = Group(name, DEAD)
     else:
@@ -163,12 +165,12 @@ def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]
         return result
     values = yield from committed_offsets(view, name, None, clock)
     committed = {partition: value.offset for partition, value in values.items() if value is not None}
-    owned = (partition for member in result.members for partition in member.partitions)
-    lag = yield from _lag(view, committed, owned, clock)
+    assigned = (partition for member in result.members for partition in member.partitions)
+    lag = yield from _partition_lags(view, committed, assigned, clock)
     return replace(result, committed=committed, lag=lag)
 
 
-def describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[GroupDescription | None]:
+def describe_group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[GroupDescription | None]:
     """Return the description of a group of any type, or None if the group does not exist."""
     for group_type in GROUP_TYPES:
         try:
@@ -183,14 +185,17 @@ def describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Gro
     return None
 
 
-def _lag(
+def _partition_lags(
     view: ClusterView,
     committed: Mapping[TopicPartition, int],
-    owned: Iterable[TopicPartition],
+    assigned: Iterable[TopicPartition],
     clock: Callable[[], int],
 ) -> Plan[dict[TopicPartition, int]]:
-    """Return the lag of every partition of each topic with a committed offset or an assigned partition."""
-    topics = sorted({partition.topic for partition in (*committed, *owned)})
+    """Return the lag of every partition of each topic with a committed offset or an assigned partition.
+
+    The lag of a partition without a committed offset counts from the start of its log.
+    """
+    topics = sorted({partition.topic for partition in (*committed, *assigned)})
     if not topics:
         return {}
     yield from read_metadata(view, topics, clock)
@@ -200,12 +205,13 @@ def _lag(
         if (topic_view := view.topics.get(topic)) is not None
         for number in sorted(topic_view.partitions)
     ]
-    level, limit = "read_uncommitted", 30_000
-    uncommitted = dict.fromkeys(
+    isolation, timeout_ms = "read_uncommitted", 30_000
+    earliest = dict.fromkeys(
         (partition for partition in partitions if partition not in committed), "earliest"
     )
-    starts = yield from list_offsets(view, uncommitted, clock, isolation=level, timeout_ms=limit)
+    starts = yield from list_offsets(view, earliest, clock, isolation=isolation, timeout_ms=timeout_ms)
     latest = dict.fromkeys(partitions, "latest")
-    ends = yield from list_offsets(view, latest, clock, isolation=level, timeout_ms=limit)
-    reached = {partition: start.offset or 0 for partition, start in starts.items()} | dict(committed)
-    return {partition: max(0, (ends[partition].offset or 0) - reached[partition]) for partition in partitions}
+    ends = yield from list_offsets(view, latest, clock, isolation=isolation, timeout_ms=timeout_ms)
+    next_offsets = {partition: start.offset or 0 for partition, start in starts.items()} | dict(committed)
+    end_offsets = {partition: end.offset or 0 for partition, end in ends.items()}
+    return {partition: max(0, end_offsets[partition] - next_offsets[partition]) for partition in partitions}

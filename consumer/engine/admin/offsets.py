@@ -32,7 +32,7 @@ from .plan import (
     Plan,
     Rest,
     expect_response,
-    may_repeat,
+    failed_without_response,
     pause_after_error,
     pause_for_missing,
 )
@@ -49,15 +49,15 @@ def commit_offsets(
         return
     while True:
         node = yield from find_coordinator(view, group, clock)
-        max_version, ids = (
-            version_limit(view, (partition.topic for partition in offsets), LAST_VERSION_WITH_NAMES),
-            topic_ids_of(view, offsets),
-        )
-        [call] = yield [Ask(offset_commit_request(ids, group, offsets), node=node, max_version=max_version)]
-        if may_repeat(call):
+        max_version = version_limit(view, (partition.topic for partition in offsets), LAST_VERSION_WITH_NAMES)
+        topic_ids = topic_ids_of(view, offsets)
+        request = offset_commit_request(topic_ids, group, offsets)
+        [call] = yield [Ask(request, node=node, max_version=max_version)]
+        if failed_without_response(call):
             yield Rest(str(call.error))
             continue
-        codes = offset_commit_codes(ids, expect_response(OffsetCommitResponse, call), call.version, offsets)
+        response = expect_response(OffsetCommitResponse, call)
+        codes = offset_commit_codes(topic_ids, response, call.version, offsets)
         errors = {partition: code for partition, code in codes.items() if code}
         if errors:
             partition, code = next(iter(errors.items()))
@@ -100,46 +100,49 @@ def committed_offsets(
 
     With `by_name` the request identifies topics by name, so its version is 9 or lower.
     """
-    wanted = None if partitions is None else set(partitions)
+    requested_partitions = None if partitions is None else set(partitions)
+    next_node = coordinator
     while True:
-        node, coordinator = coordinator, None
+        # The next request starts with a lookup, unless a response below leaves the coordinator unchanged.
+        node, next_node = next_node, None
         if node is None:
             node = yield from find_coordinator(view, group, clock)
             if on_coordinator is not None:
                 on_coordinator(node)
-        if wanted is None:
+        if requested_partitions is None:
             yield from read_metadata(view, None, clock)
-        uses_names = wanted is None or by_name
-        max_version = (
-            LAST_VERSION_WITH_NAMES
-            if uses_names
-            else version_limit(view, (partition.topic for partition in wanted or ()), LAST_VERSION_WITH_NAMES)
-        )
-        [call] = yield [Ask(offset_fetch_request(group, wanted, view), node=node, max_version=max_version)]
-        if may_repeat(call):
+        if requested_partitions is None or by_name:
+            max_version: int | None = LAST_VERSION_WITH_NAMES
+        else:
+            topics = (partition.topic for partition in requested_partitions)
+            max_version = version_limit(view, topics, LAST_VERSION_WITH_NAMES)
+        request = offset_fetch_request(group, requested_partitions, view)
+        [call] = yield [Ask(request, node=node, max_version=max_version)]
+        if failed_without_response(call):
             yield Rest(str(call.error))
             continue
         result = offset_fetch_result(view, expect_response(OffsetFetchResponse, call), call.version, group)
         if result is None:
             yield pause_for_missing("OffsetFetch", f"group {group!r}")
             continue
-        code, results = result
+        group_code, values = result
+        # A value is a committed offset, None, or the error code of the partition.
         offsets = {
-            partition_key: value
-            for partition_key, value in results.items()
-            if wanted is None or partition_key in wanted
+            partition: value
+            for partition, value in values.items()
+            if requested_partitions is None or partition in requested_partitions
         }
-        errors = [(partition, value) for partition, value in offsets.items() if isinstance(value, int)]
-        if code:
-            yield pause_after_error(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}")
-            coordinator = None if action_for(OFFSET_FETCH, code) is ErrorAction.FIND_COORDINATOR else node
+        errors = {partition: value for partition, value in offsets.items() if isinstance(value, int)}
+        if group_code:
+            yield pause_after_error(OFFSET_FETCH, group_code, "OffsetFetch", f"group {group!r}")
+            has_moved = action_for(OFFSET_FETCH, group_code) is ErrorAction.FIND_COORDINATOR
+            next_node = None if has_moved else node
         elif errors:
-            yield pause_after_error(
-                OFFSET_FETCH, errors[0][1], "OffsetFetch", f"group {group!r}, {errors[0][0]}"
-            )
-            yield from _refresh_recreated(view, dict(errors), clock)
-            coordinator = node
-        elif missing := (wanted or set()) - offsets.keys():
+            partition, code = next(iter(errors.items()))
+            yield pause_after_error(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}, {partition}")
+            yield from _refresh_recreated(view, errors, clock)
+            next_node = node
+        elif missing := (requested_partitions or set()) - offsets.keys():
             yield pause_for_missing("OffsetFetch", min(missing))
         else:
             return {partition: value for partition, value in offsets.items() if not isinstance(value, int)}

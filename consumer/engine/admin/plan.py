@@ -22,13 +22,16 @@ from ..network.client import MAIN
 
 # A topic counts as unknown after this number of Metadata responses without it, and a partition after this
 # number of retries at its leader. That takes less than a second.
-PATIENCE = 3
+UNKNOWN_TOPIC_RETRIES = 3
 
 
 class Ask(msgspec.Struct):
     """One request to the broker `node`, or to any broker if `node` is None.
 
     The request times out after `timeout_ms`, or after request.timeout.ms if `timeout_ms` is None.
+
+    `lane` selects one of the connections to the broker (`NetworkClient`). `max_version` is the highest API
+    version in which the request may be sent.
     """
 
     request: Message | Prepared
@@ -59,21 +62,22 @@ class Rest(msgspec.Struct):
     why: str
 
 
-Answers = list[Call]
+EndedCalls = list[Call]
 R = TypeVar("R")
-Plan = Generator[list[Ask] | Rest, Answers, R]
+Plan = Generator[list[Ask] | Rest, EndedCalls, R]
 
 
-def expect_response(kind: type[R], call: Call) -> R:
-    """Return the response of the call, an instance of `kind`. Raises the call's error if it has one."""
+def expect_response(response_type: type[R], call: Call) -> R:
+    """Return the response of the call, a `response_type`. Raises the call's error if it has one."""
     if call.error is not None:
         raise call.error
-    if not isinstance(call.response, kind):
-        raise TypeError(f"{call.name}: expected {kind.__name__}, got {type(call.response).__name__}")
+    if not isinstance(call.response, response_type):
+        received = type(call.response).__name__
+        raise TypeError(f"{call.name}: expected {response_type.__name__}, got {received}")
     return call.response
 
 
-def may_repeat(call: Call) -> bool:
+def failed_without_response(call: Call) -> bool:
     """Return whether the call failed without a response: the connection broke, or the request timed out."""
     return isinstance(call.error, (ConnectionFailed, RequestTimedOut))
 
@@ -94,13 +98,14 @@ def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
     return Rest(f"the response to {request} does not contain {item}")
 
 
-def require_version(api: str, version: int, least: int, release: str, purpose: str) -> None:
-    """Raise UnsupportedVersion if `version` is below `least`, the API's first version with the feature.
+def require_version(api: str, version: int, first_version: int, release: str, purpose: str) -> None:
+    """Raise UnsupportedVersion if `version` is below `first_version`, the API's first with the feature.
 
     `release` is the first Kafka release with this version. `purpose` is the end of the error message, such as
     "to filter by state".
 
     Call this function only if the request uses the feature.
     """
-    if version < least:
-        raise UnsupportedVersion(api, version, f"{least} and higher (Kafka {release} and later) {purpose}")
+    if version < first_version:
+        allowed = f"{first_version} and higher (Kafka {release} and later) {purpose}"
+        raise UnsupportedVersion(api, version, allowed)

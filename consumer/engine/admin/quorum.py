@@ -31,7 +31,7 @@ from .fanout import ask_broker, to_any_broker
 from .plan import Plan, expect_response
 
 # The metadata log of a KRaft cluster.
-_TOPIC: Final = "__cluster_metadata"
+_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class QuorumReplicaState(msgspec.Struct, frozen=True):
@@ -88,15 +88,15 @@ def describe_metadata_quorum(view: ClusterView, clock: Callable[[], int]) -> Pla
             return response.error_code, response.error_message or None, None
         partitions = [entry for topic in response.topics for entry in topic.partitions]
         if len(partitions) != 1:
-            message = f"the response describes {len(partitions)} partitions of {_TOPIC}, expected 1"
+            message = f"the response describes {len(partitions)} partitions of {_METADATA_TOPIC}, expected 1"
             return ErrorCode.UNKNOWN_SERVER_ERROR, message, None
         [entry] = partitions
         quorum = QuorumInfo(
             entry.leader_id,
             entry.leader_epoch,
             entry.high_watermark,
-            tuple(map(_replica, entry.current_voters)),
-            tuple(map(_replica, entry.observers)),
+            tuple(map(_replica_state, entry.current_voters)),
+            tuple(map(_replica_state, entry.observers)),
             {
                 node.node_id: tuple(
                     RaftVoterEndpoint(listener.name, listener.host, listener.port)
@@ -108,7 +108,7 @@ def describe_metadata_quorum(view: ClusterView, clock: Callable[[], int]) -> Pla
         return entry.error_code, entry.error_message or None, quorum
 
     partition = DescribeQuorumRequestPartitionData(partition_index=0)
-    topic = DescribeQuorumRequestTopicData(topic_name=_TOPIC, partitions=[partition])
+    topic = DescribeQuorumRequestTopicData(topic_name=_METADATA_TOPIC, partitions=[partition])
     request = DescribeQuorumRequest(topics=[topic])
     router = to_any_broker(view, clock)
     quorum = yield from ask_broker(router, "DescribeQuorum", CONTROLLER, request, read)
@@ -116,7 +116,7 @@ def describe_metadata_quorum(view: ClusterView, clock: Callable[[], int]) -> Pla
     return quorum
 
 
-def _replica(state: ReplicaState) -> QuorumReplicaState:
+def _replica_state(state: ReplicaState) -> QuorumReplicaState:
     return QuorumReplicaState(
         state.replica_id,
         None if state.replica_directory_id == ZERO_UUID else state.replica_directory_id,
@@ -147,7 +147,7 @@ def add_raft_voter(
             for endpoint in endpoints
         ],
     )
-    return (yield from _change(view, clock, "AddRaftVoter", request, ErrorCode.DUPLICATE_VOTER))
+    return (yield from _send_change(view, clock, "AddRaftVoter", request, ErrorCode.DUPLICATE_VOTER))
 
 
 def remove_raft_voter(
@@ -162,23 +162,23 @@ def remove_raft_voter(
     request = RemoveRaftVoterRequest(
         cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id
     )
-    return (yield from _change(view, clock, "RemoveRaftVoter", request, ErrorCode.VOTER_NOT_FOUND))
+    return (yield from _send_change(view, clock, "RemoveRaftVoter", request, ErrorCode.VOTER_NOT_FOUND))
 
 
 def unregister_broker(view: ClusterView, broker: int, clock: Callable[[], int]) -> Plan[None]:
     """Remove the registration of a broker that no longer exists (KIP-631)."""
     request = UnregisterBrokerRequest(broker_id=broker)
-    unregistered = ErrorCode.BROKER_ID_NOT_REGISTERED
-    return (yield from _change(view, clock, "UnregisterBroker", request, unregistered))
+    not_registered = ErrorCode.BROKER_ID_NOT_REGISTERED
+    return (yield from _send_change(view, clock, "UnregisterBroker", request, not_registered))
 
 
 def unregister_controller(view: ClusterView, controller: int, clock: Callable[[], int]) -> Plan[None]:
     """Remove the registration of a controller that no longer exists."""
     request = UnregisterControllerRequest(controller_id=controller)
-    return (yield from _change(view, clock, "UnregisterController", request, None))
+    return (yield from _send_change(view, clock, "UnregisterController", request, None))
 
 
-def _change(
+def _send_change(
     view: ClusterView, clock: Callable[[], int], api: str, request: Message, executed_code: ErrorCode | None
 ) -> Plan[None]:
     """Send a change to any broker, which forwards it to the active controller.

@@ -49,12 +49,14 @@ class ClientQuotaEntity(msgspec.Struct, frozen=True):
 
     def names(self) -> dict[str, str]:
         """The names in the entity, by type: "user", "client-id" or "ip"."""
-        parts = {"user": self.user, "client-id": self.client_id, "ip": self.ip}
-        return {kind: name for kind, name in parts.items() if name is not None}
+        names = {"user": self.user, "client-id": self.client_id, "ip": self.ip}
+        return {entity_type: name for entity_type, name in names.items() if name is not None}
 
     def __str__(self) -> str:
-        texts = [f"{kind} {name!r}" if name else f"the default {kind}" for kind, name in self.names().items()]
-        return " with ".join(texts)
+        return " with ".join(
+            f"{entity_type} {name!r}" if name else f"the default {entity_type}"
+            for entity_type, name in self.names().items()
+        )
 
 
 def describe_client_quotas(
@@ -68,7 +70,7 @@ def describe_client_quotas(
     def read(call: Call) -> tuple[int, str | None, dict[ClientQuotaEntity, dict[str, float]]]:
         response = expect_response(DescribeClientQuotasResponse, call)
         quotas = {
-            _entity(entry.entity): {quota.key: quota.value for quota in entry.values}
+            _quota_entity(entry.entity): {quota.key: quota.value for quota in entry.values}
             for entry in response.entries or ()
         }
         ordered = sorted(quotas, key=lambda entity: sorted(entity.names().items()))
@@ -77,15 +79,21 @@ def describe_client_quotas(
     request = DescribeClientQuotasRequest(
         components=[
             ComponentData(
-                entity_type=kind,
-                match_type=_ANY if name is None else _EXACT if name else _DEFAULT,
+                entity_type=entity_type,
+                match_type=_match_type(name),
                 match=name or None,
             )
-            for kind, name in match.items()
+            for entity_type, name in match.items()
         ],
         strict=strict,
     )
     return (yield from ask_broker(to_any_broker(view, clock), "DescribeClientQuotas", ADMIN, request, read))
+
+
+def _match_type(name: str | None) -> int:
+    if name is None:
+        return _ANY
+    return _EXACT if name else _DEFAULT
 
 
 def alter_client_quotas(
@@ -95,8 +103,9 @@ def alter_client_quotas(
     *,
     validate_only: bool,
 ) -> Plan[dict[ClientQuotaEntity, None]]:
-    """Set the quotas of each entity; None removes a quota. The changes of one entity succeed or fail
-    together.
+    """Set the quotas of each entity; None removes a quota.
+
+    The changes of one entity succeed or fail together.
     """
 
     def request(items: Sequence[ClientQuotaEntity]) -> AlterClientQuotasRequest:
@@ -104,8 +113,8 @@ def alter_client_quotas(
             entries=[
                 AlterClientQuotasRequestEntryData(
                     entity=[
-                        AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name or None)
-                        for kind, name in item.names().items()
+                        AlterClientQuotasRequestEntityData(entity_type=entity_type, entity_name=name or None)
+                        for entity_type, name in item.names().items()
                     ],
                     ops=[
                         OpData(key=key, value=value or 0.0, remove=value is None)
@@ -119,16 +128,18 @@ def alter_client_quotas(
 
     def read(call: Call, items: Sequence[ClientQuotaEntity]) -> Iterator[Answer[ClientQuotaEntity, None]]:
         for entry in expect_response(AlterClientQuotasResponse, call).entries:
-            yield Answer(_entity(entry.entity), None, entry.error_code, entry.error_message)
+            yield Answer(_quota_entity(entry.entity), None, entry.error_code, entry.error_message)
 
     router = to_any_broker(view, clock)
     return (yield from fan_out(changes, router, "AlterClientQuotas", ADMIN, request, read))
 
 
-def _entity(parts: Sequence[EntityData | AlterClientQuotasResponseEntityData]) -> ClientQuotaEntity:
+def _quota_entity(
+    components: Sequence[EntityData | AlterClientQuotasResponseEntityData],
+) -> ClientQuotaEntity:
     """Convert an entity of a response to a ClientQuotaEntity.
 
     A null name in the response stands for the default entity, whose name in the result is "".
     """
-    names = {part.entity_type: part.entity_name or "" for part in parts}
+    names = {component.entity_type: component.entity_name or "" for component in components}
     return ClientQuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -49,23 +49,27 @@ from ..requests import (
     consistent_values,
     list_offsets_request,
     timestamp_of,
+    version_limit,
 )
 from .cluster import await_partitions
 from .fanout import Answer, Router, fan_out, to_leaders
 from .plan import (
-    PATIENCE,
+    UNKNOWN_TOPIC_RETRIES,
     Ask,
     Plan,
     Rest,
     expect_response,
-    may_repeat,
+    failed_without_response,
     pause_after_error,
     pause_for_missing,
 )
 
 T = TypeVar("T")
 # The contents of a leader's response: for each partition, a pair (partition, (error code, result)).
-Answers: TypeAlias = Iterator[tuple[TopicPartition, tuple[int, T]]]
+PartitionResults: TypeAlias = Iterator[tuple[TopicPartition, tuple[int, T]]]
+
+# The last version of Fetch and of Produce that identifies topics by name. Later versions use ids (KIP-516).
+_LAST_VERSION_WITH_NAMES: Final = 12
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -94,25 +98,26 @@ class FetchedBytes(msgspec.Struct, frozen=True):
 
 def list_offsets(
     view: ClusterView,
-    wants: Mapping[TopicPartition, str | int],
+    specs: Mapping[TopicPartition, str | int],
     clock: Callable[[], int],
     *,
     isolation: str,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, OffsetAt]]:
-    """Return the offset that each partition's leader finds for the timestamp in `wants`.
+    """Return the offset that each partition's leader finds for the timestamp in `specs`.
 
     A timestamp is a number (ms since 1970), or a word such as "earliest".
     """
 
-    def request(timestamps: Mapping[TopicPartition, int]) -> Message | Prepared:
-        return list_offsets_request(view, timestamps, ISOLATION_LEVELS[isolation], timeout_ms)
+    def request(batch: Mapping[TopicPartition, int]) -> Message | Prepared:
+        return list_offsets_request(view, batch, ISOLATION_LEVELS[isolation], timeout_ms)
 
-    def read(call: Call) -> Answers[OffsetAt]:
+    def read(call: Call) -> PartitionResults[OffsetAt]:
         for topic in expect_response(ListOffsetsResponse, call).topics:
             for entry in topic.partitions:
                 partition = TopicPartition(topic.name, entry.partition_index)
-                if not entry.error_code and entry.offset < 0 and times.get(partition) in (EARLIEST, LATEST):
+                has_no_offset = not entry.error_code and entry.offset < 0
+                if has_no_offset and timestamps.get(partition) in (EARLIEST, LATEST):
                     # Every log has a start offset and an end offset, so an entry without an offset is
                     # invalid.
                     continue
@@ -128,68 +133,67 @@ def list_offsets(
                 )
                 yield partition, (code, offset_at)
 
-    times = {partition: timestamp_of(spec) for partition, spec in wants.items()}
-    return (yield from _from_leaders(view, times, clock, "ListOffsets", LIST_OFFSETS, request, read))
+    timestamps = {partition: timestamp_of(spec) for partition, spec in specs.items()}
+    return (yield from _ask_leaders(view, timestamps, clock, "ListOffsets", LIST_OFFSETS, request, read))
 
 
 def epoch_ends(
-    view: ClusterView, wants: Mapping[TopicPartition, int], clock: Callable[[], int]
+    view: ClusterView, epochs: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartition, int | None]]:
-    """Return the end offset of one leader epoch per partition; `wants` contains the epochs.
+    """Return the end offset of the leader epoch that `epochs` contains for each partition.
 
     The end offset is None if the partition's leader does not know the epoch.
     """
 
-    def read(call: Call) -> Answers[int | None]:
+    def read(call: Call) -> PartitionResults[int | None]:
         for topic in expect_response(OffsetForLeaderEpochResponse, call).topics:
             for entry in topic.partitions:
-                end = entry.end_offset if entry.end_offset >= 0 else None
-                yield TopicPartition(topic.topic, entry.partition), (entry.error_code, end)
+                end_offset = entry.end_offset if entry.end_offset >= 0 else None
+                yield TopicPartition(topic.topic, entry.partition), (entry.error_code, end_offset)
 
     return (
-        yield from _from_leaders(view, wants, clock, "OffsetForLeaderEpoch", EPOCHS, _epochs_request, read)
+        yield from _ask_leaders(view, epochs, clock, "OffsetForLeaderEpoch", EPOCHS, _epochs_request, read)
     )
 
 
-def _from_leaders(
+def _ask_leaders(
     view: ClusterView,
-    wants: Mapping[TopicPartition, int],
+    values: Mapping[TopicPartition, int],
     clock: Callable[[], int],
     api: str,
     row: Row,
     request: Callable[[Mapping[TopicPartition, int]], Message | Prepared],
-    read: Callable[[Call], Answers[T]],
+    read: Callable[[Call], PartitionResults[T]],
 ) -> Plan[dict[TopicPartition, T]]:
-    """Send each leader a request for its partitions. Retry until each partition has a result."""
-    pending = dict(wants)
+    """Send each leader a request with the values of its partitions. Retry until each partition has a result.
+
+    Raises the first error that is not retriable.
+    """
+    pending = dict(values)
     results: dict[TopicPartition, T] = {}
-    attempts: dict[TopicPartition, int] = {}
+    error_counts: dict[TopicPartition, int] = {}
     while pending:
         yield from await_partitions(view, pending, clock)
-        nodes: dict[int, dict[TopicPartition, int]] = {}
-        for partition, wanted in pending.items():
-            leader = view.leader(partition)
-            if leader is not None:
-                nodes.setdefault(leader, {})[partition] = wanted
-        calls = yield [Ask(request(requested), node=node) for node, requested in nodes.items()]
+        batches = _by_leader(view, pending)
+        calls = yield [Ask(request(batch), node=leader) for leader, batch in batches.items()]
         why = "some partitions have no leader"
-        for requested, call in zip(nodes.values(), calls, strict=True):
-            if may_repeat(call):
+        for batch, call in zip(batches.values(), calls, strict=True):
+            if failed_without_response(call):
                 why = str(call.error)
-                for partition in requested:
+                for partition in batch:
                     view.forget_leader(partition)
                 continue
-            missing = set(requested)
+            missing = set(batch)
             for partition, (code, result) in consistent_values(read(call)).items():
-                if partition not in requested:
+                if partition not in batch:
                     continue
                 missing.discard(partition)
                 if code == 0:
                     results[partition] = result
                     pending.pop(partition, None)
                     continue
-                attempts[partition] = attempts.get(partition, 0) + 1
-                if attempts[partition] > PATIENCE and code == UNKNOWN:
+                error_counts[partition] = error_counts.get(partition, 0) + 1
+                if error_counts[partition] > UNKNOWN_TOPIC_RETRIES and code == UNKNOWN:
                     raise broker_error(code, api, str(partition))
                 why = pause_after_error(row, code, api, str(partition)).why
                 view.forget_leader(partition)
@@ -198,6 +202,18 @@ def _from_leaders(
         if pending:
             yield Rest(why)
     return results
+
+
+def _by_leader(
+    view: ClusterView, values: Mapping[TopicPartition, int]
+) -> dict[int, dict[TopicPartition, int]]:
+    """Map the node id of each leader to the values of its partitions. Omit partitions without a leader."""
+    batches: dict[int, dict[TopicPartition, int]] = {}
+    for partition, value in values.items():
+        leader = view.leader(partition)
+        if leader is not None:
+            batches.setdefault(leader, {})[partition] = value
+    return batches
 
 
 def delete_records(
@@ -231,7 +247,7 @@ def delete_records(
 
 
 def _epochs_request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
-    """Build an OffsetForLeaderEpoch request."""
+    """Build an OffsetForLeaderEpoch request for the epoch of each partition."""
     topics = [
         OffsetForLeaderTopic(
             topic=name,
@@ -246,7 +262,7 @@ def _epochs_request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpoc
 
 def fetch(
     view: ClusterView,
-    wants: Mapping[TopicPartition, int],
+    offsets: Mapping[TopicPartition, int],
     clock: Callable[[], int],
     *,
     isolation: str,
@@ -258,30 +274,28 @@ def fetch(
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
     """Fetch the partitions once from their leaders, without fetch sessions.
 
+    `offsets` maps each partition to the first offset to fetch. The result omits partitions without a leader.
+
     The error code of a partition is part of the result, and the fetch is not retried. If the leader has
     moved, the next fetch refreshes the metadata first.
     """
-    yield from await_partitions(view, wants, clock)
-    nodes: dict[int, dict[TopicPartition, int]] = {}
-    for partition, offset in wants.items():
-        leader = view.leader(partition)
-        if leader is not None:
-            nodes.setdefault(leader, {})[partition] = offset
+    yield from await_partitions(view, offsets, clock)
+    batches = _by_leader(view, offsets)
 
-    def request(offsets: Mapping[TopicPartition, int]) -> Prepared:
+    def request(batch: Mapping[TopicPartition, int]) -> Prepared:
         def build(version: int) -> FetchRequest:
             topics: list[FetchTopic] = []
-            for name, partitions in by_topic(offsets).items():
+            for name, partitions in by_topic(batch).items():
                 entries = [
                     FetchPartition(
                         partition=partition.partition,
-                        fetch_offset=offsets[partition],
+                        fetch_offset=batch[partition],
                         partition_max_bytes=partition_max_bytes,
                     )
                     for partition in partitions
                 ]
                 topic_id = view.topic_id(name)
-                if version >= 13:
+                if version > _LAST_VERSION_WITH_NAMES:
                     topics.append(FetchTopic(topic_id=topic_id or NO_TOPIC_ID, partitions=entries))
                 else:
                     topics.append(FetchTopic(topic=name, partitions=entries))
@@ -296,43 +310,56 @@ def fetch(
 
         return Prepared(FetchRequest, build)
 
-    max_version = None if all(view.topic_id(partition.topic) for partition in wants) else 12
+    max_version = version_limit(view, (partition.topic for partition in offsets), _LAST_VERSION_WITH_NAMES)
     calls = yield [
-        Ask(request(offsets), node=node, lane=FETCH, max_version=max_version)
-        for node, offsets in nodes.items()
+        Ask(request(batch), node=leader, lane=FETCH, max_version=max_version)
+        for leader, batch in batches.items()
     ]
-    result: dict[TopicPartition, FetchedBytes] = {}
-    for (_, offsets), call in zip(nodes.items(), calls, strict=True):
-        if may_repeat(call):
-            for partition in offsets:
+    fetched: dict[TopicPartition, FetchedBytes] = {}
+    for batch, call in zip(batches.values(), calls, strict=True):
+        if failed_without_response(call):
+            for partition in batch:
                 view.forget_leader(partition)
-        response = expect_response(FetchResponse, call)
-        if response.error_code:
-            raise broker_error(response.error_code, "Fetch")
-        for topic in response.responses:
-            name = view.topic_name(topic.topic_id) if call.version >= 13 else topic.topic
-            for entry in topic.partitions:
-                partition = TopicPartition(name or "", entry.partition_index)
-                if partition not in offsets:
-                    continue
-                if action_for(FETCH_ROW, entry.error_code) is ErrorAction.REFRESH_METADATA:
-                    view.forget_leader(partition)
-                result[partition] = FetchedBytes(
-                    (entry.records if lent else bytes(entry.records)) if entry.records else b"",
-                    entry.error_code,
-                    entry.high_watermark,
-                    entry.last_stable_offset if entry.last_stable_offset >= 0 else None,
-                    entry.log_start_offset if entry.log_start_offset >= 0 else None,
-                    _aborted(entry.aborted_transactions),
-                )
-        for partition in offsets.keys() - result.keys():
-            view.forget_leader(partition)
-            # The response does not contain the partition. This error code makes the caller fetch it again.
-            result[partition] = FetchedBytes(b"", UNKNOWN, -1, None, None, ())
-    return result
+        fetched |= _read_fetch_response(view, call, batch, lent=lent)
+    return fetched
 
 
-def _aborted(transactions: Sequence[AbortedTransaction] | None) -> tuple[tuple[int, int], ...]:
+def _read_fetch_response(
+    view: ClusterView, call: Call, batch: Collection[TopicPartition], *, lent: bool
+) -> dict[TopicPartition, FetchedBytes]:
+    """Return what a leader has returned for each partition of a request, or raise the error of the call.
+
+    The leader of a partition is removed from `view` if it has moved, or if the response does not contain the
+    partition.
+    """
+    fetched: dict[TopicPartition, FetchedBytes] = {}
+    response = expect_response(FetchResponse, call)
+    if response.error_code:
+        raise broker_error(response.error_code, "Fetch")
+    for topic in response.responses:
+        name = view.topic_name(topic.topic_id) if call.version > _LAST_VERSION_WITH_NAMES else topic.topic
+        for entry in topic.partitions:
+            partition = TopicPartition(name or "", entry.partition_index)
+            if partition not in batch:
+                continue
+            if action_for(FETCH_ROW, entry.error_code) is ErrorAction.REFRESH_METADATA:
+                view.forget_leader(partition)
+            fetched[partition] = FetchedBytes(
+                (entry.records if lent else bytes(entry.records)) if entry.records else b"",
+                entry.error_code,
+                entry.high_watermark,
+                entry.last_stable_offset if entry.last_stable_offset >= 0 else None,
+                entry.log_start_offset if entry.log_start_offset >= 0 else None,
+                _aborted_transactions(entry.aborted_transactions),
+            )
+    for partition in set(batch) - fetched.keys():
+        view.forget_leader(partition)
+        # The response does not contain the partition. This error code makes the caller fetch it again.
+        fetched[partition] = FetchedBytes(b"", UNKNOWN, -1, None, None, ())
+    return fetched
+
+
+def _aborted_transactions(transactions: Sequence[AbortedTransaction] | None) -> tuple[tuple[int, int], ...]:
     """Return a pair (producer id, first offset) for each aborted transaction."""
     return tuple((aborted.producer_id, aborted.first_offset) for aborted in transactions or ())
 
@@ -346,25 +373,29 @@ def produce(
     acks: int,
     timeout_ms: int,
 ) -> Plan[int]:
-    """Append encoded batches to one partition; return the offset of the first record."""
+    """Append encoded batches to one partition; return the offset of the first record.
+
+    The plan sends the records again only after a response with a retriable error. If the connection breaks or
+    the request times out, the plan raises the error.
+    """
 
     def build(version: int) -> ProduceRequest:
         entry = PartitionProduceData(index=partition.partition, records=records)
-        if version >= 13:
-            data = TopicProduceData(
+        if version > _LAST_VERSION_WITH_NAMES:
+            topic_data = TopicProduceData(
                 topic_id=view.topic_id(partition.topic) or NO_TOPIC_ID, partition_data=[entry]
             )
         else:
-            data = TopicProduceData(name=partition.topic, partition_data=[entry])
-        return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
+            topic_data = TopicProduceData(name=partition.topic, partition_data=[entry])
+        return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic_data])
 
     while True:
         yield from await_partitions(view, [partition], clock)
-        max_version = None if view.topic_id(partition.topic) else 12
+        max_version = version_limit(view, [partition.topic], _LAST_VERSION_WITH_NAMES)
         [call] = yield [
             Ask(Prepared(ProduceRequest, build), node=view.leader(partition), max_version=max_version)
         ]
-        if may_repeat(call):
+        if failed_without_response(call):
             # The records are not sent again, because the broker may have appended them. The cached leader is
             # removed, so that the metadata is refreshed before the next request.
             view.forget_leader(partition)

@@ -35,7 +35,7 @@ from .plan import (
     Plan,
     Rest,
     expect_response,
-    may_repeat,
+    failed_without_response,
     pause_after_error,
 )
 
@@ -78,7 +78,7 @@ def on_controller(
             yield from read_metadata(view, [], clock)
         node = view.controller if view.controller in view.brokers else None
         [call] = yield [Ask(request(remaining), node=node)]
-        if may_repeat(call):
+        if failed_without_response(call):
             ignore_done = True
             view.controller = None
             yield from read_metadata(view, [], clock)

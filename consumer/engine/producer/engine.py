@@ -42,7 +42,7 @@ from kproto.wire.message import Message
 from ...delivery import Delivery
 from ...errors import broker_error
 from ...producer_options import ProducerOptions
-from ..admin.plan import PATIENCE
+from ..admin.plan import UNKNOWN_TOPIC_RETRIES
 from ..core import ClientCore
 from ..error_actions import METADATA, ErrorAction, action_for
 from ..events import Action, Tick
@@ -517,7 +517,7 @@ class ProducerEngine:
             elif code:
                 self.records.forget(topic)
                 is_final = action_for(METADATA, code) is ErrorAction.RAISE
-                if is_final or count_of_errors >= PATIENCE:
+                if is_final or count_of_errors >= UNKNOWN_TOPIC_RETRIES:
                     self._fail_topic(topic, code, is_final)
             self.schedule.on_metadata(topic)
         for connection in list(self.schedule.queues):
