@@ -10,8 +10,8 @@ Rules:
 * If a broker does not know the version of ApiVersions, it responds in version 0 with the versions that it
   knows (KIP-511). The client then uses the highest common version.
 
-* If the listed versions do not allow a call, the client requests them once more, because one response may be
-  wrong. If the second response does not allow the call either, the call fails.
+* If the versions that the broker has listed do not allow a call, the client sends ApiVersions once more,
+  because one response may be wrong. If the second response does not allow the call either, the call fails.
 
 * A request waits while the connection is throttled (`throttle`). It also waits until the versions are known,
   because its body may depend on its version.
@@ -369,13 +369,14 @@ class Connection:
     def renew(self, deadline: int) -> bytes:
         """Renew the SASL session.
 
-        The renewal must be complete by `deadline`. With requests in flight, or while the connection is
-        throttled, the deadline is extended.
+        The renewal must be complete by `deadline`. Calls in flight and throttling extend the deadline: it is
+        at least `setup_timeout_ms` after the deadline of each call, and after the end of the throttling.
 
         Calls that are added during the renewal wait until it is complete.
         """
         assert self.login is not None
-        # The broker first responds to the calls in flight, and a JoinGroup may take a long time.
+        # The broker responds to the calls in flight before it handles the renewal, and a JoinGroup may take
+        # minutes.
         deadlines = (call.deadline + self.setup_timeout_ms for _, call in self.in_flight)
         self.deadline = max(deadline, *deadlines, self.throttled_until + self.setup_timeout_ms)
         move(self, ConnectionState.AUTHENTICATING, EDGES)

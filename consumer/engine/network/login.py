@@ -16,7 +16,8 @@ Rules:
 
 * The client waits at least one second between renewals, because brokers reject earlier renewals.
 
-* If the broker still rejects a renewal as too early, the client starts a new session on a new connection.
+* If the broker rejects a renewal as too early although the client has waited, the client starts a new session
+  on a new connection.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class Login:
         return self._on_message(body)
 
     def renew_after(self, random: Random) -> int:
-        """Return the time (ms) after which to renew the session; 0 if the session does not expire."""
+        """Return how long (ms) to wait before the session is renewed; 0 if the session does not expire."""
         if self.session_ms <= 0:
             return 0
         return max(_MIN_RENEWAL_MS, int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random())))

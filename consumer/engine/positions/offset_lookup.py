@@ -258,7 +258,8 @@ class OffsetLookup:
     def _back_off_longest(self, states: Iterable[PartitionState]) -> None:
         """Retry these partitions after the longest backoff.
 
-        Poll raises the error, and the application may have to fix its cause before a retry can succeed.
+        A retry can probably succeed only after the application has fixed the cause of the error, which poll
+        raises.
         """
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:

@@ -14,14 +14,14 @@ Rules:
 * As in librdkafka, a seek keeps the stored offset, and the end of the assignment drops it.
 
 * The committed offset is certain only after the response to the last requested commit. A commit that is
-  queued, in flight or timed out may still change the committed offset. Until its response, the partition
-  counts as uncommitted.
+  queued, in flight or timed out may still change the committed offset. Before the response to the last
+  commit, the partition counts as uncommitted.
 
 * Every seek, reset and assignment gives the partition a new `epoch` that was never used before. Responses to
   requests of earlier epochs are ignored, so no request in flight overrides the last seek (I8).
 
-* Records are returned only if all of these hold: the partition is FETCHING, is not paused, and is not being
-  revoked; its assigned callback has returned; its start offset is committed, if that is required
+* Records are returned only while the partition is FETCHING, is not paused and is not being revoked. They also
+  wait for the end of its assigned callback and, if required, for the commit of its start offset
   (`start_uncommitted`, rule M206).
 
 * A paused partition keeps its position. It also keeps its buffered records, unless the buffers of paused
