@@ -218,7 +218,7 @@ class ConsumerShutdown:
         core = self._core
         self._fail_commits()
         core.partitions.clear()
-        self._runner.end(IllegalState("this consumer was closed"))
+        self._runner.fail_all(IllegalState("this consumer was closed"))
         core.report("closed")
         core.actions.extend(core.network.actions)
         core.network.actions.clear()

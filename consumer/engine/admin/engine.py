@@ -121,7 +121,7 @@ class AdminEngine:
         `complete_closes` closes the connections after the push. Later calls of `close` complete together with
         the first one.
         """
-        self.runner.end(IllegalState("this admin client was closed"))
+        self.runner.fail_all(IllegalState("this admin client was closed"))
         self._closes.append(event.token)
         if self.telemetry is not None and self._close_ends_at == NEVER:
             self.telemetry.begin_close()

@@ -127,7 +127,10 @@ def elect_leaders(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, bool]]:
-    """Elect a leader for each partition, and return whether each election was needed."""
+    """Elect a leader for each partition, and return whether each election was needed.
+
+    `election_type` is a key of `ELECTION_TYPES`.
+    """
 
     def request(items: Sequence[TopicPartition]) -> Prepared:
         def build(version: int) -> ElectLeadersRequest:
@@ -178,7 +181,7 @@ def alter_partition_reassignments(
                 ReassignableTopic(
                     name=name,
                     partitions=[
-                        ReassignablePartition(partition_index=p.partition, replicas=_nodes(replicas[p]))
+                        ReassignablePartition(partition_index=p.partition, replicas=_node_list(replicas[p]))
                         for p in entries
                     ],
                 )
@@ -200,7 +203,7 @@ def alter_partition_reassignments(
     return (yield from fan_out(replicas, router, api, CONTROLLER, request, read))
 
 
-def _nodes(replicas: Sequence[int] | None) -> list[int] | None:
+def _node_list(replicas: Sequence[int] | None) -> list[int] | None:
     return None if replicas is None else list(replicas)
 
 
@@ -253,7 +256,7 @@ def describe_log_dirs(
             # Before version 3 of DescribeLogDirs, an empty response means that the client is not authorized
             # to describe the cluster.
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        directories = {result.log_dir: _log_dir(result) for result in response.results}
+        directories = {result.log_dir: _log_dir_description(result) for result in response.results}
         for node in nodes:
             yield Answer(node, directories, code)
 
@@ -262,7 +265,7 @@ def describe_log_dirs(
     return (yield from fan_out(brokers, router, "DescribeLogDirs", CONTROLLER, request, read, name=name))
 
 
-def _log_dir(result: DescribeLogDirsResult) -> LogDirDescription:
+def _log_dir_description(result: DescribeLogDirsResult) -> LogDirDescription:
     replicas = {
         TopicPartition(topic.name, entry.partition_index): ReplicaInfo(
             entry.partition_size, entry.offset_lag, entry.is_future_key
@@ -295,31 +298,39 @@ def describe_replica_log_dirs(
         call: Call, items: Sequence[TopicPartitionReplica]
     ) -> Iterator[Answer[TopicPartitionReplica, ReplicaLogDirInfo]]:
         response = expect_response(DescribeLogDirsResponse, call)
+        # An empty response has the same meaning as in `describe_log_dirs`.
         code = response.error_code or (0 if response.results else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        directories = {result.log_dir: _log_dir(result) for result in response.results}
+        directories = {result.log_dir: _log_dir_description(result) for result in response.results}
         for item in items:
-            partition = TopicPartition(item.topic, item.partition)
-            info = ReplicaLogDirInfo()
-            for path, directory in directories.items():
-                replica = directory.replicas.get(partition)
-                if replica is not None and replica.is_future:
-                    info = msgspec.structs.replace(
-                        info, future_replica_log_dir=path, future_replica_offset_lag=replica.offset_lag
-                    )
-                elif replica is not None:
-                    info = msgspec.structs.replace(
-                        info, current_replica_log_dir=path, current_replica_offset_lag=replica.offset_lag
-                    )
+            info = _replica_log_dirs(TopicPartition(item.topic, item.partition), directories)
             yield Answer(item, info, code)
 
     router: Router[TopicPartitionReplica] = to_nodes(view, clock, lambda replica: replica.broker)
     return (yield from fan_out(replicas, router, "DescribeLogDirs", CONTROLLER, request, read))
 
 
+def _replica_log_dirs(
+    partition: TopicPartition, directories: Mapping[str, LogDirDescription]
+) -> ReplicaLogDirInfo:
+    """Return which of a broker's directories (path -> description) contain its replica of the partition."""
+    info = ReplicaLogDirInfo()
+    for path, directory in directories.items():
+        replica = directory.replicas.get(partition)
+        if replica is not None and replica.is_future:
+            info = msgspec.structs.replace(
+                info, future_replica_log_dir=path, future_replica_offset_lag=replica.offset_lag
+            )
+        elif replica is not None:
+            info = msgspec.structs.replace(
+                info, current_replica_log_dir=path, current_replica_offset_lag=replica.offset_lag
+            )
+    return info
+
+
 def alter_replica_log_dirs(
     view: ClusterView, paths: Mapping[TopicPartitionReplica, str], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartitionReplica, None]]:
-    """Move replicas to other log directories of their brokers."""
+    """Start moving each replica to the log directory of its broker with the path in `paths`."""
 
     def request(items: Sequence[TopicPartitionReplica]) -> AlterReplicaLogDirsRequest:
         by_path: dict[str, list[TopicPartition]] = {}
@@ -342,7 +353,7 @@ def alter_replica_log_dirs(
     def read(
         call: Call, items: Sequence[TopicPartitionReplica]
     ) -> Iterator[Answer[TopicPartitionReplica, None]]:
-        node = items[0].broker
+        node = items[0].broker  # The request went to the broker of all its items.
         for topic in expect_response(AlterReplicaLogDirsResponse, call).results:
             for entry in topic.partitions:
                 replica = TopicPartitionReplica(topic.topic_name, entry.partition_index, node)

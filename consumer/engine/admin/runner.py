@@ -40,7 +40,26 @@ from .plan import Ask, DeadlinePassed, Plan, Rest
 
 
 class _Job:
-    __slots__ = ("calls", "deadline", "open", "over", "pauses", "plan", "timeout_ms", "token", "what", "why")
+    """A running plan.
+
+    `calls` are those of its last requests.
+
+    If the plan times out, the error contains `request`, the name of the last request, and `why`, the reason
+    why the plan waits.
+    """
+
+    __slots__ = (
+        "calls",
+        "deadline",
+        "has_ended",
+        "open_calls",
+        "pauses",
+        "plan",
+        "request",
+        "timeout_ms",
+        "token",
+        "why",
+    )
 
     def __init__(self, token: object, plan: Plan[Any], deadline: int, timeout_ms: int) -> None:
         self.token = token
@@ -48,10 +67,10 @@ class _Job:
         self.deadline = deadline
         self.timeout_ms = timeout_ms
         self.calls: list[Call] = []
-        self.open = 0  # Number of calls in flight.
+        self.open_calls = 0  # Number of calls in flight.
         self.pauses = 0  # Number of pauses so far.
-        self.over = False
-        self.what = "the cluster"
+        self.has_ended = False
+        self.request = "the cluster"
         self.why = ""
 
 
@@ -71,13 +90,13 @@ class PlanRunner:
         self._jobs: dict[object, _Job] = {}
         # A heap of (deadline or end of a pause, number, job). `number` orders entries with the same time.
         # Entries of ended jobs are skipped.
-        self._due: list[tuple[int, int, _Job]] = []
+        self._timers: list[tuple[int, int, _Job]] = []
         self._number = 0
         # The results of the plans that have ended since the last `take`.
         self.ended: list[Done] = []
 
     def start(self, token: object, plan: Plan[Any], timeout_ms: int) -> None:
-        """Start a plan."""
+        """Start a plan and send its first requests. It times out `timeout_ms` from now."""
         job = _Job(token, plan, self._clock() + timeout_ms, timeout_ms)
         self._jobs[token] = job
         self._schedule(job.deadline, job)
@@ -87,11 +106,11 @@ class PlanRunner:
         """Cancel the plan with this token. No `Done` follows."""
         job = self._jobs.pop(token, None)
         if job is not None:
-            job.over = True
+            job.has_ended = True
             job.plan.close()
 
-    def end(self, error: KprotoError) -> None:
-        """Fail all plans, because the client is closed."""
+    def fail_all(self, error: KprotoError) -> None:
+        """End all plans with `error`, because the client is closed."""
         for job in list(self._jobs.values()):
             self._end(job, None, error)
             job.plan.close()
@@ -104,9 +123,9 @@ class PlanRunner:
     def pump(self) -> None:
         """Continue plans whose pause has ended, and fail those that have timed out."""
         now = self._clock()
-        while self._due and self._due[0][0] <= now:
-            _, _, job = heapq.heappop(self._due)
-            if job.over:
+        while self._timers and self._timers[0][0] <= now:
+            _, _, job = heapq.heappop(self._timers)
+            if job.has_ended:
                 continue
             if job.deadline <= now:
                 self._time_out(job)
@@ -115,37 +134,41 @@ class PlanRunner:
 
     def due(self) -> int | None:
         """Return the next time (ms) at which a plan's pause ends or its deadline passes, or None."""
-        while self._due and self._due[0][2].over:
-            heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
+        while self._timers and self._timers[0][2].has_ended:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
 
-    def _schedule(self, when: int, job: _Job) -> None:
+    def _schedule(self, at: int, job: _Job) -> None:
+        """Have `pump` continue the job, or time it out, at the time `at` (ms)."""
         self._number += 1
-        heapq.heappush(self._due, (when, self._number, job))
+        heapq.heappush(self._timers, (at, self._number, job))
 
-    def _advance(self, job: _Job, answers: list[Call] | None) -> None:
-        """Run the plan until it waits for calls or for the end of a pause, or ends."""
+    def _advance(self, job: _Job, ended_calls: list[Call] | None) -> None:
+        """Run the plan until it waits for calls or for the end of a pause, or ends.
+
+        The plan receives `ended_calls`. None starts the plan.
+        """
         try:
             while True:
-                step = next(job.plan) if answers is None else job.plan.send(answers)
+                step = next(job.plan) if ended_calls is None else job.plan.send(ended_calls)
                 if isinstance(step, Rest):
                     job.why = step.why
                     self._schedule(self._clock() + self._backoff(job.pauses), job)
                     job.pauses += 1
                     return
                 if step:
-                    self._ask(job, step)
+                    self._send_requests(job, step)
                     return
-                answers = []
+                ended_calls = []  # The plan asked for nothing, so it continues at once.
         except StopIteration as end:
             self._end(job, end.value, None)
         except BaseException as error:  # The caller of the plan receives every exception, even SystemExit.
             self._end(job, None, error)
 
-    def _ask(self, job: _Job, asks: list[Ask]) -> None:
-        """Send the requests of a plan."""
+    def _send_requests(self, job: _Job, asks: list[Ask]) -> None:
+        """Send the requests of a plan, which continues when all of them have ended."""
         now = self._clock()
-        job.open = len(asks)
+        job.open_calls = len(asks)
         job.calls = []
 
         def on_response(call: Call) -> None:
@@ -163,41 +186,41 @@ class PlanRunner:
                 purpose=on_response,
             )
             job.calls.append(call)
-        job.what = job.calls[0].name
+        job.request = job.calls[0].name
 
     def _on_call_ended(self, job: _Job) -> None:
-        """Continue the plan if the call that ended was the last one that it waited for."""
-        job.open -= 1
-        if job.over or job.open:
+        """Continue the plan if it waits for no other call, and report the topics of new metadata."""
+        job.open_calls -= 1
+        if job.has_ended or job.open_calls:
             return
         failure = next((str(call.error) for call in job.calls if call.error is not None), None)
         job.why = failure or job.why
         calls, version = job.calls, self._network.view.version
         self._advance(job, calls)
         if self._network.view.version != version:
-            answers = [call.response for call in calls if isinstance(call.response, MetadataResponse)]
+            responses = [call.response for call in calls if isinstance(call.response, MetadataResponse)]
             self.on_metadata(
-                frozenset(topic.name for response in answers for topic in response.topics if topic.name)
+                frozenset(topic.name for response in responses for topic in response.topics if topic.name)
             )
 
     def _time_out(self, job: _Job) -> None:
         """End a plan whose deadline has passed. The plan may still return a partial result."""
-        timeout = RequestTimedOut(job.what, job.timeout_ms, job.why)
+        timeout = RequestTimedOut(job.request, job.timeout_ms, job.why)
         try:
-            job.plan.throw(DeadlinePassed(timeout, job.calls if job.open else []))
+            job.plan.throw(DeadlinePassed(timeout, job.calls if job.open_calls else []))
         except StopIteration as end:
             self._end(job, end.value, None)
         except DeadlinePassed:
             self._end(job, None, timeout)
         except BaseException as error:  # The caller of the plan receives every exception, even SystemExit.
             self._end(job, None, error)
-        else:
+        else:  # The plan caught DeadlinePassed, and tries to continue.
             self._end(job, None, timeout)
             job.plan.close()
 
     def _end(self, job: _Job, value: Any, error: BaseException | None) -> None:
-        """End a plan."""
-        job.over = True
+        """Remove the job, and add its `Done` to `ended`."""
+        job.has_ended = True
         # A call and its job refer to each other. Without this line, the reference cycle would keep large
         # responses in memory until Python's garbage collector runs.
         job.calls = []

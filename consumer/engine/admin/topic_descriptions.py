@@ -109,7 +109,7 @@ def list_topics(
     def read(call: Call) -> tuple[int, str | None, dict[str, TopicListing]]:
         response = expect_response(MetadataResponse, call)
         listings = {
-            topic.name: TopicListing(topic.name, _id_of(topic), topic.is_internal)
+            topic.name: TopicListing(topic.name, _topic_id(topic), topic.is_internal)
             for topic in sorted(response.topics, key=lambda topic: topic.name or "")
             if topic.name and (include_internal or not topic.is_internal)
         }
@@ -126,14 +126,14 @@ def describe_topics(
     *,
     include_authorized_operations: bool,
 ) -> Plan[dict[str, TopicDescription]]:
-    """Return the description of each topic. The request does not create missing topics."""
+    """Return the description of each topic. From version 4 on, the request does not create missing topics."""
 
     def request(items: Sequence[str]) -> Prepared:
         return _metadata_request(items, include_authorized_operations)
 
     def read(call: Call, items: Sequence[str]) -> Iterator[Answer[str, TopicDescription]]:
         for topic in expect_response(MetadataResponse, call).topics:
-            yield Answer(topic.name or "", _description(topic), topic.error_code)
+            yield Answer(topic.name or "", _topic_description(topic), topic.error_code)
 
     router: Router[str] = to_any_broker(view, clock)
     failure: PartialFailure | None = None
@@ -143,17 +143,18 @@ def describe_topics(
         )
     except PartialFailure as error:
         failure, topics = error, error.succeeded
-    eligible = yield from _eligible_leaders(sorted(topics))
-    described = {name: _with_eligible_leaders(topic, eligible) for name, topic in topics.items()}
+    eligible_leaders = yield from _describe_eligible_leaders(sorted(topics))
+    described = {name: _with_eligible_leaders(topic, eligible_leaders) for name, topic in topics.items()}
     if failure is not None:
         raise PartialFailure(failure.call, described, failure.failed)
     return described
 
 
+# The entries of DescribeTopicPartitions responses, which contain the eligible leader replicas.
 EligibleLeaders: TypeAlias = dict[TopicPartition, DescribeTopicPartitionsResponsePartition]
 
 
-def _eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
+def _describe_eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
     """Return each partition's eligible leader replicas, which Metadata responses do not contain.
 
     A response contains at most 2,000 partitions. The next request continues at the cursor of the previous
@@ -190,21 +191,23 @@ def _next_page(
     """
     if cursor is None:
         return None
-    following = DescribeTopicPartitionsRequestCursor(
+    next_cursor = DescribeTopicPartitionsRequestCursor(
         topic_name=cursor.topic_name, partition_index=cursor.partition_index
     )
-    last = request.cursor
-    if last is not None and (last.topic_name, last.partition_index) >= (
-        following.topic_name,
-        following.partition_index,
+    previous = request.cursor
+    if previous is not None and (previous.topic_name, previous.partition_index) >= (
+        next_cursor.topic_name,
+        next_cursor.partition_index,
     ):
         return None
-    return DescribeTopicPartitionsRequest(topics=request.topics, cursor=following)
+    return DescribeTopicPartitionsRequest(topics=request.topics, cursor=next_cursor)
 
 
-def _with_eligible_leaders(topic: TopicDescription, eligible: EligibleLeaders) -> TopicDescription:
-    def with_leaders(info: TopicPartitionInfo) -> TopicPartitionInfo:
-        entry = eligible.get(TopicPartition(topic.name, info.partition))
+def _with_eligible_leaders(topic: TopicDescription, leaders: EligibleLeaders) -> TopicDescription:
+    """Return the description with the eligible leader replicas of each partition in `leaders`."""
+
+    def describe_partition(info: TopicPartitionInfo) -> TopicPartitionInfo:
+        entry = leaders.get(TopicPartition(topic.name, info.partition))
         if entry is None:
             return info
         return replace(
@@ -213,29 +216,32 @@ def _with_eligible_leaders(topic: TopicDescription, eligible: EligibleLeaders) -
             last_known_elr=tuple(entry.last_known_elr or ()),
         )
 
-    return replace(topic, partitions=tuple(map(with_leaders, topic.partitions)))
+    return replace(topic, partitions=tuple(map(describe_partition, topic.partitions)))
 
 
 def _metadata_request(names: Sequence[str] | None, include_authorized_operations: bool) -> Prepared:
+    """Return a Metadata request for these topics, or for all topics if `names` is None."""
+
     def build(version: int) -> MetadataRequest:
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         return MetadataRequest(
+            # In version 0 an empty list stands for all topics, and null is not allowed.
             topics=[] if topics is None and version == 0 else topics,
-            allow_auto_topic_creation=version < 4,
+            allow_auto_topic_creation=version < 4,  # Older versions always allow it.
             include_topic_authorized_operations=include_authorized_operations and version >= 8,
         )
 
     return Prepared(MetadataRequest, build)
 
 
-def _id_of(topic: MetadataResponseTopic) -> UUID | None:
+def _topic_id(topic: MetadataResponseTopic) -> UUID | None:
     return None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
 
 
-def _description(topic: MetadataResponseTopic) -> TopicDescription:
+def _topic_description(topic: MetadataResponseTopic) -> TopicDescription:
     return TopicDescription(
         topic.name or "",
-        _id_of(topic),
+        _topic_id(topic),
         topic.is_internal,
         tuple(
             TopicPartitionInfo(

@@ -41,34 +41,39 @@ from .plan import (
 
 
 class _Topic(Protocol):
-    """A topic in a response, with the fields that `on_controller` reads."""
+    """A topic in a response, with the fields that `send_to_controller` reads.
+
+    Some responses also have an `error_message`.
+    """
 
     name: Any
     error_code: int
 
 
-def on_controller(
+def send_to_controller(
     view: ClusterView,
     request: Callable[[Collection[str]], Message | Prepared],
     names: Collection[str],
-    topics: Callable[[Call], Sequence[_Topic]],
+    read_topics: Callable[[Call], Sequence[_Topic]],
     clock: Callable[[], int],
     *,
-    done: ErrorCode,
-    ignore_done: bool = False,
+    done_code: ErrorCode,
+    done_is_success: bool = False,
 ) -> Plan[None]:
     """Send requests about the topics `names` to the controller until each topic has succeeded.
 
-    `request(names)` builds a request. A topic that has succeeded is not sent again, since the controller may
-    accept only some topics of a request (THROTTLING_QUOTA_EXCEEDED, KIP-599).
+    `request(names)` builds a request, and `read_topics(call)` returns the topics of its response.
+
+    A topic that has succeeded is not sent again, since the controller may accept only some topics of a
+    request (THROTTLING_QUOTA_EXCEEDED, KIP-599).
 
     The plan refreshes the metadata after NOT_CONTROLLER and after a lost connection.
 
-    `done` is the error code for a topic that is already in the requested state. With `ignore_done` this code
-    always counts as success.
+    `done_code` is the error code for a topic that is already in the requested state. With `done_is_success`
+    this code always counts as success.
 
-    Without `ignore_done`, the code counts as success only if an earlier attempt may have succeeded: after a
-    lost connection, or after a response that lacks one of `names`.
+    Without `done_is_success`, the code counts as success only if an earlier attempt may have succeeded: after
+    a lost connection, or after a response that lacks one of `names`.
 
     Raises BrokerError for an error code that is not retriable.
     """
@@ -79,14 +84,16 @@ def on_controller(
         node = view.controller if view.controller in view.brokers else None
         [call] = yield [Ask(request(remaining), node=node)]
         if failed_without_response(call):
-            ignore_done = True
+            done_is_success = True
             view.controller = None
             yield from read_metadata(view, [], clock)
             yield Rest(str(call.error))
             continue
-        results = [topic for topic in topics(call) if topic.name in remaining]
+        results = [topic for topic in read_topics(call) if topic.name in remaining]
         failed = [
-            topic for topic in results if topic.error_code and not (ignore_done and topic.error_code == done)
+            topic
+            for topic in results
+            if topic.error_code and not (done_is_success and topic.error_code == done_code)
         ]
         pauses: list[Rest] = []
         for topic in failed:
@@ -96,14 +103,14 @@ def on_controller(
             pauses.append(pause_after_error(CONTROLLER, topic.error_code, call.name, detail))
         missing = sorted(set(remaining) - {topic.name for topic in results})
         if missing:
-            ignore_done = True
+            done_is_success = True
             pauses.append(Rest(f"the response to {call.name} does not contain topic {missing[0]!r}"))
         if not pauses:
             return
         unfinished = {*missing, *(topic.name for topic in failed)}
         remaining = [name for name in remaining if name in unfinished]
         if failed:
-            view.controller = None
+            view.controller = None  # The error may be NOT_CONTROLLER, so the next attempt reads the metadata.
         yield pauses[0]
 
 
@@ -134,11 +141,13 @@ def create_topics(
             timeout_ms=timeout_ms,
         )
 
-    def answers(creation: Call) -> Sequence[_Topic]:
+    def read_topics(creation: Call) -> Sequence[_Topic]:
         return expect_response(CreateTopicsResponse, creation).topics
 
     exists = ErrorCode.TOPIC_ALREADY_EXISTS
-    yield from on_controller(view, request, topics, answers, clock, done=exists, ignore_done=exist_ok)
+    yield from send_to_controller(
+        view, request, topics, read_topics, clock, done_code=exists, done_is_success=exist_ok
+    )
     yield from _await_partition_counts(view, topics, clock, may_grow=False)
 
 
@@ -154,12 +163,14 @@ def create_partitions(
             validate_only=False,
         )
 
-    def answers(call: Call) -> Sequence[_Topic]:
+    def read_topics(call: Call) -> Sequence[_Topic]:
         return expect_response(CreatePartitionsResponse, call).results
 
     # After a lost response, INVALID_PARTITIONS may mean that the first request has already added the
     # partitions. `_await_partition_counts` checks this.
-    yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
+    yield from send_to_controller(
+        view, request, totals, read_topics, clock, done_code=ErrorCode.INVALID_PARTITIONS
+    )
     yield from _await_partition_counts(view, totals, clock)
 
 
@@ -177,11 +188,11 @@ def delete_topics(
 
         return Prepared(DeleteTopicsRequest, build)
 
-    def answers(call: Call) -> Sequence[_Topic]:
+    def read_topics(call: Call) -> Sequence[_Topic]:
         return expect_response(DeleteTopicsResponse, call).responses
 
     deleted = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    yield from on_controller(view, request, topics, answers, clock, done=deleted)
+    yield from send_to_controller(view, request, topics, read_topics, clock, done_code=deleted)
     for name in topics:
         view.topics.pop(name, None)
 
@@ -196,25 +207,26 @@ def _await_partition_counts(
 
     The error is raised after the second response with too few partitions, because the first may be outdated.
     """
-    fewer: set[str] = set()
+    # Topics for which a response contained too few partitions.
+    too_small: set[str] = set()
     while True:
         yield from read_metadata(view, totals, clock)
-        late = [
+        incomplete = [
             name
             for name, total in totals.items()
             if not is_complete(view, name) or (total > 0 and len(view.topics[name].partitions) < total)
         ]
-        if not late:
+        if not incomplete:
             return
-        for name in late:
+        for name in incomplete:
             topic = view.topics.get(name)
             if topic is not None and action_for(METADATA, topic.error_code) is ErrorAction.RAISE:
                 detail = f"topic {name!r} was created or got partitions, but this client may not describe it"
                 raise broker_error(topic.error_code, "Metadata", detail)
             if not may_grow and is_complete(view, name):
-                if name in fewer:
+                if name in too_small:
                     detail = f"topic {name!r} has {len(view.topics[name].partitions)} partitions instead of "
                     detail += f"{totals[name]}; create_partitions() adds some"
                     raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, "CreateTopics", detail)
-                fewer.add(name)
-        yield Rest(f"some partitions of topic {late[0]!r} are missing or have no leader yet")
+                too_small.add(name)
+        yield Rest(f"some partitions of topic {incomplete[0]!r} are missing or have no leader yet")

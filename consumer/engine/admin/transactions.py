@@ -32,11 +32,12 @@ from .cluster import COORDINATOR_KEYS, read_metadata
 from .fanout import Answer, Router, fan_out, single_value, to_coordinators, to_leaders, to_nodes
 from .plan import Plan, expect_response
 
-_TRANSACTION = COORDINATOR_KEYS.index("transactional id")
+# The key type of FindCoordinator.
+_TRANSACTIONAL_ID = COORDINATOR_KEYS.index("transactional id")
 
-# The error codes of InitProducerId. CONCURRENT_TRANSACTIONS is retried, as in Java's FenceProducersHandler:
-# the coordinator is still completing the transaction.
-_FENCE: Row = {**GROUPS, ErrorCode.CONCURRENT_TRANSACTIONS: ErrorAction.RETRY}
+# The actions for the error codes of InitProducerId. CONCURRENT_TRANSACTIONS is retried, as in Java's
+# FenceProducersHandler: the coordinator is still completing the transaction.
+_FENCE_PRODUCERS: Row = {**GROUPS, ErrorCode.CONCURRENT_TRANSACTIONS: ErrorAction.RETRY}
 
 
 class TransactionListing(msgspec.Struct, frozen=True, order=True):
@@ -104,9 +105,9 @@ def list_transactions(
             TransactionListing(entry.transactional_id, entry.producer_id, entry.transaction_state)
             for entry in response.transaction_states
         ]
-        unknown = ", ".join(response.unknown_state_filters)
-        message = f"the broker knows no state {unknown}" if unknown else None
-        code = response.error_code or (ErrorCode.INVALID_REQUEST if unknown else 0)
+        unknown_states = ", ".join(response.unknown_state_filters)
+        message = f"the broker knows no state {unknown_states}" if unknown_states else None
+        code = response.error_code or (ErrorCode.INVALID_REQUEST if unknown_states else 0)
         for node in nodes:
             yield Answer(node, sorted(listings), code, message)
 
@@ -161,10 +162,10 @@ def describe_transactions(
             )
             yield Answer(state.transactional_id, description, state.error_code)
 
-    router: Router[str] = to_coordinators(view, _TRANSACTION)
+    router: Router[str] = to_coordinators(view, _TRANSACTIONAL_ID)
     return (
         yield from fan_out(
-            transactional_ids, router, "DescribeTransactions", GROUPS, request, read, name=_named
+            transactional_ids, router, "DescribeTransactions", GROUPS, request, read, name=_describe_id
         )
     )
 
@@ -206,7 +207,7 @@ def describe_producers(
 
     router: Router[TopicPartition]
     if broker is None:
-        router = to_leaders(view, clock, _same)
+        router = to_leaders(view, clock, _identity)
     else:
         router = to_nodes(view, clock, lambda partition: broker)
     return (yield from fan_out(partitions, router, "DescribeProducers", ADMIN, request, read))
@@ -240,7 +241,7 @@ def abort_transaction(
                 for entry in topic.partitions:
                     yield Answer(TopicPartition(topic.name, entry.partition_index), None, entry.error_code)
 
-    router = to_leaders(view, clock, _same)
+    router = to_leaders(view, clock, _identity)
     return (yield from single_value(fan_out([partition], router, "WriteTxnMarkers", ADMIN, request, read)))
 
 
@@ -252,6 +253,7 @@ def fence_producers(
     The result maps each transactional id to the producer id and epoch that the coordinator has assigned.
     """
 
+    # An InitProducerId request is for one transactional id (`one_by_one`).
     def request(ids: Sequence[str]) -> InitProducerIdRequest:
         return InitProducerIdRequest(transactional_id=ids[0], transaction_timeout_ms=timeout_ms)
 
@@ -259,17 +261,17 @@ def fence_producers(
         response = expect_response(InitProducerIdResponse, call)
         yield Answer(ids[0], (response.producer_id, response.producer_epoch), response.error_code)
 
-    router: Router[str] = to_coordinators(view, _TRANSACTION)
+    router: Router[str] = to_coordinators(view, _TRANSACTIONAL_ID)
     return (
         yield from fan_out(
             transactional_ids,
             router,
             "InitProducerId",
-            _FENCE,
+            _FENCE_PRODUCERS,
             request,
             read,
             one_by_one=True,
-            name=_named,
+            name=_describe_id,
         )
     )
 
@@ -281,9 +283,9 @@ def force_terminate_transaction(
     yield from single_value(fence_producers(view, [transactional_id], clock, timeout_ms=timeout_ms))
 
 
-def _same(partition: TopicPartition) -> TopicPartition:
+def _identity(partition: TopicPartition) -> TopicPartition:
     return partition
 
 
-def _named(transactional_id: str) -> str:
+def _describe_id(transactional_id: str) -> str:
     return f"transactional id {transactional_id!r}"
