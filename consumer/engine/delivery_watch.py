@@ -158,8 +158,7 @@ class DeliveryWatch:
         if not status.in_group or status.member is None:
             return _Obstacle("not assigned", "neither assign() nor the group has assigned the partition")
         # The metadata of a topic to which the member no longer subscribes may be outdated.
-        view = self._core.view.topics.get(topic) if topic in status.member.topics_of_interest else None
-        if view is not None and view.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if topic in status.member.topics_of_interest and self._is_unknown(topic):
             detail = f"the topic {topic!r} does not exist; create it, or correct the subscription"
             return _Obstacle("no topic", detail)
         if self._coordinator.node is None:
@@ -167,6 +166,11 @@ class DeliveryWatch:
         if not status.member.is_stable:
             return _Obstacle("rebalancing", "the group is rebalancing, and the member has no assignment yet")
         return _Obstacle("not assigned", "the group has not assigned the partition to this member")
+
+    def _is_unknown(self, topic: str) -> bool:
+        """Return whether the topic does not exist, according to the metadata."""
+        view = self._core.view.topics.get(topic)
+        return view is not None and view.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _group_obstacle(self, state: PartitionState, now: int) -> _Obstacle | None:
         """Return the callback or the commit, if any, that the rebalance waits for."""
@@ -207,8 +211,23 @@ class DeliveryWatch:
         else:
             reason, request = "validation", "OffsetForLeaderEpoch"
             detail = "the leader is asked whether its log contains the position"
+        view = self._core.view
+        if (
+            state.state is not FetchState.INITIALIZING
+            and state.partition.topic in view.topics
+            and view.leader(state.partition) is None
+        ):
+            return self._without_leader(state, request)
         until = state.retry_at if state.retry_at > now else None
         return _Obstacle(reason, detail + self._describe_failure(state, request), state.changed_at, until)
+
+    def _without_leader(self, state: PartitionState, request: str) -> _Obstacle:
+        """Return why the partition has no leader to which `request` could be sent."""
+        topic = state.partition.topic
+        if self._is_unknown(topic):
+            return _Obstacle("no topic", f"the topic {topic!r} does not exist")
+        failure = self._describe_failure(state, "Metadata") or self._describe_failure(state, request)
+        return _Obstacle("no leader", "the metadata contains no leader" + failure)
 
     def _describe_missing_coordinator(self) -> str:
         why = self._coordinator.lookup_error
@@ -239,8 +258,7 @@ class DeliveryWatch:
             return _Obstacle("backoff", detail, None, state.retry_at)
         node = core.view.leader(state.partition) if state.replica is None else state.replica
         if node is None:
-            detail = "the metadata contains no leader" + self._describe_failure(state, "Metadata")
-            return _Obstacle("no leader", detail)
+            return self._without_leader(state, "Fetch")
         problem = core.network.connection_problem(node, FETCH, now)
         if problem is not None:
             detail, retry_at = problem

@@ -9,6 +9,7 @@ import pytest
 
 from consumer.records import DeliveryStatus
 from kproto.error_codes import ErrorCode
+from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -79,6 +80,31 @@ def test_a_subscribed_topic_that_does_not_exist_is_named_until_it_is_created() -
     a.subscribe("t", "later")
     world.create("later", 1)
     assert world.run(30_000, until=lambda: status().reason == "caught up")
+
+
+def test_an_assigned_topic_that_does_not_exist_is_named() -> None:
+    """The reason is the missing topic, both before the first position and after a deletion."""
+    world = World({"t": 1})
+    a = world.consumer(auto_offset_reset="earliest")
+    a.assign({T0: None, tp("later", 0): None})
+
+    def reason(partition: TopicPartition) -> str:
+        return a.engine.delivery_watch.status(partition, world.now).reason
+
+    world.run(2_000)
+    assert (reason(T0), reason(tp("later", 0))) == ("caught up", "no topic")
+    world.create("later", 1)
+    world.delete_topic("t")
+    assert world.run(30_000, until=lambda: reason(tp("later", 0)) == "caught up")
+    assert world.run(30_000, until=lambda: reason(T0) == "no topic")
+
+
+def test_an_assigned_partition_without_a_leader_is_named() -> None:
+    world = World({"t": 1})
+    a = world.consumer()
+    a.assign({tp("t", 7): None})
+    world.run(2_000)
+    assert a.engine.delivery_watch.status(tp("t", 7), world.now).reason == "no leader"
 
 
 def test_a_member_that_has_not_joined_yet_is_rebalancing() -> None:
