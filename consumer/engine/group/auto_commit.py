@@ -91,6 +91,6 @@ class AutoCommit:
             # An error is not reported again if the next commit fails with the same error.
             self._last_error = str(error)
             self._core.report("uncommitted", reason=str(error))
-            is_retried = isinstance(error, (CommitFailed, Fenced, Retriable))
-            if isinstance(error, BrokerError) and not is_retried and not self._core.options.as_java:
+            is_only_reported = isinstance(error, (CommitFailed, Fenced, Retriable))
+            if isinstance(error, BrokerError) and not is_only_reported and not self._core.options.as_java:
                 self._core.queue_error(error)

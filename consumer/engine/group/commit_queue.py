@@ -47,7 +47,7 @@ class QueuedCommit(msgspec.Struct, eq=False):
     is_checked: bool = False
     # Whether the commit is sent only once, like Java's commitAsync (M130).
     is_single_attempt: bool = False
-    retry_at: int = 0
+    retry_at: int = 0  # When the commit may be sent again (ms).
     failures: int = 0
     # Why the commit has not succeeded yet. If the commit times out, its error contains this reason.
     reason: str = ""
@@ -77,9 +77,9 @@ class CommitQueue:
 
     def __init__(self) -> None:
         self._waiting: deque[QueuedCommit] = deque()
-        # A heap of (deadline, ordinal of the call, commit).
+        # A heap of (deadline, number of the commit, commit).
         self._deadlines: list[tuple[int, int, QueuedCommit]] = []
-        self._calls = 0
+        self._count_added = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -104,8 +104,8 @@ class CommitQueue:
             self._waiting.append(commit)
         else:
             self._waiting.appendleft(commit)
-        self._calls += 1
-        heapq.heappush(self._deadlines, (commit.deadline, self._calls, commit))
+        self._count_added += 1
+        heapq.heappush(self._deadlines, (commit.deadline, self._count_added, commit))
         if len(self._deadlines) > 100 + 2 * len(self._waiting):
             # Remove completed commits from the heap: most commits complete long before their deadlines.
             self._deadlines = [entry for entry in self._deadlines if not entry[2].is_completed]
@@ -124,11 +124,15 @@ class CommitQueue:
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now: int, in_flight: QueuedCommit | None) -> None:
-        """Fail the commits whose timeout has passed. Their error is RequestTimedOut."""
+        """Fail the commits whose timeout has passed. Their error is RequestTimedOut.
+
+        If the OffsetCommit request of the commit in flight has timed out too, this commit does not fail yet.
+        """
         while self._deadlines:
             deadline, _, commit = self._deadlines[0]
             if deadline > now and not commit.is_completed:
                 return
+            # The commit has timed out or completed. A completed commit has no further effect.
             heapq.heappop(self._deadlines)
             if commit is in_flight and commit.call is not None:
                 if commit.call.deadline <= now:

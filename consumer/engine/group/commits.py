@@ -80,7 +80,7 @@ from .initial_commits import InitialCommits, Offsets, OnCommitted
 
 # The error codes of a coordinator that cannot write offsets, for example because too few replicas are in
 # sync.
-CANNOT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+CANNOT_WRITE_CODES = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 REBALANCING = "a rebalance is in progress"
 
 # Interval (ms) at which unchanged offsets are committed again, so that the coordinator does not remove them
@@ -109,8 +109,9 @@ class Committer:
         self._metadata = metadata
         self._queue = CommitQueue()
         self._in_flight: QueuedCommit | None = None
+        # When unchanged offsets are due to be committed again (ms).
         self._refresh_at: int | None = None
-        self._last_failed = False
+        self._last_commit_failed = False
         self.sensor = Sensor(COMMIT)
         # The offsets of each successful commit are appended here. None if nothing in the client needs them.
         self.reported_commits: deque[dict[TopicPartition, CommittedOffset]] | None = None
@@ -166,24 +167,28 @@ class Committer:
         """Commit the position of each partition, or the first unprocessed offset of a partition in `held`.
 
         If returned records of a partition are still being processed, `held` maps the partition to its first
-        unprocessed offset.
+        unprocessed offset. All other returned records count as processed from now on.
 
         The commit fails if partitions with uncommitted records were lost, and the application has not been
         notified of the loss yet (M95).
         """
         if self._lost:
-            lost = self._lost
-            partition, (position, committed) = next(iter(lost.items()))
-            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-            committed_text = "no offset" if committed is None else f"offset {committed}"
-            detail = (
-                f"{partition}{more} was lost before its records were committed (returned up to offset "
-                f"{position}, committed {committed_text}); its new owner reads these records again"
-            )
-            on_committed(broker_error(ErrorCode.UNKNOWN_MEMBER_ID, "OffsetCommit", detail))
+            on_committed(self._loss_error())
             return
         self._core.partitions.mark_processed(held)
         self.commit(offsets_of(self.states_to_commit()), timeout_ms, on_committed, is_single_attempt)
+
+    def _loss_error(self) -> KprotoError:
+        """Return the error that names the first lost partition. At least one partition has been lost."""
+        lost = self._lost
+        partition, (position, committed) = next(iter(lost.items()))
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        committed_text = "no offset" if committed is None else f"offset {committed}"
+        detail = (
+            f"{partition}{more} was lost before its records were committed (returned up to offset "
+            f"{position}, committed {committed_text}); its new owner reads these records again"
+        )
+        return broker_error(ErrorCode.UNKNOWN_MEMBER_ID, "OffsetCommit", detail)
 
     def states_to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -237,13 +242,13 @@ class Committer:
         self.initial_commits.is_closing = True
 
     def record_loss(self, state: PartitionState) -> None:
-        """Record a partition that was lost before its records were committed, so that `commit_all` fails."""
+        """Record the loss of a partition if it has uncommitted records, so that `commit_all` fails."""
         if self._core.partitions.stores_manually:
-            is_lost = state.to_commit
+            has_uncommitted = state.to_commit
         else:
             has_read = state.has_position and state.has_returned
-            is_lost = has_read and not state.has_committed(state.position)
-        if is_lost:
+            has_uncommitted = has_read and not state.has_committed(state.position)
+        if has_uncommitted:
             self._lost[state.partition] = (state.position, state.committed)
 
     def forget_losses(self) -> None:
@@ -261,7 +266,10 @@ class Committer:
         is_initial: bool = False,
         is_single_attempt: bool = False,
     ) -> QueuedCommit:
-        deadline = self._core.now + timeout_ms
+        """Queue a commit, and record in the states of its partitions that it was requested.
+
+        A commit with a required identity changes no partition state.
+        """
         requires_membership = self._status.in_group
         positions = self._core.partitions
         states = {
@@ -270,19 +278,19 @@ class Committer:
             if requires_membership and (state := positions.get(partition)) is not None
         }
         commit = QueuedCommit(
-            offsets,
-            deadline,
-            timeout_ms,
-            on_committed,
-            requires_membership,
-            states,
+            offsets=offsets,
+            deadline=self._core.now + timeout_ms,
+            timeout_ms=timeout_ms,
+            on_committed=on_committed,
+            requires_membership=requires_membership,
+            states=states,
             drops_revoked=drops_revoked,
             required_identity=required_identity,
             is_initial=is_initial,
             is_single_attempt=is_single_attempt,
         )
         for partition in offsets:
-            if (topic_id := self._topic_id(partition)) is not None:
+            if (topic_id := self._current_topic_id(partition)) is not None:
                 commit.topic_ids[partition.topic] = topic_id
         self._queue.add(commit)
         if required_identity is None:
@@ -293,7 +301,7 @@ class Committer:
                     state.on_commit_sent(offset, commit)
         return commit
 
-    def _topic_id(self, partition: TopicPartition) -> UUID | None:
+    def _current_topic_id(self, partition: TopicPartition) -> UUID | None:
         """Return the current id of the partition's topic; None if it is unknown or may be outdated.
 
         The id of a topic whose metadata is not kept up to date may belong to a deleted topic.
@@ -316,12 +324,15 @@ class Committer:
                 return
 
     def _move_to_new_coordinator(self) -> None:
-        """Send the commit in flight again if another broker has become the coordinator."""
+        """If another broker has become the coordinator, send the commit in flight again.
+
+        A commit that is sent only once fails instead.
+        """
         commit, node = self._in_flight, self._coordinator.node
         if commit is None or commit.call is None or node is None or node == commit.call.node:
             return
         self._in_flight, commit.call, commit.needs_check = None, None, True
-        self._hold_records(commit, False)
+        self._mark_in_flight(commit, in_flight=False)
         if commit.is_single_attempt:
             detail = f"node {node} is the coordinator now, and the previous one has not answered"
             self._complete(commit, broker_error(ErrorCode.NOT_COORDINATOR, "OffsetCommit", detail))
@@ -334,8 +345,8 @@ class Committer:
         if commit.deadline <= core.now:
             self._complete(commit, RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))
             return True
-        has_no_retry = commit.is_initial and self.initial_commits.is_closing
-        if has_no_retry and (commit.failures or self._coordinator.node is None):
+        may_not_wait = commit.is_initial and self.initial_commits.is_closing
+        if may_not_wait and (commit.failures or self._coordinator.node is None):
             waited_ms = core.now - commit.deadline + commit.timeout_ms
             self._complete(commit, RequestTimedOut("OffsetCommit", waited_ms, commit.reason))
             return True
@@ -349,10 +360,7 @@ class Committer:
         identity = commit.required_identity or status.identity
         if status.in_group and identity is None:
             if self._fails_in_rebalance(commit):
-                is_rebalancing = status.member is not None and status.member.is_rebalancing
-                code = ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.UNKNOWN_MEMBER_ID
-                detail = REBALANCING if is_rebalancing else "the consumer is not a member of the group"
-                self._complete(commit, broker_error(code, "OffsetCommit", detail))
+                self._complete(commit, self._no_identity_error())
                 return True
             commit.reason, commit.needs_check = REBALANCING, True
             return False
@@ -362,15 +370,27 @@ class Committer:
             commit.reason = "the group's coordinator is not known" + (lookup_error and f": {lookup_error}")
             commit.needs_check = True
             return False
-        if commit.is_initial and (
-            commit.needs_check
-            or (status.may_use_transactions and not commit.is_checked)
-            or not self._unconfirmed.isdisjoint(commit.offsets)
-        ):
-            self._check(commit, node)
+        if self._must_check(commit):
+            self._look_up_committed(commit, node)
         else:
             self._send(commit, node, identity)
         return True
+
+    def _no_identity_error(self) -> KprotoError:
+        """Return the error of a commit that fails because the member has no member id and generation."""
+        member = self._status.member
+        is_rebalancing = member is not None and member.is_rebalancing
+        code = ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.UNKNOWN_MEMBER_ID
+        detail = REBALANCING if is_rebalancing else "the consumer is not a member of the group"
+        return broker_error(code, "OffsetCommit", detail)
+
+    def _must_check(self, commit: QueuedCommit) -> bool:
+        """Return whether the committed offsets are looked up before the commit is sent."""
+        return commit.is_initial and (
+            commit.needs_check
+            or (self._status.may_use_transactions and not commit.is_checked)
+            or not self._unconfirmed.isdisjoint(commit.offsets)
+        )
 
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Remove partitions that were revoked or whose topic was re-created, or fail the commit.
@@ -425,6 +445,7 @@ class Committer:
         return topic in commit.recreated_topics or core.topic_ids.get(topic) != known_id
 
     def _send(self, commit: QueuedCommit, node: int, identity: Identity | None) -> None:
+        """Send `commit`, the first of the queue, to the coordinator `node`."""
         core = self._core
         group_id = core.options.group_id
         assert group_id is not None
@@ -452,31 +473,34 @@ class Committer:
             max_version=None if has_all_ids and not core.options.as_java else LAST_VERSION_WITH_NAMES,
         )
         self._in_flight = self._queue.pop()
-        self._hold_records(commit, True)
+        self._mark_in_flight(commit, in_flight=True)
         if not commit.is_initial:
             self._unconfirmed.update(commit.offsets)
 
-    def _hold_records(self, commit: QueuedCommit, in_flight: bool) -> None:
-        """Hold back the records of an initial commit's partitions while the commit is in flight."""
+    def _mark_in_flight(self, commit: QueuedCommit, *, in_flight: bool) -> None:
+        """Record whether an initial commit is in flight; the records of its partitions wait meanwhile.
+
+        For other commits the method does nothing.
+        """
         for partition in commit.offsets if commit.is_initial else ():
             if (state := self._core.partitions.get(partition)) is not None:
                 state.set_start_commit_in_flight(in_flight)
                 self._core.wake_poll()
 
-    def _check(self, commit: QueuedCommit, node: int) -> None:
-        """Look up whether the application has committed offsets of the initial commit's partitions (M206).
+    def _look_up_committed(self, commit: QueuedCommit, node: int) -> None:
+        """Look up the committed offsets before `commit`, an initial commit and the first of the queue (M206).
 
         The application may have committed in a transaction, or an earlier commit may have reached the
         coordinator although its response was lost.
         """
         commit.call = self.initial_commits.send_check(
-            commit.offsets, node, lambda call: self._on_checked(commit, call)
+            commit.offsets, node, lambda call: self._on_check_response(commit, call)
         )
         self._in_flight = self._queue.pop()
 
     # ---- responses
 
-    def _on_checked(self, commit: QueuedCommit, call: Call) -> None:
+    def _on_check_response(self, commit: QueuedCommit, call: Call) -> None:
         """Queue the initial commit again, now without the partitions that have a committed offset."""
         if commit.call is not call:
             return  # `commit` was queued again, because the coordinator has changed.
@@ -499,7 +523,7 @@ class Committer:
             if not commit.is_completed:
                 self._queue.add_again(commit)
 
-    def _confirm_topics(self, commit: QueuedCommit, node: int) -> None:
+    def _confirm_topic_ids(self, commit: QueuedCommit, node: int) -> None:
         """Request the current ids of the commit's topics from the coordinator.
 
         The offsets are committed by name after the Metadata response. They reach the wrong topic only if the
@@ -509,10 +533,10 @@ class Committer:
         that the old topic was deleted.
         """
         request = metadata_request(broker_ids(commit.topic_ids))
-        commit.call = self._core.send(request, lambda call: self._on_topics(commit, call), node=node)
+        commit.call = self._core.send(request, lambda call: self._on_topic_ids(commit, call), node=node)
         self._in_flight = commit
 
-    def _on_topics(self, commit: QueuedCommit, call: Call) -> None:
+    def _on_topic_ids(self, commit: QueuedCommit, call: Call) -> None:
         """Compare the coordinator's topic ids with those of the offsets, then queue the commit again."""
         if commit.call is not call:
             return
@@ -540,16 +564,20 @@ class Committer:
         elif not commit.is_completed:
             self._queue.add_again(commit)
 
-    def _on_call_finished(self, commit: QueuedCommit, call: Call, used_names: bool) -> None:
+    def _on_call_finished(self, commit: QueuedCommit, call: Call, may_use_names: bool) -> None:
+        """Handle the response to an OffsetCommit request, or the failure of the request.
+
+        If the coordinator accepts only names, and the topic ids are not confirmed, confirm them first.
+        """
         if commit.call is not call:
             return  # `commit` was queued again, because the coordinator has changed.
         self._in_flight = None
-        self._hold_records(commit, False)
+        self._mark_in_flight(commit, in_flight=False)
         if isinstance(call.response, OffsetCommitResponse):
             self.sensor.record(self._core.now - call.created_at, self._core.now)
             self._on_response(commit, call, call.response)
-        elif isinstance(call.error, UnsupportedVersion) and not used_names and call.node is not None:
-            self._confirm_topics(commit, call.node)
+        elif isinstance(call.error, UnsupportedVersion) and not may_use_names and call.node is not None:
+            self._confirm_topic_ids(commit, call.node)
         else:
             self._on_no_response(commit, call)
 
@@ -574,7 +602,8 @@ class Committer:
         first_code = next(iter(errors.values()), 0)
         sent_identity = commit.sent_identity
         is_stale = ErrorCode.ILLEGAL_GENERATION in errors.values() and self._status.identity != sent_identity
-        if first_code and sent_identity is not None and not is_stale and not self._cannot_write(first_code):
+        may_end_membership = not is_stale and not self._cannot_write(first_code)
+        if first_code and sent_identity is not None and may_end_membership:
             self._on_error(first_code, sent_identity)
         if is_stale and self._status.in_group and commit.required_identity is None:
             error = broker_error(ErrorCode.REBALANCE_IN_PROGRESS, "OffsetCommit", REBALANCING)
@@ -585,7 +614,7 @@ class Committer:
             self._report_failure(sorted(missing), "the response does not contain it")
             self._retry(commit, f"the coordinator's response does not contain {min(missing)}")
         else:
-            self._last_failed = False
+            self._last_commit_failed = False
             self._coordinator.confirm()
             self._complete(commit, None)
 
@@ -593,10 +622,10 @@ class Committer:
         """Record the committed offsets of partitions that have not been revoked since the commit call."""
         for partition, (offset, _, _) in commit.offsets.items():
             state = self._core.partitions.get(partition)
-            is_same = state is not None and commit.states.get(partition, state) is state
+            is_still_owned = state is not None and commit.states.get(partition, state) is state
             if self._is_recreated(commit, partition.topic):
                 continue  # The offset belongs to the deleted topic.
-            if codes.get(partition) == ErrorCode.NONE and state is not None and is_same:
+            if codes.get(partition) == ErrorCode.NONE and state is not None and is_still_owned:
                 state.on_committed(offset, commit)
                 self._unconfirmed.discard(partition)
                 if isinstance(state.error, NoOffsetForPartition):
@@ -664,9 +693,10 @@ class Committer:
                 self._complete(commit, error)
 
     def _report_failure(self, partitions: Iterable[TopicPartition], why: str) -> None:
+        """Report a failed attempt; it counts as repeated if no commit has succeeded since the last one."""
         for partition in partitions:
-            self._core.report_failure("OffsetCommit", why, partition, repeated=self._last_failed)
-        self._last_failed = True
+            self._core.report_failure("OffsetCommit", why, partition, repeated=self._last_commit_failed)
+        self._last_commit_failed = True
 
     def _cannot_write(self, code: int) -> bool:
         """Return whether the code means that the broker is still the coordinator but cannot write offsets.
@@ -674,7 +704,7 @@ class Committer:
         With `policy="java"` the result is always False: after these errors Java's consumer looks the
         coordinator up again, which interrupts its heartbeats.
         """
-        return code in CANNOT_WRITE and not self._core.options.as_java
+        return code in CANNOT_WRITE_CODES and not self._core.options.as_java
 
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
         """Return whether the commit fails during a rebalance (M95).
