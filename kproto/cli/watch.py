@@ -441,7 +441,8 @@ class ExchangePrinter:
                 elif event.kind in ("disconnected", "removed"):
                     self.builder.add_note(Note(event.at, event.member, event.reason, ends_membership=True))
         diagram = self.builder.diagram()
-        title = f"Groups: {', '.join(group for group, _ in groups)}" if groups else "No group was seen"
+        names = ", ".join(group for group, _ in groups)
+        title = f"Groups: {names}" if groups else "No classic group was seen"
         parts = [
             section(events, self.began, f"Group {group}" if len(groups) > 1 else "")
             for group, events in groups

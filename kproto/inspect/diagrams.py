@@ -9,6 +9,7 @@ had no owner.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -37,7 +38,14 @@ _RIGHT, _TOP, _BAR, _GAP = 24, 64, 9, 22
 _LABEL = 72
 # The name of the lane of partitions without an owner.
 _STILL = "standing still"
-_STEPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
+_HOUR, _DAY = 3_600_000, 86_400_000
+# The distances in ms between two labels of the time axis. For long spans the distance is a number of days.
+_STEPS = (
+    *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000),
+    *(_HOUR, 6 * _HOUR, _DAY),
+)
+# The approximate width of a character in pixels.
+_LETTER = 7
 _LANES = """
 svg text { font: 12px system-ui, sans-serif; fill: currentColor }
 .dim { opacity: .65 }
@@ -192,17 +200,31 @@ class _Drawing:
         if tooltip:
             SubElement(shape, "title").text = tooltip
 
-    def _text(self, text: str, x: float, y: float, anchor: str = "start", kind: str = "") -> None:
+    def _text(
+        self, text: str, x: float, y: float, anchor: str = "start", kind: str = "", *, tooltip: str = ""
+    ) -> None:
         attributes = {"x": str(x), "y": str(y), "text-anchor": anchor, "class": kind}
-        SubElement(self.root, "text", attributes).text = text
+        shape = SubElement(self.root, "text", attributes)
+        shape.text = text
+        if tooltip not in ("", text):
+            SubElement(shape, "title").text = tooltip
+
+    def _beside(self, text: str, x: float, y: float, gap: int) -> None:
+        """Write a text on the right of a mark, or on its left if there is no room on the right."""
+        if x + gap + len(text) * _LETTER <= self.width:
+            self._text(text, x + gap, y)
+        else:
+            self._text(text, x - gap, y, "end")
 
     def _upright(self, kind: str, x: float, top: float, bottom: float, tooltip: str) -> None:
         self._add("line", tooltip, **{"class": kind}, x1=x, x2=x, y1=top, y2=bottom)
 
     def _axis(self) -> None:
-        step = next((s for s in _STEPS if self.span / s <= self.width / 80), _STEPS[-1])
+        least = self.span * 80 / self.width
+        step = next((s for s in _STEPS if s >= least), math.ceil(least / _DAY) * _DAY)
+        unit, name = (_HOUR, "h") if step >= _HOUR else (1000, "s")
         for at in range(0, self.span + 1, step):
-            self._text(f"{at / 1000:g} s", self.x(self.start + at), self.height - 8, "middle", "dim")
+            self._text(f"{at / unit:g} {name}", self.x(self.start + at), self.height - 8, "middle", "dim")
 
     def _generations(self) -> None:
         first: dict[int, int] = {}
@@ -220,13 +242,17 @@ class _Drawing:
         for near in labels:  # Labels that are close to each other are merged.
             (low, start), (high, right) = near[0], near[-1]
             text = f"gen {low} to {high}" if high > low else f"gen {low}"
-            self._text(text, (start + right) / 2, _TOP - 18, "middle", "dim")
+            x = min((start + right) / 2, self.width - len(text) * _LETTER / 2)
+            self._text(text, x, _TOP - 18, "middle", "dim")
 
     def _lanes(self) -> None:
         for member in self.members:
             y, width = self.y(member), self.width - self.left - _RIGHT
             self._add("rect", **{"class": "lane"}, x=self.left, y=y, width=width, height=self.lane)
-            self._text(member, self.left - 10, y + self.lane / 2 + 4, "end")
+            # The end of a long name is shown, because the ends of client ids differ more than their starts.
+            letters = (self.left - 12) // _LETTER
+            shown = member if member == _STILL or len(member) <= letters else f"…{member[1 - letters :]}"
+            self._text(shown, self.left - 10, y + self.lane / 2 + 4, "end", tooltip=member)
 
     def _bars(self) -> None:
         for ownership in ownerships(self.events):
@@ -253,10 +279,10 @@ class _Drawing:
         match event.kind:
             case "grown":
                 self._upright("grown", x, 14, self.height - 24, tooltip)
-                self._text(f"topic grows by {len(event.partitions)}", x + 4, 12)
+                self._beside(f"topic grows by {len(event.partitions)}", x, 12, 4)
             case "started":
                 self._upright("edge", x, y, y + self.lane, tooltip)
-                self._text("▸ joins", x, below)
+                self._beside("▸ joins", x, below, 0)
             case "left":
                 self._upright("edge", x, y, y + self.lane, tooltip)
                 self._text("leaves ▸", x, below, "end")
@@ -267,11 +293,11 @@ class _Drawing:
                 # A killed member gets a second mark, `removed`, when its session expires. The two labels have
                 # different heights, so that they do not overlap.
                 label_y = middle - 8 if event.kind == "removed" else middle + 4
-                self._text(event.kind, x + 10, label_y)
+                self._beside(event.kind, x, label_y, 10)
             case "silent" | "fault" | "resumed":
                 top = y if event.member else _TOP
                 self._upright("fault", x, top, top + self.lane, tooltip)
-                self._text(event.reason or event.kind, x, top + self.lane + 17)
+                self._beside(event.reason or event.kind, x, top + self.lane + 17, 0)
             case "rejoining":
                 self._add("circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
             case "assigned" | "releasing" | "revoked" | "lost" | "generation" | "ended":

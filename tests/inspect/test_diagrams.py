@@ -127,6 +127,33 @@ def test_the_axis_has_about_one_label_for_80_pixels() -> None:
 
 
 @pytest.mark.parametrize(
+    ("hours", "labels"), [(10, range(11)), (24, range(0, 25, 6)), (24 * 40, range(0, 24 * 40 + 1, 72))]
+)
+def test_the_axis_of_a_long_timeline_shows_hours(hours: int, labels: range) -> None:
+    svg = drawn(event(0, "started"), event(hours * 3_600_000, "left"))
+    assert [text for text in texts(svg) if text.endswith(" h")] == [f"{hour} h" for hour in labels]
+
+
+def test_a_long_name_is_shown_by_its_end_and_a_tooltip() -> None:
+    names = [f"consumer-payment-service-readers-{number}" for number in (1, 2)]
+    svg = drawn(*(event(at, "started", name) for at, name in enumerate(names)), event(9, "left", names[0]))
+    labels = [(e.text, title(e)) for e in shapes(svg, "text") if (e.text or "").startswith("…")]
+    assert labels == [("…rvice-readers-1", names[0]), ("…rvice-readers-2", names[1])]
+    narrow = drawn(*(event(at, "started", name) for at, name in enumerate(names)), width=NARROW)
+    assert {"standing still", "…-readers-1"} <= texts(narrow).keys()
+
+
+def test_labels_at_the_right_edge_are_within_the_drawing() -> None:
+    late = [event(1_998, "grown", "", T1), event(1_999, "started", "b"), event(2_000, "killed")]
+    svg = drawn(event(0, "started"), *late)
+    assert texts(svg)["killed"] == (1056 - 10, top(1, 9 + 8) + (9 + 8) / 2 + 4, "end")
+    assert texts(svg)["topic grows by 1"][2] == texts(svg)["▸ joins"][2] == "end"
+    generations = [event(at, "generation", "", generation=at) for at in (1_990, 2_000)]
+    label = texts(drawn(event(0, "started"), *generations))["gen 1990 to 2000"]
+    assert label[0] + len("gen 1990 to 2000") * 7 / 2 == WIDE
+
+
+@pytest.mark.parametrize(
     ("kind", "label", "offset"),
     [("killed", "killed", 4), ("disconnected", "disconnected", 4), ("removed", "removed", -8)],
 )

@@ -97,7 +97,7 @@ def test_the_filters_apply_to_the_requests_on_the_page(tmp_path: Path) -> None:
 
 def test_a_page_without_exchanges_says_so(tmp_path: Path) -> None:
     printer("--html", str(tmp_path / "life.html")).print_summary()
-    assert "No group was seen" in (tmp_path / "life.html").read_text()
+    assert "No classic group was seen" in (tmp_path / "life.html").read_text()
 
 
 def test_an_unwritable_page_is_reported(tmp_path: Path) -> None:
