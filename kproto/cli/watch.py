@@ -433,9 +433,12 @@ class ExchangePrinter:
         from ..inspect.diagrams import conversation, page, section
 
         self.history.finish()
-        groups = sorted(self.history.events.items())
+        shown = self.options.group
+        groups = [
+            (group, events) for group, events in sorted(self.history.events.items()) if shown in (None, group)
+        ]
         for group, events in groups:
-            for event in events if self.options.group in (None, group) else ():
+            for event in events:
                 if event.kind == "generation":
                     self.builder.add_cause(group, event.generation, event.reason)
                 elif event.kind in ("disconnected", "removed"):

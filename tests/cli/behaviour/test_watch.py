@@ -92,7 +92,9 @@ def test_the_filters_apply_to_the_requests_on_the_page(tmp_path: Path) -> None:
     exchange_printer = printer("--html", str(tmp_path / "life.html"), "--group", "other")
     exchange_printer.add(sync_exchange())
     exchange_printer.print_summary()
-    assert "SyncGroup: got t-0" not in (tmp_path / "life.html").read_text()
+    written = (tmp_path / "life.html").read_text()
+    assert "SyncGroup: got t-0" not in written
+    assert "A bar shows when a member owned a partition" not in written
 
 
 def test_a_page_without_exchanges_says_so(tmp_path: Path) -> None:
