@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
@@ -67,8 +68,9 @@ class ConsumerShutdown:
         # be committed.
         self._partitions_at_close: frozenset[TopicPartition] = frozenset()
         self._unsubscribe_tokens: list[Any] = []
-        # Whether the processed offsets of manually assigned partitions are being committed.
-        self._is_committing_manual = False
+        # Identifies the commit that the last `unsubscribe()` of manually assigned partitions has started.
+        # None once this commit and all earlier commits have completed.
+        self._manual_commit: object | None = None
 
     # ---- unsubscribe
 
@@ -81,8 +83,10 @@ class ConsumerShutdown:
         else:
             timeout_ms = self._core.options.request_timeout_ms
             self._group.note_manual_unsubscribe()
-            self._is_committing_manual = True
-            self._commit_processed(list(self._core.partitions), timeout_ms, self._on_manual_committed)
+            self._manual_commit = commit = object()
+            self._commit_processed(
+                list(self._core.partitions), timeout_ms, partial(self._on_manual_committed, commit)
+            )
             self._core.partitions.clear()
             self._status.source = AssignmentSource.NONE
 
@@ -118,12 +122,14 @@ class ConsumerShutdown:
         else:
             self._committer.wait_for_pending(timeout_ms, on_committed)
 
-    def _on_manual_committed(self) -> None:
-        self._is_committing_manual = False
+    def _on_manual_committed(self, commit: object) -> None:
+        # A later `unsubscribe()` may have started another commit, which all pending calls wait for.
+        if self._manual_commit is commit:
+            self._manual_commit = None
 
     def complete_unsubscribe(self) -> None:
         """Complete the `unsubscribe()` calls if all partitions have been released."""
-        if not self._unsubscribe_tokens or self._is_committing_manual or not self._group.is_settled:
+        if not self._unsubscribe_tokens or self._manual_commit is not None or not self._group.is_settled:
             return
         # If the application has subscribed or assigned since it called `unsubscribe()`, its new partitions
         # are kept.

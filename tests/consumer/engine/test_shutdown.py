@@ -110,3 +110,21 @@ def test_a_subscription_before_the_commit_is_answered_joins_again() -> None:
     assert world.run(1_000, until=lambda: done in a.done)
     assert committed(world, owned) == [5, 5]
     assert world.run(90_000, until=lambda: a.is_stable() and bool(a.owns()))
+
+
+def test_unsubscribe_waits_for_its_commit_after_an_earlier_call_that_has_not_completed() -> None:
+    world = World({"t": 2})
+    for number in range(2):
+        world.write("t", number, "x")
+    a = world.consumer(**AUTO, auto_commit_interval_ms=60_000)
+    answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    for number in range(2):
+        a.assign({tp("t", number): 0})
+        world.run(5_000)
+        assert len(a.records) == number + 1
+        done = a.unsubscribe()
+        world.run(500)
+        assert done not in a.done
+    world.tamper = None
+    assert world.run(5_000, until=lambda: done in a.done)
+    assert committed(world, {tp("t", 0), tp("t", 1)}) == [1, 1]
