@@ -487,7 +487,7 @@ class ConsumerEngine:
 
         Raises IllegalState for a partition that is not assigned if no assignment is pending.
         """
-        if not (self.group_status.in_group and self.group.may_assign):
+        if not (self.group_status.in_group and self.group.has_pending_assignment):
             self._require_assigned(partitions)
         for partition in partitions:
             state = self.core.partitions.get(partition)

@@ -293,7 +293,7 @@ def a_fenced_member_never_rejoins(patch: Patch) -> None:
 
     def lose(self: Membership, action: Any) -> None:
         original(self, action)
-        self._releasing = None
+        self._releasing_callback = None
 
     patch.setattr(Membership, "_lose", lose)
 

@@ -493,7 +493,7 @@ class Committer:
         The application may have committed in a transaction, or an earlier commit may have reached the
         coordinator although its response was lost.
         """
-        commit.call = self.initial_commits.send_check(
+        commit.call = self.initial_commits.request_committed_offsets(
             commit.offsets, node, lambda call: self._on_check_response(commit, call)
         )
         self._in_flight = self._queue.pop()
@@ -508,7 +508,7 @@ class Committer:
         if not isinstance(call.response, OffsetFetchResponse):
             self._on_no_response(commit, call)
             return
-        code, reason = self.initial_commits.on_check(commit.offsets, call, call.response)
+        code, reason = self.initial_commits.record_committed_offsets(commit.offsets, call, call.response)
         action = action_for(OFFSET_FETCH, code)
         if action is ErrorAction.RAISE:
             group = self._core.options.group_id

@@ -63,8 +63,8 @@ class CoordinatorLookup:
         self.lookup_error = ""
         self._is_needed = False
         self._call: Call | None = None
-        self._requested_at = 0
-        self._next_at = 0
+        self._last_lookup_at = 0
+        self._next_lookup_at = 0
         self._failures = 0
         if core.options.as_java:
             core.network.on_broken = self._on_broken
@@ -84,52 +84,56 @@ class CoordinatorLookup:
     def look_up_again(self, why: str) -> None:
         """Look the coordinator up again at the member's request. `on_lost` is not called."""
         self._is_needed = True
-        self._forget(why)
+        self._forget_node(why)
 
     def report_lost(self, node: int | None, why: str) -> None:
         """Look the coordinator up again, because `node` is not the coordinator or does not respond."""
         if node is None or node != self.node:
             return  # Another node has already become the coordinator.
         self._is_needed = True
-        self._forget(why)
+        self._forget_node(why)
         self._on_lost(why)
 
     def verify(self, node: int | None, why: str) -> None:
-        """Ask another broker whether `node`, which could not write a commit, is still the coordinator."""
+        """Ask another broker whether `node`, which could not write a commit, is still the coordinator.
+
+        Nothing is sent while a lookup is in flight, or before the backoff after the last one has passed.
+        """
         core = self._core
-        if node is None or node != self.node or self._call is not None or self._next_at > core.now:
+        if node is None or node != self.node or self._call is not None or self._next_lookup_at > core.now:
             return
-        self._requested_at = core.now
-        self._next_at = core.now + core.backoff.after(self._failures)
+        self._last_lookup_at = core.now
+        self._next_lookup_at = core.now + core.backoff.after(self._failures)
         self._failures += 1
 
-        def on_response(call: Call) -> None:
-            if self.node is None:
+        def on_verified(call: Call) -> None:
+            if self.node is None:  # The coordinator was lost in the meantime, so this is an ordinary lookup.
                 self._on_response(call)
                 return
             self._call = None
             if isinstance(call.response, FindCoordinatorResponse):
-                result = coordinator_of(call.response, call.version)
-                if isinstance(result, BrokerAddress) and result.id != self.node:
-                    core.view.set_address(result.id, result.host, result.port)
+                coordinator = coordinator_of(call.response, call.version)
+                if isinstance(coordinator, BrokerAddress) and coordinator.id != self.node:
+                    core.view.set_address(coordinator.id, coordinator.host, coordinator.port)
                     self.report_lost(self.node, why)
-                    self._set_node(result.id)
+                    self._set_node(coordinator.id)
 
-        self._call = core.send(self._request(), on_response)
+        self._call = core.send(self._lookup_request(), on_verified)
 
-    def _request(self) -> Prepared:
+    def _lookup_request(self) -> Prepared:
         group = self._core.options.group_id
         assert group is not None
         return coordinator_request(group)
 
-    def _forget(self, why: str) -> None:
+    def _forget_node(self, why: str) -> None:
+        """Mark the coordinator as unknown, and fail the requests in flight to it. The backoff grows."""
         core, node = self._core, self.node
         if node is None:
             return
         self.node = None
         # The backoff starts at the last lookup. If the coordinator was known for longer than the backoff, the
         # next lookup is due immediately.
-        self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
+        self._next_lookup_at = max(core.now, self._last_lookup_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)
 
@@ -147,18 +151,18 @@ class CoordinatorLookup:
 
     def due(self) -> int | None:
         """Return when the next lookup is due (ms), or None."""
-        waits = self._is_needed and self._call is None and self.node is None
-        return self._next_at if waits else None
+        has_next_lookup = self._is_needed and self._call is None and self.node is None
+        return self._next_lookup_at if has_next_lookup else None
 
     def pump(self) -> None:
         """Send FindCoordinator if it is due."""
         core = self._core
         if not self._is_needed or self.node is not None or self._call is not None:
             return
-        if self._next_at > core.now:
+        if self._next_lookup_at > core.now:
             return
-        self._requested_at = core.now
-        self._call = core.send(self._request(), self._on_response)
+        self._last_lookup_at = core.now
+        self._call = core.send(self._lookup_request(), self._on_response)
 
     def _on_response(self, call: Call) -> None:
         """Set the coordinator (M30), retry (M31, M33), or raise the error to the application (M32, M34)."""
@@ -168,13 +172,14 @@ class CoordinatorLookup:
         is_raised = call.outcome is not Outcome.NO_RESPONSE
         why = ""
         if isinstance(call.response, FindCoordinatorResponse):
-            result = coordinator_of(call.response, call.version)
-            if isinstance(result, BrokerAddress):
+            address_or_error = coordinator_of(call.response, call.version)
+            if isinstance(address_or_error, BrokerAddress):
+                address = address_or_error
                 # The metadata may not list this broker yet, or may have an old address of the broker.
-                core.view.set_address(result.id, result.host, result.port)
-                self._set_node(result.id)
+                core.view.set_address(address.id, address.host, address.port)
+                self._set_node(address.id)
                 return
-            code, message = result
+            code, message = address_or_error
             detail = f"group {core.options.group_id!r}"
             error = broker_error(code, "FindCoordinator", f"{detail}: {message}" if message else detail)
             is_raised = action_for(FIND_COORDINATOR, code) is ErrorAction.RAISE
@@ -184,10 +189,10 @@ class CoordinatorLookup:
             self._on_unreachable()
         elif not is_raised:
             core.report_failure("FindCoordinator", why, repeated=self._failures > 0)
-        self._next_at = core.now + core.backoff.after(self._failures)
+        self._next_lookup_at = core.now + core.backoff.after(self._failures)
         self._failures += 1
         if is_raised and error is not None:
-            self._next_at = core.now + core.options.retry_backoff_max_ms
+            self._next_lookup_at = core.now + core.options.retry_backoff_max_ms
             core.queue_error(error)
 
     def _set_node(self, node: int) -> None:

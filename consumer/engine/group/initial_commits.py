@@ -64,7 +64,7 @@ Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 OnCommitted = Callable[[KprotoError | None], None]
 
 # Errors after which the client does not know whether the coordinator has received the commit.
-NO_RESPONSE = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
+NO_RESPONSE_ERRORS = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
 
 
 class InitialCommits:
@@ -78,7 +78,8 @@ class InitialCommits:
     ) -> None:
         self._core = core
         self._commit = commit
-        self._waiting: dict[TopicPartition, PartitionState] = {}
+        # The partitions whose start offset the next initial commit contains.
+        self._uncommitted_states: dict[TopicPartition, PartitionState] = {}
         self._retry_at = 0
         self._in_flight = False
         self._failures = 0
@@ -96,21 +97,21 @@ class InitialCommits:
         """
         state.start_uncommitted = True
         self._needs_check |= was_retried
-        self._waiting[state.partition] = state
+        self._uncommitted_states[state.partition] = state
         state.mark_dirty()
 
     def due(self) -> int | None:
         """Return when the next initial commit is due (ms), or None."""
-        return self._retry_at if self._waiting and not self._in_flight else None
+        return self._retry_at if self._uncommitted_states and not self._in_flight else None
 
     def pump(self) -> None:
         """Send one commit with all start offsets that are not committed yet."""
-        if not self._waiting or self._in_flight or self._retry_at > self._core.now:
+        if not self._uncommitted_states or self._in_flight or self._retry_at > self._core.now:
             return
-        waiting, self._waiting = self._waiting, {}
+        uncommitted_states, self._uncommitted_states = self._uncommitted_states, {}
         states = {
             partition: state
-            for partition, state in waiting.items()
+            for partition, state in uncommitted_states.items()
             if state.start_uncommitted and not state.released
         }
         if not states:
@@ -123,17 +124,20 @@ class InitialCommits:
             # The commit is outdated for a partition whose position was changed by seek(), or that has a new
             # start offset. The epoch of the state does not show this, because it also changes when a buffer
             # is dropped.
-            current = [
+            current_states = [
                 state
                 for partition, state in states.items()
-                if state.start_uncommitted and partition not in self._waiting and not state.released
+                if state.start_uncommitted
+                and partition not in self._uncommitted_states
+                and not state.released
             ]
-            self._on_committed(current, error)
+            self._on_committed(current_states, error)
 
-        needs_check, self._needs_check = self._needs_check or self._failures > 0, False
+        needs_check = self._needs_check or self._failures > 0
+        self._needs_check = False
         self._commit(offsets, on_committed, needs_check)
 
-    def send_check(
+    def request_committed_offsets(
         self, partitions: Collection[TopicPartition], node: int, then: Callable[[Call], None]
     ) -> Call:
         """Request the committed offsets of these partitions from the coordinator `node`."""
@@ -148,12 +152,13 @@ class InitialCommits:
             max_version=version_limit(core.view, topics, LAST_VERSION_WITH_NAMES),
         )
 
-    def on_check(
+    def record_committed_offsets(
         self, partitions: Iterable[TopicPartition], call: Call, response: OffsetFetchResponse
     ) -> tuple[int, str]:
         """Record the committed offsets that the response contains.
 
-        Return the error code, and the reason to repeat the lookup ("" if the lookup has succeeded).
+        Return the error code, and the reason to repeat the lookup ("" if the lookup has succeeded). The code
+        is 0, with a reason, if the response does not contain the group.
         """
         core = self._core
         result = offset_fetch_result(core.view, response, call.version, core.options.group_id or "")
@@ -173,36 +178,42 @@ class InitialCommits:
         return code, reason
 
     def _on_committed(self, states: Iterable[PartitionState], error: KprotoError | None) -> None:
+        """Let polls return the records of these partitions, or schedule a retry of the initial commit.
+
+        The next polls raise an error that is not retried. While the consumer is being closed, no commit is
+        retried, and the partitions are reported as uncommitted.
+        """
         core = self._core
-        retried: list[PartitionState] = []
-        uncommitted: list[TopicPartition] = []
+        states_to_retry: list[PartitionState] = []
+        uncommitted_at_close: list[TopicPartition] = []
         for state in states:
             if error is None or state.committed is not None:
                 state.on_start_committed()
             elif self.is_closing:
-                uncommitted.append(state.partition)
-            elif isinstance(error, NO_RESPONSE) or _is_of_other_generation(error):
-                retried.append(state)
+                uncommitted_at_close.append(state.partition)
+            elif isinstance(error, NO_RESPONSE_ERRORS) or _is_generation_error(error):
+                states_to_retry.append(state)
             else:
                 state.on_start_committed()
                 core.queue_error(error)
-        if uncommitted:
-            core.report("uncommitted", uncommitted, reason=f"the start offset was not committed: {error}")
-        if retried:
+        if uncommitted_at_close:
+            reason = f"the start offset was not committed: {error}"
+            core.report("uncommitted", uncommitted_at_close, reason=reason)
+        if states_to_retry:
             if error is not None and not isinstance(error, (RequestTimedOut, BrokerError)):
                 core.queue_error(error)
             self._retry_at = core.now + core.backoff.after(self._failures)
             self._failures += 1
-            self._waiting.update({state.partition: state for state in retried})
+            self._uncommitted_states.update({state.partition: state for state in states_to_retry})
         else:
             self._failures = 0
         core.wake_poll()
 
     def clear(self) -> None:
         """Drop all start offsets that are not committed yet, because no further commit can be sent."""
-        self._waiting.clear()
+        self._uncommitted_states.clear()
 
 
-def _is_of_other_generation(error: KprotoError) -> bool:
+def _is_generation_error(error: KprotoError) -> bool:
     code = getattr(error, "code", None)
     return code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -102,9 +102,9 @@ class Membership:
         self._callbacks = self._status.callbacks
         self.sensors = GroupSensors()
         # The callback after which the event `Released` is applied to the member.
-        self._releasing: RebalanceCallback | None = None
+        self._releasing_callback: RebalanceCallback | None = None
         # The last error that ended the membership.
-        self._last_error: KprotoError | None = None
+        self._membership_error: KprotoError | None = None
         # The member's next deadline (ms), computed again after each event.
         self._deadline: int | None = None
         self._deadline_is_known = False
@@ -113,12 +113,12 @@ class Membership:
         self.action_count = 0
         # The names of the requests whose last attempt failed, and ASSIGNMENT if the last assignment could not
         # be used.
-        self._failing: set[str] = set()
+        self._failing_requests: set[str] = set()
         self._seeks = PendingSeeks(core.options.max_poll_interval_ms)
         # Whether the application has called unsubscribe() before its first subscribe().
         self._has_unsubscribed = False
         # Whether the commit that precedes leaving the group is pending.
-        self._commits_before_leaving = False
+        self._is_leaving_commit_pending = False
 
     @property
     def member(self) -> ClientMember | None:
@@ -187,7 +187,11 @@ class Membership:
     @property
     def is_settled(self) -> bool:
         """Whether unsubscribe is complete: its callbacks, commits and releases of partitions have ended."""
-        if not self._callbacks.is_empty or self._releasing is not None or self._commits_before_leaving:
+        if (
+            not self._callbacks.is_empty
+            or self._releasing_callback is not None
+            or self._is_leaving_commit_pending
+        ):
             return False
         if self.member is None or self._status.final_error is not None:
             return True
@@ -211,16 +215,17 @@ class Membership:
         callback. The coordinator accepts commits of the previous generation until the next one begins.
         """
         member, options = self.member, self._core.options
-        commits = options.enable_auto_commit and not options.as_java
+        commits_automatically = options.enable_auto_commit and not options.as_java
         identity = None if member is None else member.joined_identity
-        if not commits or identity is None or self._status.identity is not None:
+        if not commits_automatically or identity is None or self._status.identity is not None:
             leave()
             return
         states = self._committer.states_to_commit(tuple(self._core.partitions))
         if not states:
             leave()
             return
-        self._commits_before_leaving, ends_at = True, self._core.now + timeout_ms
+        self._is_leaving_commit_pending = True
+        ends_at = self._core.now + timeout_ms
 
         def on_committed(error: KprotoError | None) -> None:
             if getattr(error, "code", None) in NEXT_GENERATION and ends_at > self._core.now:
@@ -231,7 +236,7 @@ class Membership:
                 finish(error)
 
         def finish(error: KprotoError | None) -> None:
-            self._commits_before_leaving = False
+            self._is_leaving_commit_pending = False
             if error is not None and self._status.identity is None:
                 # A member that has an identity has joined the next generation. `leave` revokes its partitions
                 # and commits their offsets, so no failure is reported here.
@@ -255,19 +260,19 @@ class Membership:
         self._update_poll_state()
 
     def _update_poll_state(self) -> None:
-        """Tell the member whether the application is waiting in poll and no callback is running.
+        """Notify the member whether the application is waiting in poll and no callback is running.
 
         A poll that will raise the error that ended the membership does not count as waiting. The application
         may stop after the error, and max.poll.interval.ms must then expire.
         """
-        error = self._last_error
+        error = self._membership_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors
         has_ended = is_unreported or self._status.final_error is not None
         waits = self._status.in_poll and self._callbacks.running is None and not has_ended
         self.apply_event(protocol.PollEntered() if waits else protocol.PollLeft())
 
     @property
-    def may_assign(self) -> bool:
+    def has_pending_assignment(self) -> bool:
         """Whether an assignment that may add partitions is pending.
 
         An assignment is pending if the member has not joined the group yet, or if the group is rebalancing.
@@ -281,7 +286,7 @@ class Membership:
     # ---- callbacks
 
     def start_callback(self) -> CallListener | None:
-        """Return the callback to run now; None if no callback is queued, or if one is running."""
+        """Start the next callback, and return it; None if no callback is queued, or if one is running."""
         callback = self._callbacks.start_next(self._core.now)
         if callback is None:
             return None
@@ -315,8 +320,8 @@ class Membership:
             self._core.wake_poll()
         elif callback.kind == "lost":
             self._committer.forget_losses()
-        if callback.releases and callback is self._releasing:
-            if callback.kind == "lost" or callback.is_committed:
+        if callback.awaits_release and callback is self._releasing_callback:
+            if callback.kind == "lost" or callback.skips_commit:
                 self._release(callback)
             else:
                 self._commit_then(callback, self._release)
@@ -324,15 +329,19 @@ class Membership:
     # ---- revoking and losing
 
     def _revoke(self, action: protocol.Revoke) -> None:
+        """Stop returning records of these partitions, and queue their "revoked" callback.
+
+        With `policy="java"`, a commit precedes the callback of a revocation in `JAVA_COMMITS_BEFORE`.
+        """
         for partition in action.partitions:
             if (state := self._core.partitions.get(partition)) is not None:
                 state.revoke()
-        callback = RebalanceCallback("revoked", action.partitions, action.reason, releases=True)
-        self._releasing = callback
+        callback = RebalanceCallback("revoked", action.partitions, action.reason, awaits_release=True)
+        self._releasing_callback = callback
         if not self._core.options.as_java:
             self._add_callback(callback)
             return
-        callback.is_committed = True
+        callback.skips_commit = True
         if action.purpose in JAVA_COMMITS_BEFORE:
             self._commit_then(callback, self._add_callback)
         else:
@@ -352,7 +361,7 @@ class Membership:
 
         def on_committed(error: KprotoError | None) -> None:
             # If the partitions were lost during the commit, only the loss is reported, not the failed commit.
-            if error is not None and callback is self._releasing:
+            if error is not None and callback is self._releasing_callback:
                 self.report_uncommitted(states, error)
             proceed(callback)
 
@@ -367,12 +376,12 @@ class Membership:
 
         The membership reports a failure of this commit, so `close()` does not report it again.
         """
-        return self._releasing is not None and self._releasing.is_committing
+        return self._releasing_callback is not None and self._releasing_callback.is_committing
 
     @property
     def committing_revoked(self) -> frozenset[TopicPartition]:
         """The revoked partitions whose commit has been requested."""
-        callback = self._releasing
+        callback = self._releasing_callback
         return frozenset(callback.partitions if callback is not None and callback.is_committing else ())
 
     def report_uncommitted(self, partitions: Iterable[TopicPartition], error: KprotoError) -> None:
@@ -381,9 +390,10 @@ class Membership:
         self._core.report("uncommitted", partitions, owned=self._core.partitions, reason=str(error))
 
     def _release(self, callback: RebalanceCallback) -> None:
-        if callback is not self._releasing:
+        """Drop the partitions of a "revoked" callback, and notify the member that they are released."""
+        if callback is not self._releasing_callback:
             return  # The partitions were lost during the commit, so they are already released.
-        self._releasing = None
+        self._releasing_callback = None
         if callback.kind == "revoked":
             for partition in callback.partitions:
                 self._core.partitions.drop(partition)
@@ -394,19 +404,25 @@ class Membership:
         self.apply_event(protocol.Released())
 
     def _lose(self, action: protocol.Lose) -> None:
+        """Drop these partitions without a commit, and queue their "lost" callback.
+
+        The "lost" callback replaces a "revoked" callback that has not started.
+        """
         core = self._core
         for partition in action.partitions:
             if (state := core.partitions.drop(partition)) is not None:
                 self._committer.record_loss(state)
         core.report("lost", action.partitions, owned=core.partitions, reason=action.reason)
-        if self._releasing is not None:
-            self._callbacks.discard(self._releasing)
-        self._releasing = RebalanceCallback("lost", action.partitions, action.reason, releases=True)
-        self._add_callback(self._releasing)
+        if self._releasing_callback is not None:
+            self._callbacks.discard(self._releasing_callback)
+        self._releasing_callback = RebalanceCallback(
+            "lost", action.partitions, action.reason, awaits_release=True
+        )
+        self._add_callback(self._releasing_callback)
 
     def _add_callback(self, callback: RebalanceCallback) -> None:
         """Queue the callback, unless its partitions have been lost and a "lost" callback has replaced it."""
-        if not callback.releases or callback is self._releasing:
+        if not callback.awaits_release or callback is self._releasing_callback:
             self._callbacks.add(callback)
             self._core.wake_poll()
 
@@ -449,7 +465,7 @@ class Membership:
                 self.sensors.rebalance_began(core.now)
                 self._send_join(action)
             case protocol.Send():
-                self._send(action)
+                self._send_request(action)
             case protocol.FindCoordinator():
                 self._coordinator.look_up_again("the member looks up the coordinator again")
             case protocol.Revoke():
@@ -463,14 +479,14 @@ class Membership:
                 self._metadata.need()
             case protocol.Rejoining(reason=reason, after_unusable_assignment=is_unusable):
                 if is_unusable:
-                    core.report_failure(ASSIGNMENT, reason, repeated=ASSIGNMENT in self._failing)
-                    self._failing.add(ASSIGNMENT)
+                    core.report_failure(ASSIGNMENT, reason, repeated=ASSIGNMENT in self._failing_requests)
+                    self._failing_requests.add(ASSIGNMENT)
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case protocol.Fatal(error=error, final=final):
                 error = with_advice(error)
                 if final:
                     self._status.final_error = error
-                self._last_error = error
+                self._membership_error = error
                 core.queue_error(error)
             case protocol.Left():
                 core.report("left")
@@ -481,7 +497,7 @@ class Membership:
         core = self._core
         assert self.member is not None
         if not self.member.is_rejoining_repeatedly:
-            self._failing.discard(ASSIGNMENT)
+            self._failing_requests.discard(ASSIGNMENT)
         self._offset_lookup.first = action.first
         self._offset_lookup.existed = action.initial_counts
         owned = set(action.owned)
@@ -511,9 +527,9 @@ class Membership:
         assert member is not None
         states, identity = core.partitions.processed_at_all(), member.joined_identity
         options = core.options
-        commits = options.as_java and options.enable_auto_commit
-        if not (commits and states and identity is not None):
-            self._send(action)
+        commits_automatically = options.as_java and options.enable_auto_commit
+        if not (commits_automatically and states and identity is not None):
+            self._send_request(action)
             return
         timeout_ms = min(options.request_timeout_ms, options.max_poll_interval_ms)
 
@@ -521,11 +537,12 @@ class Membership:
             if error is not None:
                 self.report_uncommitted(states, error)
             if member.is_pending(action.request):
-                self._send(action)
+                self._send_request(action)
 
         self._committer.commit_with_identity(identity, offsets_of(states), timeout_ms, on_committed)
 
-    def _send(self, action: protocol.Send) -> None:
+    def _send_request(self, action: protocol.Send) -> None:
+        """Send a request of the member to the coordinator; it fails at once if no coordinator is known."""
         core, request, member = self._core, action.request, self.member
         assert member is not None
         node = self._coordinator.node
@@ -547,7 +564,8 @@ class Membership:
         )
 
     def _on_call_finished(self, action: protocol.Send, call: Call) -> None:
-        self._report_failure(action, call)
+        """Pass the response, or the failure of the request, to the member."""
+        self._report_retried_failure(action, call)
         self.sensors.record_call(action.purpose, call, self._core.now)
         if call.response is not None:
             self.apply_event(protocol.Received(action.request, call.response))
@@ -560,7 +578,7 @@ class Membership:
         else:
             self.apply_event(protocol.SendRefused(action.request, call.error))
 
-    def _report_failure(self, action: protocol.Send, call: Call) -> None:
+    def _report_retried_failure(self, action: protocol.Send, call: Call) -> None:
         """Report the failure of a request that the member retries, or record its success."""
         assert self.member is not None
         why = ""
@@ -569,16 +587,17 @@ class Membership:
             if code is None:
                 return
             if code:
-                why = ": ".join(filter(None, (describe(code), broker_error(code, call.name).detail)))
+                advice = broker_error(code, call.name).detail
+                why = f"{describe(code)}: {advice}" if advice else describe(code)
         elif action.purpose in (Purpose.JOIN, Purpose.SYNC) and call.outcome is Outcome.NO_RESPONSE:
             why = str(call.error)
         else:
             return
         if why:
-            self._core.report_failure(call.name, why, repeated=call.name in self._failing)
-            self._failing.add(call.name)
+            self._core.report_failure(call.name, why, repeated=call.name in self._failing_requests)
+            self._failing_requests.add(call.name)
         else:
-            self._failing.discard(call.name)
+            self._failing_requests.discard(call.name)
 
     def on_commit_error(self, code: int, identity: Identity) -> None:
         """Notify the member of a commit's error code, and of the identity with which the commit was sent."""

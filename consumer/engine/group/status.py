@@ -35,10 +35,10 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     reason: str
     # Whether the member waits for `Released`, which follows when the callback has returned and the commit is
     # complete.
-    releases: bool = False
+    awaits_release: bool = False
     # Whether no commit follows the return of the callback. True with `policy="java"`: Java commits before the
-    # callback.
-    is_committed: bool = False
+    # callback, or not at all.
+    skips_commit: bool = False
     # Whether a commit for these partitions has been requested. If this commit fails, the membership reports
     # the failure.
     is_committing: bool = False
@@ -123,8 +123,9 @@ class GroupStatus:
 
     @property
     def poll_error(self) -> KprotoError | None:
-        """The error that each poll raises: the final error, or the error of an unusable assignment; None if
-        neither exists.
+        """The error that each poll raises, or None.
+
+        It is the final error, or the error of an assignment that the member cannot use.
         """
         if not self.in_group:
             return None

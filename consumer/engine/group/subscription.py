@@ -67,23 +67,27 @@ class TopicSubscription:
         core = self._core
         if self._status.member is None or not self._status.in_group:
             return
-        known = core.view.topics
-        names = frozenset(known) if requested is None else requested
+        known_topics = core.view.topics
+        names = frozenset(known_topics) if requested is None else requested
         racks: dict[str, tuple[frozenset[str], ...]] = {}
         if core.options.client_rack:
-            racks = {name: self._racks(name) for name in names if name in known}
+            racks = {name: self._replica_racks(name) for name in names if name in known_topics}
         self._match_pattern()
         self._apply_event(
             protocol.MetadataUpdated(
                 core.view.counts(names),
                 requested=requested,
                 complete=requested is None,
-                ids={name: known[name].id for name in names if name in known and known[name].id is not None},
+                ids={
+                    name: known_topics[name].id
+                    for name in names
+                    if name in known_topics and known_topics[name].id is not None
+                },
                 racks=racks,
             )
         )
 
-    def _racks(self, topic: str) -> tuple[frozenset[str], ...]:
+    def _replica_racks(self, topic: str) -> tuple[frozenset[str], ...]:
         """Return the racks of the replicas of each partition."""
         view = self._core.view
         partitions = view.topics[topic].partitions

@@ -216,7 +216,7 @@ def a_broker_that_failed_is_not_asked_again(patch: pytest.MonkeyPatch) -> None:
 
 def a_lost_coordinator_is_not_looked_up(patch: pytest.MonkeyPatch) -> None:
     def again(self: Any, why: str) -> None:
-        self._forget(why)
+        self._forget_node(why)
 
     patch.setattr(CoordinatorLookup, "look_up_again", again)
     patch.setattr(CoordinatorLookup, "require", lambda self: self.node)
