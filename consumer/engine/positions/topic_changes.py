@@ -5,21 +5,22 @@ Rules:
 * For `STALE_METADATA_MS` after an id of a topic was replaced, the earlier id is ignored, because a broker
   with outdated metadata may still return it.
 
-* After `STALE_METADATA_MS`, an earlier id counts as a new id. The response that replaced it may have been
-  wrong, for example if another cluster used the same address.
+* After `STALE_METADATA_MS`, an earlier id counts as a new id. The response that replaced the earlier id may
+  have been wrong, for example if another cluster used the same address.
 
 * A new id means that the topic was re-created, and that positions in the deleted topic are invalid. A call to
   assign() refers to the topic that exists at the time of the call.
 
 * All topics of a response are examined, not only those of assigned partitions. A topic that matches a
-  subscribed pattern has no assigned partitions between its deletion and its re-creation.
+  subscribed pattern has no assigned partitions between its deletion and its re-creation, so its new id would
+  otherwise go unnoticed.
 
 * Brokers older than Kafka 2.8 send no topic ids. Without ids, a topic counts as re-created as soon as a
   response omits it. From then on, its offsets are not committed, and its positions are reset when a response
   contains it again.
 
-* A partition that has no leader for some seconds is reported as `refused`. A partition that does not exist is
-  reported as `missing`.
+* A partition that has had no leader for 5 s (`FAILURE_REPORT_DELAY_MS`) is reported as `refused`. A partition
+  that does not exist is reported as `missing` at once.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from ..core import ClientCore
 from ..metadata.cluster import is_local, local_id
 from .offset_lookup import OffsetLookup
 
-# Time (ms) for which a broker may send outdated metadata. A restarted broker has current metadata within
-# seconds.
+# Time (ms) for which an earlier id of a topic is ignored after its replacement. A restarted broker has
+# current metadata within seconds.
 STALE_METADATA_MS = 10_000
 
 
@@ -49,8 +50,8 @@ class TopicChanges:
         # Earlier topic id -> the time (ms) at which it was replaced. See `STALE_METADATA_MS`.
         self._replaced_at: dict[object, int] = {}
         self._leaderless: set[TopicPartition] = set()
-        # The missing topics for which brokers send no ids. Each has a local id already, which it keeps after
-        # its re-creation.
+        # The missing topics for which brokers send no ids. For each of them, `topic_ids` already contains the
+        # local id that it will have after its re-creation.
         self._missing: set[str] = set()
         # Number of local ids that have been assigned to topics.
         self._last_local_id = 0
@@ -102,7 +103,7 @@ class TopicChanges:
         return local_id(self._last_local_id)
 
     def _adopt_broker_id(self, name: str, known_id: UUID | None, topic_id: UUID) -> None:
-        """Replace the local id of a topic with the id that an upgraded broker sends for it."""
+        """Replace a topic's local id with the broker's id, after an upgrade to Kafka 2.8 or later."""
         for state in self._core.partitions.states.values():
             if state.partition.topic == name and state.topic_id == known_id:
                 state.topic_id = topic_id

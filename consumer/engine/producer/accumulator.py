@@ -10,8 +10,8 @@ Rules (Java's RecordAccumulator):
 
 * `buffer.memory` limits the uncompressed size of all records between their append and their response.
 
-* While more than half of the memory is in use, a partition whose oldest record has waited for a second
-  accepts no more records. So undeliverable records leave memory for other partitions.
+* While more than half of the memory is in use, a partition whose oldest record has waited for a second longer
+  than linger.ms accepts no more records. So undeliverable records leave memory for other partitions.
 
 * With a GIL, a record is appended without a lock. No function is called between the check of the batch's free
   memory and the append. So no other thread, signal handler or finalizer runs between them.
@@ -21,7 +21,8 @@ Rules (Java's RecordAccumulator):
 * Without a GIL, `take` holds the producer's lock (the guard).
 
 * Rare operations hold the guard for a short time: to start a batch, to complete one, or to handle an unknown
-  topic. Meanwhile no code of the application runs, except signal handlers and finalizers.
+  topic. A thread that holds the guard runs no code of the application, except signal handlers and
+  finalizers.
 
 * `open` contains every undelivered batch, so that all of them can be failed when the producer ends.
 """
@@ -58,13 +59,13 @@ from .batches import (
 )
 from .partitioner import Partitioner
 
-# Maximum number of bytes by which the encoding exceeds the content: seven varints for each record, and two
-# lengths for each of its headers.
+# Upper estimates of the number of bytes that the encoding adds: to a record, six varints and a byte of
+# attributes; to each of its headers, two lengths.
 RECORD_OVERHEAD = 30
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
-# Number of bytes that a new batch reserves. A batch that needs more doubles its reservation, up to
-# `batch.size`.
+# Number of bytes that a new batch reserves, or more if its first record needs more. Later, `_grow` extends
+# the reservation up to `batch.size`.
 FIRST_BYTES = 4096
 
 # Number of bytes after which another partition is selected for records without a key: Java's default of
@@ -263,9 +264,9 @@ class RecordAccumulator:
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
-            # A waiting send tries again after each Metadata response. If the last attempt is older than a
-            # request timeout, it belongs to an earlier send that was abandoned, so the count of responses
-            # starts again.
+            # A waiting send tries again after each Metadata response, usually within a request timeout. If
+            # the last attempt is older, it belongs to an earlier send that was abandoned, so the count of
+            # responses starts again.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now
@@ -333,8 +334,8 @@ class RecordAccumulator:
         queue.batches += 1
         batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
         batch.room -= BATCH_OVERHEAD
-        # Ctrl-C may interrupt between any two of these statements. In this order, the sender knows the batch
-        # even if Ctrl-C comes before its first record, and removes the empty batch.
+        # Ctrl-C may interrupt between any two of these statements. In this order, the sender knows every
+        # batch for which memory is reserved, and can remove a batch that Ctrl-C left empty.
         self.notify_sender()
         self.buffered += wanted
         self._notifications.new_batches.append(batch)
@@ -345,8 +346,8 @@ class RecordAccumulator:
     def _grow(self, batch: ProducerBatch, used: int, *, stepwise: bool) -> bool:
         """Reserve more memory for a batch; return False if buffer.memory does not suffice.
 
-        If `stepwise` is true, the batch is in the sticky partition and grows in steps of `STICKY_BYTES`.
-        After each step, another partition may be selected.
+        If `stepwise` is true, the batch is in the sticky partition and grows by at most `STICKY_BYTES` at a
+        time. Before each of these steps, the caller checks whether to select another sticky partition.
         """
         step = STICKY_BYTES if stepwise else batch.size
         wanted = min(self._options.batch_size, batch.size + min(step, batch.size))
@@ -372,8 +373,8 @@ class RecordAccumulator:
     def _is_stalled(self, queue: PartitionQueue) -> bool:
         """Return whether the partition accepts no records now.
 
-        While more than half of the memory is in use, a partition accepts no records if its oldest record is
-        delayed.
+        While more than half of buffer.memory is in use, a partition accepts no records if its oldest batch
+        has waited for `STALLED_PARTITION_MS` in addition to linger.ms.
         """
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
@@ -451,8 +452,8 @@ class RecordAccumulator:
         """Set the number of partitions of a topic, and the partitions that have a leader.
 
         `in_rack` contains the partitions whose leader is in the client's rack, if the client selects by rack
-        (KIP-1123). If the leader of the sticky partition is no longer in this rack, the partition still
-        receives the usual number of bytes, as in Java.
+        (KIP-1123). If the leader of the sticky partition is no longer in this rack, the partition remains
+        sticky until it has received the usual number of bytes, as in Java.
         """
         with self.guard:
             if self.closed:

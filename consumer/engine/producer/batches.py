@@ -3,7 +3,8 @@
 Rules:
 
 * The records of a batch are delivered or fail together, with two exceptions. If the broker rejects single
-  records, or if the batch is too large, its records move to other batches.
+  records, these fail, and the other records move to a new batch. If the batch is too large, its records move
+  to smaller batches.
 
 * If the records of a batch have moved, `places` contains the new batch of each record, and the record's index
   in that batch. `current_place` follows these entries.
@@ -106,9 +107,9 @@ class ProducerBatch:
         self.deadline = deadline
         self.order = order
         self.count = 0
-        # The records until the batch is encoded. In the general format, each record has four entries:
-        # timestamp, key, value and headers. While no record has a key or headers, the short format has only
-        # the values.
+        # Holds the records until the batch is encoded. The short format holds only their values. It is used
+        # while no record has a key or headers, and consecutive records share timestamps. In the general
+        # format, each record has four entries: timestamp, key, value and headers.
         self.rows: list[Any] = []
         # In the short format: (index, timestamp in ms) of the first record in each run of equal timestamps.
         self.timestamp_runs: list[tuple[int, int]] = []
@@ -161,8 +162,8 @@ class ProducerBatch:
     def is_complete(self) -> bool:
         """Whether `rows` contains every record that `count` includes.
 
-        A send first counts its record, and then adds it. Another thread can run between these two steps only
-        if a debugger or profiler runs Python code there.
+        A send first counts its record in `count`, and then adds it to `rows`. Another thread can run between
+        these two steps only if a debugger or profiler runs Python code there.
         """
         if self.encoded is not None or self.data is not None:
             return True
@@ -300,8 +301,8 @@ class PartitionQueue:
         self.batches = 0
         # Whether a batch has to be sent again. If so, only one batch is in flight.
         self.halted = False
-        # Times (ms) of the next visits of the queue: `visit_at` for linger.ms or a backoff, `timeout_at` for
-        # a delivery timeout.
+        # Times (ms) at which the sender next visits the queue: `visit_at` because of linger.ms or a backoff,
+        # `timeout_at` because of a delivery timeout.
         self.visit_at: int | None = None
         self.timeout_at: int | None = None
         self.identity: ProducerIdAndEpoch | None = None
@@ -312,7 +313,8 @@ class PartitionQueue:
         self.numbered = 0
         # Whether the leader has accepted a batch of this producer id and epoch. Until then only one batch is
         # in flight: a leader that does not know the producer id accepts any sequence number. If the first of
-        # two batches in flight were lost, the leader would append the second, and then reject the first.
+        # two batches in flight were lost, the leader would append the second, and then reject the first when
+        # it is sent again.
         self.epoch_accepted = False
         # Whether a failed batch may be in the log. If so, batches without a sequence number need a new epoch.
         # Numbered batches keep their epoch, so that the broker recognizes duplicates.

@@ -141,11 +141,11 @@ class ProducerEngine:
                 snapshot=self.metrics,
                 labels=self._telemetry_labels,
             )
-        # (Whether the client has an instance id, whether its pushes have ended). A change wakes the calls
-        # that wait for the instance id.
+        # The state of telemetry after the last step: whether the client has an instance id, and whether its
+        # last push has ended. A change wakes the waiting calls of client_instance_id() and close().
         self._telemetry_progress = (False, False)
-        # Threads of the application set these flags, and the next step clears them. The step connects to a
-        # broker, or pushes the metrics for the last time.
+        # Threads of the application set these flags, and the next step clears them. With `wants_connection`
+        # the step connects to a broker, and with `begins_close` it pushes the metrics for the last time.
         self.wants_connection = False
         self.begins_close = False
 
@@ -544,7 +544,8 @@ class ProducerEngine:
     def _fail_topic(self, topic: str, code: int, is_final: bool) -> None:
         """Fail the sends to a topic that cannot be written to.
 
-        If `is_final` is true, records that are already buffered fail, too. Otherwise they wait for the topic.
+        If `is_final` is true, records that are already buffered fail, too. Otherwise they wait until the
+        topic is available.
         """
         error = broker_error(code, "Metadata", f"topic {topic!r}")
         self.records.fail_waiting_sends(topic, error)

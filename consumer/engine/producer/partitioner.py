@@ -1,10 +1,10 @@
 """Selects the partition of a record, as Java's producer does.
 
 * A key is hashed by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`. Clients
-  with this hash send equal keys to the same partition.
+  with this hash send equal keys to the same partition while the topic's number of partitions is the same.
 
 * Records without a key go to one partition (the sticky one) until it has received 16 KiB, Java's default of
-  `batch.size`.
+  `batch.size`, or `batch.size` if that is less.
 
 * The accumulator selects the next sticky partition, because it knows the sizes of the batches. The choice is
   random, but prefers partitions with fewer waiting batches (KIP-794).
