@@ -264,12 +264,12 @@ class DeliveryWatch:
             detail, retry_at = problem
             return _Obstacle("connection", detail, None, retry_at)
         broker = self._fetcher.broker(node)
-        if broker is None or broker.open:
+        if broker is None or broker.has_fetch_in_flight:
             return None
         if broker.not_before > now:
             detail = "fetches to the broker are sent again after a backoff" + failure
             return _Obstacle("backoff", detail, None, broker.not_before)
-        if broker.waits_for_room(core.options.fetch_max_bytes):
+        if broker.waits_for_buffer_space(core.options.fetch_max_bytes):
             detail = f"{broker.buffered_bytes:,} bytes of the broker's other partitions are buffered"
             return self._obstacle_or_slow_poll("buffer full", detail, now)
         return None
@@ -281,7 +281,8 @@ class DeliveryWatch:
         node = self._core.view.leader(state.partition) if state.replica is None else state.replica
         broker: BrokerFetches | None = None if node is None else self._fetcher.broker(node)
         detail = f"node {node} has not responded to the fetch yet" + self._describe_failure(state, "Fetch")
-        return _Obstacle("fetching", detail, broker.asked_at if broker is not None and broker.open else None)
+        sent_at = broker.last_fetch_at if broker is not None and broker.has_fetch_in_flight else None
+        return _Obstacle("fetching", detail, sent_at)
 
     def _describe_failure(self, state: PartitionState, request: str) -> str:
         """Return "; REQUEST fails: REASON" if the request keeps failing for the partition, else ""."""

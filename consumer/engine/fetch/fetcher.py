@@ -128,7 +128,7 @@ class Fetcher:
         broker.session.set_target(partition, target)
         (broker.drained.discard if state.fetches else broker.drained.add)(partition)
         (broker.with_more_records.add if state.has_more else broker.with_more_records.discard)(partition)
-        if broker.open and not broker.session.has_requested(partition):
+        if broker.has_fetch_in_flight and not broker.session.has_requested(partition):
             broker.added[partition] = state
 
     def on_records_returned(self, state: PartitionState) -> bool:
@@ -190,7 +190,7 @@ class Fetcher:
         """
         if not state.is_fetchable or state.retry_at > self._core.now:
             return None
-        node = self._replicas.fetch_node(state)
+        node = self._replicas.select_node(state)
         if node is None:
             # The leader is unknown. `visit` is called again after the next Metadata response, which marks all
             # partitions dirty.
@@ -206,7 +206,9 @@ class Fetcher:
         result = None
         for broker in self._nodes.values():
             at = broker.not_before
-            if at > self._core.now and (broker.added if broker.open else broker.session.targets):
+            if at > self._core.now and (
+                broker.added if broker.has_fetch_in_flight else broker.session.targets
+            ):
                 result = at if result is None else min(result, at)
         return result
 
@@ -218,13 +220,13 @@ class Fetcher:
         for node, broker in self._nodes.items():
             if broker.not_before > self._core.now:
                 continue
-            if not broker.open:
-                if broker.session.targets and not broker.waits_for_room(max_bytes):
+            if not broker.has_fetch_in_flight:
+                if broker.session.targets and not broker.waits_for_buffer_space(max_bytes):
                     self._send_fetch(node, broker)
             elif (
                 broker.added
                 and broker.may_wait_at_broker
-                and not broker.extra_open
+                and not broker.has_extra_fetch_in_flight
                 and not broker.has_full_buffers(max_bytes)
             ):
                 self._send_extra_fetch(node, broker)
@@ -233,19 +235,19 @@ class Fetcher:
         """Send the fetch of a broker's session."""
 
         def on_response(call: Call) -> None:
-            broker.open = False
+            broker.has_fetch_in_flight = False
             self._on_response(node, broker, broker.session, call)
 
         options = self._core.options
-        wait = 0 if broker.first and not options.as_java else options.fetch_max_wait_ms
-        broker.first = False
-        broker.asked_at, broker.may_wait = self._core.now, wait if options.fetch_min_bytes else 0
+        wait = 0 if broker.is_first_fetch and not options.as_java else options.fetch_max_wait_ms
+        broker.is_first_fetch = False
+        broker.last_fetch_at, broker.max_delay_ms = self._core.now, wait if options.fetch_min_bytes else 0
         broker.may_wait_at_broker = not broker.with_more_records or options.fetch_min_bytes > 1
         try:
-            broker.open = True
+            broker.has_fetch_in_flight = True
             self._send(node, FETCH_LANE, broker.session, on_response, wait)
         except BaseException:  # Ctrl-C interrupted the send, so no fetch is in flight.
-            broker.open = False
+            broker.has_fetch_in_flight = False
             raise
         broker.added = {}
 
@@ -263,7 +265,7 @@ class Fetcher:
             return
 
         def on_response(call: Call) -> None:
-            broker.extra_open = False
+            broker.has_extra_fetch_in_flight = False
             # A broker that throttles the client omits the records that it has (KIP-219). The client requests
             # them again after the throttle time.
             is_omitted = self._core.network.throttled_until(node, SIDE) > self._core.now
@@ -275,10 +277,10 @@ class Fetcher:
             self._on_response(node, broker, session, call)
 
         try:
-            broker.extra_open = True
+            broker.has_extra_fetch_in_flight = True
             self._send(node, SIDE, session, on_response, 0)
         except BaseException:  # Ctrl-C interrupted the send, so no fetch is in flight.
-            broker.extra_open = False
+            broker.has_extra_fetch_in_flight = False
             raise
         for state, _ in states:
             state.extra_fetch_open = True
@@ -339,7 +341,7 @@ class Fetcher:
             core.network.throttled_until(node, FETCH_LANE), core.network.throttled_until(node, SIDE)
         )
         broker.not_before = max(broker.not_before, quiet_until)
-        if not session.accepts(response, call.version):
+        if not session.handle_response(response, call.version):
             if quiet_until > core.now and not response.error_code:
                 return  # A broker that throttles the client sends an empty response (KIP-219).
             do = action_for(FETCH, response.error_code)
@@ -398,12 +400,12 @@ class Fetcher:
         The backoff is no longer than the time for which a broker may delay its response.
         """
         core = self._core
-        if has_records or core.now - broker.asked_at >= broker.may_wait // 2:
+        if has_records or core.now - broker.last_fetch_at >= broker.max_delay_ms // 2:
             broker.empty_responses = 0
             return
         broker.empty_responses += 1
         if broker.empty_responses > MAX_EMPTY_RESPONSES:
-            pause = min(core.backoff.after(broker.empty_responses - MAX_EMPTY_RESPONSES), broker.may_wait)
+            pause = min(core.backoff.after(broker.empty_responses - MAX_EMPTY_RESPONSES), broker.max_delay_ms)
             broker.not_before = max(broker.not_before, core.now + pause)
             for partition in broker.session.targets:
                 state = core.partitions.get(partition)
@@ -562,7 +564,7 @@ class Fetcher:
         requests = [
             (node, request)
             for node, broker in self._nodes.items()
-            if node in self._core.view.brokers and (request := broker.session.close_request()) is not None
+            if node in self._core.view.brokers and (request := broker.session.close()) is not None
         ]
         open_ones = len(requests)
         for node, request in requests:

@@ -27,7 +27,8 @@ class PartitionEnds:
     def __init__(self, core: ClientCore[ConsumerOptions]) -> None:
         self._core = core
         self.enabled = core.options.enable_partition_eof
-        self._visited: dict[PartitionState, None] = {}
+        # The partitions that `visit` has found at their ends since the last poll.
+        self._candidates: dict[PartitionState, None] = {}
 
     def visit(self, state: PartitionState) -> None:
         """If the partition is at its end, remember it for `report`, and wake the poll.
@@ -38,19 +39,20 @@ class PartitionEnds:
         whose end has not changed, so its next response may not contain this partition.
         """
         if not state.end_reported and _is_at_end(state):
-            self._visited[state] = None
+            self._candidates[state] = None
             self._core.wake_poll()
 
     def report(self) -> None:
         """Report the ends that were reached before this poll."""
-        visited, self._visited = self._visited, {}
-        for state in {**visited, **dict.fromkeys(self._core.partitions.returned.values())}:
+        candidates, self._candidates = self._candidates, {}
+        for state in {**candidates, **dict.fromkeys(self._core.partitions.returned.values())}:
             if not state.end_reported and _is_at_end(state):
                 state.end_reported = True
                 self._core.report("end", [state.partition], offset=state.position)
 
 
 def _is_at_end(state: PartitionState) -> bool:
+    """Return whether the partition has no buffered records, and no records after its position."""
     return (
         state.state is FetchState.FETCHING
         and not state.released

@@ -34,10 +34,13 @@ class PreferredReplicas:
     def __init__(self, core: ClientCore[ConsumerOptions]) -> None:
         self._core = core
         # Leader -> time (ms) until which fetches to it omit the rack.
-        self._alone: dict[int, int] = {}
+        self._no_rack_until: dict[int, int] = {}
 
-    def fetch_node(self, state: PartitionState) -> int | None:
-        """Return the broker to fetch from: the preferred replica, else the leader, else None."""
+    def select_node(self, state: PartitionState) -> int | None:
+        """Return the broker to fetch from: the preferred replica, else the leader, else None.
+
+        A preferred replica that has expired or is unknown is dropped.
+        """
         core = self._core
         if state.replica is not None:
             if state.replica_until > core.now and state.replica in core.view.brokers:
@@ -45,12 +48,12 @@ class PreferredReplicas:
             state.replica = None
         leader = core.view.leader(state.partition)
         if leader is not None and state.no_rack_until > core.now:
-            self._alone[leader] = max(state.no_rack_until, self._alone.get(leader, 0))
+            self._no_rack_until[leader] = max(state.no_rack_until, self._no_rack_until.get(leader, 0))
         return leader
 
     def rack(self, node: int) -> str:
         """Return the client rack to send in a fetch to this broker; "" to omit the rack."""
-        return "" if self._alone.get(node, 0) > self._core.now else self._core.options.client_rack
+        return "" if self._no_rack_until.get(node, 0) > self._core.now else self._core.options.client_rack
 
     def use_follower(self, state: PartitionState, follower: int) -> None:
         """Fetch the partition from the follower that its leader has named."""
@@ -67,9 +70,8 @@ class PreferredReplicas:
     def return_to_leader(self, state: PartitionState) -> None:
         """Fetch the partition from its leader again, because the follower has failed."""
         state.replica = None
-        wait = min(
-            REPLICA_BACKOFF_MS << min(state.replica_failures, 16), self._core.options.metadata_max_age_ms
-        )
-        state.no_rack_until = self._core.now + wait
+        doublings = min(state.replica_failures, 16)
+        wait_ms = min(REPLICA_BACKOFF_MS << doublings, self._core.options.metadata_max_age_ms)
+        state.no_rack_until = self._core.now + wait_ms
         state.replica_failures += 1
         state.mark_dirty()

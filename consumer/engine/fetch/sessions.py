@@ -42,10 +42,11 @@ from ..metadata.cluster import NO_TOPIC_ID
 from ..positions.partition_states import PartitionState
 
 NO_SESSION = 0
-INITIAL_EPOCH = 0
-FIRST_EPOCH = 1
-FINAL_EPOCH = -1
-LAST_EPOCH = 2**31 - 1
+INITIAL_EPOCH = 0  # Asks for a new session.
+FIRST_EPOCH = 1  # Of the first incremental request.
+MAX_EPOCH = 2**31 - 1
+FINAL_EPOCH = -1  # Closes the session, or fetches without one.
+# The first version of Fetch that identifies topics by id.
 TOPIC_IDS_FROM = 13
 
 
@@ -66,7 +67,10 @@ class FetchTarget(msgspec.Struct, frozen=True):
 
 
 class FetchPlan(msgspec.Struct, frozen=True):
-    """The content of one fetch, independent of the request version."""
+    """The content of one fetch, independent of the request version.
+
+    `send` has the partitions that the request contains, and `forget` those that the broker must forget.
+    """
 
     session_id: int
     session_epoch: int
@@ -89,8 +93,8 @@ class FetchPlan(msgspec.Struct, frozen=True):
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             isolation_level=isolation_level,
-            topics=_topics(self.send, version),
-            forgotten_topics_data=_forgotten(self.forget, version) if version >= 7 else [],
+            topics=_fetch_topics(self.send, version),
+            forgotten_topics_data=_forgotten_topics(self.forget, version) if version >= 7 else [],
         )
         if version >= 7:
             request.session_id = self.session_id
@@ -104,7 +108,7 @@ class FetchSessionHandler:
     """The fetch session with one broker.
 
     The owner calls `set_target` and `forget` for changes, and `plan` for each fetch. After the fetch the
-    owner calls `accepts` with the response, or `on_failure` if there was no response.
+    owner calls `handle_response`, or `on_failure` if there was no response.
     """
 
     def __init__(self, *, sessionless: bool = False) -> None:
@@ -114,26 +118,29 @@ class FetchSessionHandler:
         self.targets: dict[TopicPartition, FetchTarget] = {}
         # The targets that the requests of this session have sent to the broker.
         self.requested: dict[TopicPartition, FetchTarget] = {}
-        self._names: dict[tuple[UUID, int], TopicPartition] = {}
-        self._changed: dict[TopicPartition, None] = {}
-        self._without_id: set[TopicPartition] = set()
-        self._full = True
+        # (topic id, index) -> partition, for the partitions in `requested`.
+        self._partitions_by_id: dict[tuple[UUID, int], TopicPartition] = {}
+        # The partitions whose target has changed since the last request.
+        self._changed_partitions: dict[TopicPartition, None] = {}
+        self._without_topic_id: set[TopicPartition] = set()
+        # Whether the last request contained every partition.
+        self._last_request_was_full = True
 
     def set_target(self, partition: TopicPartition, target: FetchTarget) -> None:
         """Set the fetch parameters of a partition."""
         if self.targets.get(partition) != target:
             self.targets[partition] = target
             if target.topic_id is None:
-                self._without_id.add(partition)
+                self._without_topic_id.add(partition)
             else:
-                self._without_id.discard(partition)
-            self._changed[partition] = None
+                self._without_topic_id.discard(partition)
+            self._changed_partitions[partition] = None
 
     def forget(self, partition: TopicPartition) -> None:
         """Stop fetching a partition."""
         if self.targets.pop(partition, None) is not None:
-            self._without_id.discard(partition)
-            self._changed[partition] = None
+            self._without_topic_id.discard(partition)
+            self._changed_partitions[partition] = None
 
     def has_requested(self, partition: TopicPartition) -> bool:
         """Return whether the broker knows the partition's current target from a request of this session."""
@@ -143,7 +150,7 @@ class FetchSessionHandler:
     @property
     def has_unknown_ids(self) -> bool:
         """Whether the topic id of any target is unknown."""
-        return bool(self._without_id)
+        return bool(self._without_topic_id)
 
     @property
     def is_established(self) -> bool:
@@ -156,18 +163,18 @@ class FetchSessionHandler:
         return self.epoch != FIRST_EPOCH
 
     def plan(self) -> FetchPlan:
-        """Return the next fetch for the current targets, full or incremental."""
-        self._full = self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+        """Plan the next fetch, full or incremental. The current targets count as requested from now on."""
+        self._last_request_was_full = self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         send: dict[TopicPartition, FetchTarget] = {}
         forget: dict[TopicPartition, FetchTarget] = {}
-        if self._full:
+        if self._last_request_was_full:
             send.update(self.targets)
             self.requested = dict(send)
-            self._names = {_name(p, target): p for p, target in send.items()}
+            self._partitions_by_id = {_id_and_index(p, target): p for p, target in send.items()}
         else:
-            for partition in self._changed:
+            for partition in self._changed_partitions:
                 self._add_change(partition, send, forget)
-        self._changed = {}
+        self._changed_partitions = {}
         return FetchPlan(self.id, self.epoch, send, forget)
 
     def _add_change(
@@ -177,26 +184,26 @@ class FetchSessionHandler:
         forget: dict[TopicPartition, FetchTarget],
     ) -> None:
         """Add the change of one partition to an incremental fetch."""
-        new, old = self.targets.get(partition), self.requested.get(partition)
-        if new == old:
+        new_target, old_target = self.targets.get(partition), self.requested.get(partition)
+        if new_target == old_target:
             return
-        if old is not None and (new is None or new.topic_id != old.topic_id):
-            forget[partition] = old
-            self._names.pop(_name(partition, old), None)
+        if old_target is not None and (new_target is None or new_target.topic_id != old_target.topic_id):
+            forget[partition] = old_target
+            self._partitions_by_id.pop(_id_and_index(partition, old_target), None)
             del self.requested[partition]
-        if new is not None:
-            send[partition] = new
-            self.requested[partition] = new
-            self._names[_name(partition, new)] = partition
+        if new_target is not None:
+            send[partition] = new_target
+            self.requested[partition] = new_target
+            self._partitions_by_id[_id_and_index(partition, new_target)] = partition
 
     def partition_of(self, topic: str, topic_id: UUID, index: int, version: int) -> TopicPartition | None:
         """Return the partition of a response entry; None if the partition was not requested."""
         if version >= TOPIC_IDS_FROM:
-            return self._names.get((topic_id, index))
+            return self._partitions_by_id.get((topic_id, index))
         partition = TopicPartition(topic, index)
         return partition if partition in self.requested else None
 
-    def accepts(self, response: FetchResponse, version: int) -> bool:
+    def handle_response(self, response: FetchResponse, version: int) -> bool:
         """Update the session from a response.
 
         Return whether the records of the response may be used.
@@ -209,14 +216,14 @@ class FetchSessionHandler:
         if version < 7 or self.epoch == FINAL_EPOCH:
             return True
         # A set, because a response may list a partition twice. Java's FetchSessionHandler compares sets, too.
-        answered = {
+        partitions = {
             self.partition_of(topic.topic, topic.topic_id, entry.partition_index, version)
             for topic in response.responses
             for entry in topic.partitions
         }
-        fits = None not in answered
-        if self._full:
-            if not fits or len(answered) != len(self.requested):
+        has_only_requested = None not in partitions
+        if self._last_request_was_full:
+            if not has_only_requested or len(partitions) != len(self.requested):
                 self._reset()
                 return False
             if response.session_id == NO_SESSION:
@@ -224,21 +231,21 @@ class FetchSessionHandler:
                 return True
             self.id, self.epoch = response.session_id, FIRST_EPOCH
             return True
-        if not fits:
+        if not has_only_requested:
             self.epoch = INITIAL_EPOCH
             return False
         if response.session_id == NO_SESSION:
             self._reset()
             return True
-        self.epoch = FIRST_EPOCH if self.epoch == LAST_EPOCH else self.epoch + 1
+        self.epoch = FIRST_EPOCH if self.epoch == MAX_EPOCH else self.epoch + 1
         return True
 
     def on_failure(self) -> None:
         """Make the next request full, because the broker may or may not have received the last one."""
         self.epoch = INITIAL_EPOCH
 
-    def close_request(self) -> FetchRequest | None:
-        """Return a request that closes the session at the broker; None without a session."""
+    def close(self) -> FetchRequest | None:
+        """Forget the session. Return a request that closes it at the broker; None without a session."""
         if self.id == NO_SESSION:
             return None
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], forgotten_topics_data=[])
@@ -258,9 +265,9 @@ class BrokerFetches:
 
     def __init__(self) -> None:
         self.session = FetchSessionHandler()
-        self.open = False
-        self.extra_open = False
-        self.first = True
+        self.has_fetch_in_flight = False
+        self.has_extra_fetch_in_flight = False
+        self.is_first_fetch = True
         self.not_before = 0
         self.failures = 0
         # The partitions to fetch that are missing from the fetch in flight.
@@ -275,15 +282,15 @@ class BrokerFetches:
         self.with_more_records: set[TopicPartition] = set()
         # Whether the broker may delay the response to the fetch in flight.
         self.may_wait_at_broker = True
-        # When the last fetch was sent (ms), how long the broker may delay its response (ms), and the number
-        # of consecutive empty responses that arrived in less than half of that delay.
-        self.asked_at = self.may_wait = self.empty_responses = 0
+        # When the session's last fetch was sent (ms), how long the broker may delay its response (ms), and
+        # the number of consecutive empty responses that arrived in less than half of that delay.
+        self.last_fetch_at = self.max_delay_ms = self.empty_responses = 0
 
     def has_full_buffers(self, max_bytes: int) -> bool:
         """Return whether more than `max_bytes` bytes (`fetch.max.bytes`) are buffered."""
         return self.buffered_bytes > max_bytes
 
-    def waits_for_room(self, max_bytes: int) -> bool:
+    def waits_for_buffer_space(self, max_bytes: int) -> bool:
         """Return whether the next fetch of the session waits until the application has taken records.
 
         The fetch waits while more than `max_bytes` bytes are buffered.
@@ -301,12 +308,12 @@ class BrokerFetches:
         self.with_more_records.discard(partition)
 
 
-def _name(partition: TopicPartition, target: FetchTarget) -> tuple[UUID, int]:
+def _id_and_index(partition: TopicPartition, target: FetchTarget) -> tuple[UUID, int]:
     """Return the (topic id, index) by which responses identify a partition."""
     return target.topic_id or NO_TOPIC_ID, partition.partition
 
 
-def _topics(targets: dict[TopicPartition, FetchTarget], version: int) -> list[FetchTopic]:
+def _fetch_topics(targets: dict[TopicPartition, FetchTarget], version: int) -> list[FetchTopic]:
     """Return the targets grouped by topic, as this version of Fetch encodes them."""
     topics: dict[str, FetchTopic] = {}
     for partition, target in targets.items():
@@ -326,7 +333,7 @@ def _topics(targets: dict[TopicPartition, FetchTarget], version: int) -> list[Fe
     return list(topics.values())
 
 
-def _forgotten(forget: dict[TopicPartition, FetchTarget], version: int) -> list[ForgottenTopic]:
+def _forgotten_topics(forget: dict[TopicPartition, FetchTarget], version: int) -> list[ForgottenTopic]:
     """Return the forgotten partitions grouped by topic, as this version of Fetch encodes them."""
     topics: dict[tuple[str, UUID | None], ForgottenTopic] = {}
     for partition, target in forget.items():

@@ -57,7 +57,7 @@ def forgotten_partitions(request: FetchRequest) -> list[tuple[UUID, int]]:
 def started_session(**wants: int) -> FetchSessionHandler:
     session = FetchSessionHandler()
     next_request(session, {0: new_target(), 1: new_target()})
-    assert session.accepts(response(0, 1), VERSION)
+    assert session.handle_response(response(0, 1), VERSION)
     return session
 
 
@@ -73,7 +73,7 @@ def test_later_requests_contain_only_changes() -> None:
     request = next_request(session, {0: new_target(), 1: new_target(3)})
     assert (request.session_id, request.session_epoch) == (9, 1)
     assert requested_partitions(request) == [(1, 3)]
-    assert session.accepts(response(), VERSION)
+    assert session.handle_response(response(), VERSION)
     assert next_request(session, {0: new_target(), 1: new_target(3)}).session_epoch == 2
 
 
@@ -95,27 +95,27 @@ def test_a_response_to_a_full_request_must_contain_exactly_its_partitions() -> N
     for partitions in ((0,), (0, 1, 2), ()):
         session = FetchSessionHandler()
         next_request(session, {0: new_target(), 1: new_target()})
-        assert not session.accepts(response(*partitions), VERSION)
+        assert not session.handle_response(response(*partitions), VERSION)
         assert (session.id, session.epoch) == (0, 0)
 
 
 def test_a_response_may_list_a_partition_twice() -> None:
     session = FetchSessionHandler()
     next_request(session, {0: new_target(), 1: new_target()})
-    assert session.accepts(response(0, 1, 1), VERSION)
+    assert session.handle_response(response(0, 1, 1), VERSION)
     assert next_request(session, {0: new_target(), 1: new_target()}).session_epoch == 1
 
 
 def test_a_partition_that_is_listed_twice_does_not_replace_a_missing_one() -> None:
     session = FetchSessionHandler()
     next_request(session, {0: new_target(), 1: new_target()})
-    assert not session.accepts(response(0, 0), VERSION)
+    assert not session.handle_response(response(0, 0), VERSION)
 
 
 def test_an_incremental_response_may_omit_but_not_add_partitions() -> None:
     session = started_session()
     next_request(session, {0: new_target(), 1: new_target()})
-    assert not session.accepts(response(5), VERSION)
+    assert not session.handle_response(response(5), VERSION)
     assert (session.id, session.epoch) == (9, 0)
 
 
@@ -123,16 +123,16 @@ def test_an_incremental_response_may_omit_but_not_add_partitions() -> None:
 def test_without_a_session_every_request_is_full() -> None:
     session = FetchSessionHandler()
     next_request(session, {0: new_target(), 1: new_target()})
-    assert session.accepts(response(0, 1, session_id=0), VERSION)
+    assert session.handle_response(response(0, 1, session_id=0), VERSION)
     assert requested_partitions(next_request(session, {0: new_target(), 1: new_target()})) == [(0, 0), (1, 0)]
 
 
 def test_an_evicted_session_is_restarted_and_another_error_closes_the_old_one() -> None:
     session = started_session()
-    assert not session.accepts(response(error_code=70), VERSION)
+    assert not session.handle_response(response(error_code=70), VERSION)
     assert (session.id, session.epoch) == (0, 0)
     session = started_session()
-    assert not session.accepts(response(error_code=71), VERSION)
+    assert not session.handle_response(response(error_code=71), VERSION)
     request = next_request(session, {0: new_target(), 1: new_target()})
     assert (request.session_id, request.session_epoch) == (9, 0)
     assert len(requested_partitions(request)) == 2
@@ -143,7 +143,7 @@ def test_the_epoch_after_the_maximum_is_1() -> None:
     session = started_session()
     session.epoch = 2**31 - 1
     next_request(session, {0: new_target(), 1: new_target()})
-    assert session.accepts(response(), VERSION)
+    assert session.handle_response(response(), VERSION)
     assert session.epoch == 1
 
 
@@ -159,17 +159,17 @@ def test_a_failed_request_is_followed_by_a_full_one() -> None:
 @rule("M160")
 def test_close_ends_the_session_once() -> None:
     session = started_session()
-    request = session.close_request()
+    request = session.close()
     assert request is not None
     assert (request.session_id, request.session_epoch, request.topics) == (9, -1, [])
-    assert session.close_request() is None
+    assert session.close() is None
 
 
 def test_a_sessionless_fetch_starts_no_session() -> None:
     session = FetchSessionHandler(sessionless=True)
     request = next_request(session, {0: new_target()})
     assert (request.session_id, request.session_epoch) == (0, -1)
-    assert session.accepts(response(0, session_id=0), VERSION)
+    assert session.handle_response(response(0, session_id=0), VERSION)
 
 
 def test_topics_are_named_up_to_version_12_and_have_ids_from_13() -> None:
