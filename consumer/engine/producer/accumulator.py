@@ -21,8 +21,7 @@ Rules (Java's RecordAccumulator):
 * Without a GIL, `take` holds the producer's lock (the guard).
 
 * Rare operations hold the guard for a short time: to start a batch, to complete one, or to handle an unknown
-  topic. A thread that holds the guard runs no code of the application, except signal handlers and
-  finalizers.
+  topic. The thread that holds the guard runs only the library's code, signal handlers and finalizers.
 
 * `open` contains every undelivered batch, so that all of them can be failed when the producer ends.
 """

@@ -3,8 +3,8 @@
 Rules:
 
 * The records of a batch are delivered or fail together, with two exceptions. If the broker rejects single
-  records, these fail, and the other records move to a new batch. If the batch is too large, its records move
-  to smaller batches.
+  records outside a transaction, these fail, and the other records move to a new batch. If the batch is too
+  large, its records move to smaller batches.
 
 * If the records of a batch have moved, `places` contains the new batch of each record, and the record's index
   in that batch. `current_place` follows these entries.

@@ -167,8 +167,9 @@ class ProduceResponses:
         A broker appends a producer's batches in order. So a log that contains `later` also contains the
         batches before it.
 
-        A broker that was killed and restarted remembers only a producer's last batch. If earlier batches are
-        sent again, it rejects them, although they are in its log.
+        A restarted broker remembers only a producer's last batch, because Kafka's snapshots of the producer
+        state contain no earlier batches. If earlier batches are sent again, the broker rejects them, although
+        they are in its log.
 
         `later` was in flight when the earlier batches were rejected, so the same broker sent all these
         responses. The offsets of the ended batches stay unknown.
@@ -208,8 +209,8 @@ class ProduceResponses:
     def _transactional(self) -> bool:
         """Whether the producer is transactional.
 
-        In a transaction all batches succeed or fail together, so their sequence numbers are never used for
-        other batches.
+        In a transaction all batches succeed or fail together, so no batch is renumbered to take the place of
+        a failed one.
         """
         return self._core.options.transactional_id is not None
 

@@ -15,8 +15,8 @@ Rules:
   know which batches are in flight, so it uses one connection.
 
 * A broker remembers a producer's last five batches of a partition. While a batch may have to be resent, the
-  client sends at most four batches after it. With more, the broker could forget the batch and append it
-  twice.
+  client sends at most four batches after it. With more, the broker could forget the batch and reject its
+  retry. The client would then renumber the batch and write it twice.
 
 * Some brokers limit the number of connections. If an additional connection to a broker fails, the client uses
   a single connection to that broker for a minute.

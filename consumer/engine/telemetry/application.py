@@ -2,7 +2,8 @@
 
 Rules, as in Java's ClientTelemetryReporter:
 
-* A registered metric is pushed if a subscription selects it. It does not appear in the client's `metrics()`.
+* A registered metric is pushed if the brokers' telemetry subscription selects it. It does not appear in the
+  client's `metrics()`.
 
 * A second metric with the same name and the same attributes replaces the first one.
 

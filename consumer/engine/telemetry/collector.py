@@ -1,4 +1,4 @@
-"""The metrics of a push: their names, and the changes of sums since the last push (KIP-714).
+"""Prepares the metrics of a push: their names, and the changes of sums since the last push (KIP-714).
 
 Rules, as in Java's TelemetryMetricNamingConvention and KafkaMetricsCollector:
 
