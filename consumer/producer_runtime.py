@@ -166,7 +166,7 @@ class ProducerRuntime:
 
     def no_room(self) -> RequestTimedOut:
         """Return the error of a `send` that timed out. The error says what the call waited for."""
-        trouble = self.engine.metadata.trouble
+        trouble = self.engine.metadata.why_unreachable
         reason = f"{self.records.why}; {trouble}" if trouble else self.records.why
         return RequestTimedOut("send", self.options.max_block_ms, reason)
 

@@ -399,7 +399,7 @@ class ProducerOperations:
             if runtime.closing:
                 raise IllegalState("this producer is closed; make a new one")
             if not await runtime.wait(last_change, deadline):
-                why = engine.metadata.trouble or "no broker has assigned a client instance id"
+                why = engine.metadata.why_unreachable or "no broker has assigned a client instance id"
                 raise RequestTimedOut("GetTelemetrySubscriptions", limit, why)
 
     def kill(self) -> None:

@@ -37,7 +37,7 @@ NO_TOPIC_ID = UUID(int=0)
 NO_LEADER = -1
 # The upper 64 bits of each local topic id (see `local_id`). They contain no valid UUID version, so no random
 # UUID begins with them.
-_LOCAL = 2**64 - 1
+_LOCAL_ID_PREFIX = 2**64 - 1
 
 # First version of Metadata with reliable leader epochs. In earlier versions, epochs can decrease (KAFKA-9261)
 # and are ignored.
@@ -67,8 +67,11 @@ class PartitionView(msgspec.Struct):
     # Number of responses in a row with an older epoch while the leader is not in the cluster.
     older_responses: int = 0
 
-    def is_outlived(self, brokers: Container[int | None]) -> bool:
-        """Count a response with an older epoch. Return whether that epoch is now accepted."""
+    def count_older_response(self, brokers: Container[int | None]) -> bool:
+        """Count a response with an older epoch. Return whether that epoch is now accepted.
+
+        The count starts again from 0 while the leader is one of `brokers`.
+        """
         self.older_responses = 0 if self.leader in brokers else self.older_responses + 1
         return self.older_responses >= MAX_OLDER_RESPONSES
 
@@ -91,7 +94,9 @@ class ClusterView:
         self.controller: int | None = None
         self.brokers: dict[int, BrokerAddress] = {}
         self.topics: dict[str, TopicView] = {}
-        self.names: dict[UUID, str] = {}
+        # Topic id -> name.
+        self.topic_names: dict[UUID, str] = {}
+        # The time (ms) of the last applied response, and the number of applied responses.
         self.updated_at: int | None = None
         self.version = 0
 
@@ -99,77 +104,83 @@ class ClusterView:
         """Return one line: "<ClusterView 'abc': brokers 1, 2; controller 1; topics flights (3), t (1)>"."""
         topics = [f"{name} ({len(topic.partitions)})" for name, topic in sorted(self.topics.items())]
         brokers = ", ".join(map(str, sorted(self.brokers))) or "none"
-        about = f"brokers {brokers}; controller {self.controller}; topics {brief_list(topics) or 'none'}"
-        return f"<ClusterView {self.cluster_id!r}: {about}>"
+        state = f"brokers {brokers}; controller {self.controller}; topics {brief_list(topics) or 'none'}"
+        return f"<ClusterView {self.cluster_id!r}: {state}>"
 
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
-        """Apply a response; return whether it changes the view.
+        """Apply a response in this version; return whether it changes the view.
 
         If `everything` is true, all topics were requested, so a topic that is not listed was deleted.
         """
-        brokers, changed = self.brokers, False
+        known_brokers = self.brokers
         self.brokers = {
             broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }
         self.cluster_id = response.cluster_id
         self.controller = response.controller_id if response.controller_id >= 0 else None
+        changed = self.brokers != known_brokers
         listed: set[str] = set()
         shared = shared_ids(response)
         for topic in response.topics:
-            name = topic.name
-            if name is None:
+            if topic.name is None:
                 continue
-            listed.add(name)
-            topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
-            old = self.topics.get(name)
-            if topic_id in shared:
-                topic_id = old.id if old is not None else None
-            same = old is not None and old.id == topic_id
-            view = TopicView(name, topic_id, topic.is_internal, topic.error_code)
-            for entry in topic.partitions:
-                if entry.partition_index in view.partitions:
-                    # The response lists the partition twice. The second entry is ignored: otherwise each
-                    # response would look like a change.
-                    continue
-                epoch = entry.leader_epoch if entry.leader_epoch >= 0 and version >= RELIABLE_EPOCHS else None
-                new = PartitionView(
-                    entry.leader_id if entry.leader_id >= 0 else None,
-                    epoch,
-                    entry.error_code,
-                    tuple(entry.replica_nodes),
-                )
-                known_partition = (
-                    old.partitions.get(entry.partition_index) if old is not None and same else None
-                )
-                if (
-                    known_partition
-                    and known_partition.leader_epoch is not None
-                    and epoch is not None
-                    and epoch < known_partition.leader_epoch
-                    and not known_partition.is_outlived(self.brokers)
-                ):
-                    new = known_partition
-                else:
-                    changed = changed or known_partition is None or _leader_changed(known_partition, new)
-                view.partitions[entry.partition_index] = new
-            if old is not None and same and old.id is not None and topic.error_code and not topic.partitions:
-                # A restarting broker may return errors for existing topics, so the known partitions are kept.
-                view.partitions = old.partitions
-            if old is not None and old.id is not None and not same:
-                self.names.pop(old.id, None)
-            changed = changed or not same or (old is not None and old.error_code != view.error_code)
-            self.topics[name] = view
-            if topic_id is not None:
-                self.names[topic_id] = name
+            listed.add(topic.name)
+            topic_changed = self._update_topic(topic.name, topic, version, shared)
+            changed = changed or topic_changed
         if everything:
             for name in [name for name in self.topics if name not in listed]:
                 deleted, changed = self.topics.pop(name), True
                 if deleted.id is not None:
-                    self.names.pop(deleted.id, None)
+                    self.topic_names.pop(deleted.id, None)
         self.updated_at = now
         self.version += 1
-        return changed or brokers != self.brokers
+        return changed
+
+    def _update_topic(self, name: str, topic: MetadataResponseTopic, version: int, shared: set[UUID]) -> bool:
+        """Replace the view of a topic by its description in a response; return whether the view changes.
+
+        `version` is the version of the response. `shared` contains the ids of several topics.
+        """
+        known = self.topics.get(name)
+        topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
+        if topic_id in shared:
+            topic_id = known.id if known is not None else None
+        same_id = known is not None and known.id == topic_id
+        changed = not same_id or (known is not None and known.error_code != topic.error_code)
+        view = TopicView(name, topic_id, topic.is_internal, topic.error_code)
+        for entry in topic.partitions:
+            index = entry.partition_index
+            if index in view.partitions:
+                # The response lists the partition twice. The second entry is ignored: otherwise each
+                # response would look like a change.
+                continue
+            partition = PartitionView(
+                entry.leader_id if entry.leader_id >= 0 else None,
+                entry.leader_epoch if entry.leader_epoch >= 0 and version >= RELIABLE_EPOCHS else None,
+                entry.error_code,
+                tuple(entry.replica_nodes),
+            )
+            known_partition = known.partitions.get(index) if known is not None and same_id else None
+            if known_partition is None:
+                changed = True
+            elif _has_older_epoch(partition, known_partition) and not known_partition.count_older_response(
+                self.brokers
+            ):
+                partition = known_partition
+            else:
+                changed = changed or _leader_changed(known_partition, partition)
+            view.partitions[index] = partition
+        if known is not None and known.id is not None:
+            if not same_id:
+                self.topic_names.pop(known.id, None)
+            elif topic.error_code and not topic.partitions:
+                # A restarting broker may return errors for existing topics, so the known partitions are kept.
+                view.partitions = known.partitions
+        self.topics[name] = view
+        if topic_id is not None:
+            self.topic_names[topic_id] = name
+        return changed
 
     def leader(self, partition: TopicPartition) -> int | None:
         """Return the leader's node id; None if the partition has no known leader."""
@@ -184,7 +195,7 @@ class ClusterView:
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def set_leader(self, partition: TopicPartition, leader: int, epoch: int) -> None:
-        """Set the leader that a broker named in a Fetch or Produce response (KIP-951)."""
+        """Set the leader from a Fetch or Produce response (KIP-951), unless its epoch is not newer."""
         view = self.partition(partition)
         if view is not None and (view.leader_epoch is None or epoch > view.leader_epoch):
             view.leader = leader
@@ -194,6 +205,8 @@ class ClusterView:
         """Set a broker's address from a response other than Metadata (FindCoordinator, KIP-951).
 
         The client then reaches a broker that has moved, even before the next Metadata response.
+
+        An invalid node id, host or port is ignored.
         """
         broker = self.brokers.get(node)
         if node < 0 or not host or port <= 0:
@@ -223,7 +236,7 @@ class ClusterView:
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """Return the name of the topic with this id; None if it is unknown."""
-        return self.names.get(topic_id)
+        return self.topic_names.get(topic_id)
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Map each existing topic to its number of partitions."""
@@ -236,12 +249,12 @@ class ClusterView:
 
 def local_id(number: int) -> UUID:
     """Return an id for a topic of a cluster without topic ids. Local ids are never sent to a broker."""
-    return UUID(int=_LOCAL << 64 | number)
+    return UUID(int=_LOCAL_ID_PREFIX << 64 | number)
 
 
 def is_local(topic_id: UUID | None) -> bool:
     """Return whether the id comes from `local_id`."""
-    return topic_id is not None and topic_id.int >> 64 == _LOCAL
+    return topic_id is not None and topic_id.int >> 64 == _LOCAL_ID_PREFIX
 
 
 def broker_ids(ids: Mapping[str, UUID]) -> dict[str, UUID]:
@@ -259,16 +272,25 @@ def inconsistency(topic: MetadataResponseTopic) -> str:
         return ""
     for expected, index in enumerate(indexes):
         if index != expected:
-            twice = index in indexes[:expected]
-            return f"partition {index} is listed twice" if twice else f"partition {expected} is missing"
+            is_repeated = index in indexes[:expected]
+            return f"partition {index} is listed twice" if is_repeated else f"partition {expected} is missing"
     return "it has no partitions"
 
 
 def shared_ids(response: MetadataResponse) -> set[UUID]:
     """Return the topic ids that a response gives to more than one topic."""
-    named = [(topic.topic_id, topic.name) for topic in response.topics if topic.topic_id != NO_TOPIC_ID]
-    first = dict(reversed(named))
-    return {topic_id for topic_id, name in named if first[topic_id] != name}
+    ids_and_names = [
+        (topic.topic_id, topic.name) for topic in response.topics if topic.topic_id != NO_TOPIC_ID
+    ]
+    first_names = dict(reversed(ids_and_names))
+    return {topic_id for topic_id, name in ids_and_names if first_names[topic_id] != name}
+
+
+def _has_older_epoch(partition: PartitionView, known: PartitionView) -> bool:
+    """Return whether the leader epoch of `partition` is older than the known one; False without an epoch."""
+    if partition.leader_epoch is None or known.leader_epoch is None:
+        return False
+    return partition.leader_epoch < known.leader_epoch
 
 
 def _leader_changed(old: PartitionView, new: PartitionView) -> bool:

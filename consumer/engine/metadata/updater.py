@@ -33,33 +33,40 @@ class MetadataUpdater:
     """
 
     def __init__(
-        self, core: ClientCore[Any], changed: Callable[[frozenset[str] | None], None] = lambda requested: None
+        self,
+        core: ClientCore[Any],
+        on_response: Callable[[frozenset[str] | None], None] = lambda requested: None,
     ) -> None:
         self._core = core
         self.topics: frozenset[str] = frozenset()
         self.everything = False
         self.complete = False  # Whether a response has listed all topics.
 
-        # Called after each response. The argument is the set of requested topics, or None for all topics.
-        self.changed = changed
+        # Called after each response with metadata. The argument is the set of requested topics, or None for
+        # all topics.
+        self.on_response = on_response
         self._call: Call | None = None
+        # The topics of the last request; None for all topics of the cluster.
         self._requested: frozenset[str] | None = frozenset()
-        self._next_at: int | None = None
-        self._last_at = -(10**9)
+        # Whether the last request was a refresh of all topics in use, and not a separate request.
+        self._is_full_refresh = True
+        # When the next refresh is due (ms), and when the last one was sent.
+        self._next_refresh_at: int | None = None
+        self._last_refresh_at = -(10**9)
         # Why no broker responds; "" if the last request succeeded.
-        self.trouble = ""
+        self.why_unreachable = ""
+        # For the reports "unreachable": since when no broker responds (ms), when a report is repeated, and
+        # the reasons (address, error) that were reported.
+        self._unreachable_since = 0
+        self._report_intervals = ReportIntervals()
+        self._reported_reasons: set[tuple[str, str]] = set()
         core.network.on_liveness_check = core.network.on_misrouted = self.need
-        self._unreachable_since, self._intervals, self._reported = (
-            0,
-            ReportIntervals(),
-            set[tuple[str, str]](),
-        )
-        self._failures = 0
-        # Number of consecutive responses that contained nothing new, although `need()` had been called before
-        # the request.
-        self._unhelpful = 0
-        self._needed = False
-        self._first_request_at = 1 << 62  # Time (ms) of the first request.
+        self._failures = 0  # Number of consecutive requests without a usable response.
+        # Number of consecutive responses that contained nothing new, although `need()` had been called.
+        self._unhelpful_responses = 0
+        self._needed = False  # Whether `need()` was called since the last response.
+        # Time (ms) of the first request; far in the future before it is sent.
+        self._first_request_at = 1 << 62
         # Time (ms) of the first request since the last success; None if none has been sent.
         self._failing_since: int | None = None
         self._has_responded = False  # Whether a broker has ever responded.
@@ -79,25 +86,29 @@ class MetadataUpdater:
         # Topics whose metadata was missing or inconsistent in the last response. A failure of the
         # same topic in the next response is reported as repeated.
         self._inconsistent: set[str] = set()
-        self._requests_all = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
-        """Set the topics whose metadata is kept up to date. Request new topics immediately."""
+        """Set the topics whose metadata is kept up to date. Request new topics immediately.
+
+        With `everything`, all topics of the cluster are requested. Without topics, nothing is requested.
+        """
         if topics == self.topics and everything == self.everything:
             return
         # If no refresh is scheduled and no request is in flight, even the metadata of topics that were
         # already watched may be outdated.
-        asleep = self._next_at is None and self._call is None
+        is_idle = self._next_refresh_at is None and self._call is None
         # A topic that was not watched may have changed since the last response about it.
-        is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
+        is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and is_idle)
         if (everything and not self.everything) or (not everything and is_outdated):
             self._refresh_after(0)
         self.topics = topics
         self.everything = everything
         self.complete = self.complete and everything
-        self.topic_errors = {name: refusal for name, refusal in self.topic_errors.items() if name in topics}
+        self.topic_errors = {
+            name: code_and_count for name, code_and_count in self.topic_errors.items() if name in topics
+        }
         if not topics and not everything:
-            self._next_at, self._needed = None, False
+            self._next_refresh_at, self._needed = None, False
 
     def watches(self, topic: str) -> bool:
         """Return whether the topic's metadata is kept up to date."""
@@ -116,52 +127,57 @@ class MetadataUpdater:
             self.topics |= {topic}
         if topic in self._topic_requests and not has_waiters:
             return
-        last = self._topic_requested_at.get(topic)
-        wait = (
-            0
-            if last is None
-            else last + self._core.backoff.after(self._unhelpful_by_topic.get(topic, 0)) - self._core.now
-        )
-        self._request_topic_after(topic, max(0, wait))
+        wait_ms = 0
+        requested_at = self._topic_requested_at.get(topic)
+        if requested_at is not None:
+            backoff_ms = self._core.backoff.after(self._unhelpful_by_topic.get(topic, 0))
+            wait_ms = max(0, requested_at + backoff_ms - self._core.now)
+        self._request_topic_after(topic, wait_ms)
 
-    def _request_topic_after(self, topic: str, wait: int) -> None:
-        """Request a topic's metadata, separately from the regular refresh, after `wait` ms."""
-        at = self._core.now + wait
+    def _request_topic_after(self, topic: str, wait_ms: int) -> None:
+        """Request a topic's metadata, separately from the regular refresh, after `wait_ms`.
+
+        An earlier request that is already scheduled stays scheduled.
+        """
+        at = self._core.now + wait_ms
         self._topic_requests[topic] = min(at, self._topic_requests.get(topic, at))
 
     def forget(self, topic: str) -> None:
         """Stop refreshing a topic."""
         self.topics -= {topic}
-        for topics in (
+        for by_topic in (
             self._topic_requests,
             self._topic_requested_at,
             self._leaderless,
             self._unhelpful_by_topic,
             self.topic_errors,
         ):
-            topics.pop(topic, None)
+            by_topic.pop(topic, None)
         self._inconsistent.discard(topic)
 
     def need(self) -> None:
-        """Refresh the metadata after a backoff, because a leader or a partition is missing."""
+        """Refresh the metadata after a backoff, because a leader or a partition is missing.
+
+        A request in flight counts as this refresh.
+        """
         if self._needed or self._call is not None:
             self._needed = True
             return
         self._needed = True
-        at = self._last_at + self._core.backoff.after(self._unhelpful)
+        at = self._last_refresh_at + self._core.backoff.after(self._unhelpful_responses)
         self._refresh_after(max(0, at - self._core.now))
 
-    def _refresh_after(self, wait: int) -> None:
-        """Refresh all topics in use after `wait` ms, or at the scheduled time if that is earlier."""
-        at = self._core.now + wait
-        self._next_at = at if self._next_at is None else min(self._next_at, at)
+    def _refresh_after(self, wait_ms: int) -> None:
+        """Refresh all topics in use after `wait_ms`, or at the scheduled time if that is earlier."""
+        at = self._core.now + wait_ms
+        self._next_refresh_at = at if self._next_refresh_at is None else min(self._next_refresh_at, at)
 
     def due(self) -> int | None:
         """Return when (ms) the next request or rebootstrap is due; None if neither is scheduled."""
         rebootstrap_at = self._rebootstrap_at()
         if self._call is not None:
             return rebootstrap_at
-        return earliest(rebootstrap_at, self._next_at, *self._topic_requests.values())
+        return earliest(rebootstrap_at, self._next_refresh_at, *self._topic_requests.values())
 
     def _rebootstrap_at(self) -> int | None:
         """Return when (ms) to rebootstrap if no broker responds, or None."""
@@ -189,20 +205,20 @@ class MetadataUpdater:
             self._rebootstrap()
 
     def pump(self) -> None:
-        """Send a Metadata request if one is due."""
+        """Send a Metadata request if one is due: for all topics in use, or else for separate topics."""
         core = self._core
         if self._call is not None:
             return
-        self._requests_all = self._next_at is not None and self._next_at <= core.now
-        if self._requests_all:
+        self._is_full_refresh = self._next_refresh_at is not None and self._next_refresh_at <= core.now
+        if self._is_full_refresh:
             self._requested = None if self.everything else self.topics
-            self._last_at = core.now
-            self._next_at = None
+            self._last_refresh_at = core.now
+            self._next_refresh_at = None
             self._topic_requests.clear()
         else:
-            due = [topic for topic, at in self._topic_requests.items() if at <= core.now]
-            self._requested = frozenset(due)
-            if not due:
+            due_topics = [topic for topic, at in self._topic_requests.items() if at <= core.now]
+            self._requested = frozenset(due_topics)
+            if not due_topics:
                 return
             for topic in self._requested:
                 del self._topic_requests[topic]
@@ -224,51 +240,64 @@ class MetadataUpdater:
         self._call = None
         response = call.response
         was_needed, self._needed = self._needed, False
-        why = self._missing_metadata(response) if isinstance(response, MetadataResponse) else ""
+        why = self._reject_response(response) if isinstance(response, MetadataResponse) else ""
         if not isinstance(response, MetadataResponse) or why:
-            if self._requests_all:
-                self._refresh_after(core.backoff.after(self._failures))
-            for topic in () if self._requests_all else self._requested or ():
-                self._request_topic_after(topic, core.backoff.after(self._failures))
-            self._failures += 1
             self._needed = was_needed
-            if call.error is None:
-                self._report_unreachable(f"{call.address}: {why}")
-                return
-            reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
-            self._report_unreachable(str(call.error), reasons or None)
-            # Poll raises the error if no broker has responded in the first `BOOTSTRAP_REPORT_DELAY_MS`
-            # (Java's poll raises none), or if the request failed for a reason other than a missing response.
-            late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
-            if late or call.outcome is not Outcome.NO_RESPONSE:
-                core.queue_error(call.error)
+            self._on_failed_request(call, why)
             return
         self._failures, self._failing_since, self._has_responded = 0, None, True
         self.updated_at = core.now
-        if self.trouble:
+        if self.why_unreachable:
             seconds = (core.now - self._unreachable_since) // 1000
             core.report("reachable", reason=f"a broker responds again after {seconds} s")
-        self.trouble = ""
+        self.why_unreachable = ""
         changed = core.view.update(
             response, core.now, version=call.version, everything=self._requested is None
         )
         self.complete = self.everything and (self.complete or self._requested is None)
-        self._unhelpful = self._unhelpful + 1 if was_needed and not changed else 0
-        for topic in () if self._requests_all else self._requested or ():
+        self._unhelpful_responses = self._unhelpful_responses + 1 if was_needed and not changed else 0
+        for topic in self._separate_topics():
             self._unhelpful_by_topic[topic] = 0 if changed else self._unhelpful_by_topic.get(topic, 0) + 1
         core.network.metadata_changed(core.now)
         self._refresh_after(core.options.metadata_max_age_ms)
-        if (
-            self._requests_all
-            and self._requested is not None
-            and self.topics - self._requested - self._topic_requests.keys()
-        ):
-            self._refresh_after(0)
+        if self._is_full_refresh and self._requested is not None:
+            added_topics = self.topics - self._requested  # Since the request was sent.
+            if added_topics - self._topic_requests.keys():
+                self._refresh_after(0)
         self._check_topics(response)
-        self.changed(self._requested)
+        self.on_response(self._requested)
 
-    def _missing_metadata(self, response: MetadataResponse) -> str:
-        """Return why a response contains no metadata; "" if it contains metadata."""
+    def _separate_topics(self) -> frozenset[str]:
+        """Return the topics of the last request if it was separate from the regular refresh, else none."""
+        return frozenset() if self._is_full_refresh else self._requested or frozenset()
+
+    def _on_failed_request(self, call: Call, why: str) -> None:
+        """Schedule the next attempt, and report why no broker returns metadata.
+
+        `why` says why the response contains no metadata. It is "" if there is no response.
+        """
+        core = self._core
+        if self._is_full_refresh:
+            self._refresh_after(core.backoff.after(self._failures))
+        for topic in self._separate_topics():
+            self._request_topic_after(topic, core.backoff.after(self._failures))
+        self._failures += 1
+        if call.error is None:
+            self._report_unreachable(f"{call.address}: {why}")
+            return
+        reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
+        self._report_unreachable(str(call.error), reasons or None)
+        # Poll raises the error if no broker has responded in the first `BOOTSTRAP_REPORT_DELAY_MS`
+        # (Java's poll raises none), or if the request failed for a reason other than a missing response.
+        is_late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
+        if is_late or call.outcome is not Outcome.NO_RESPONSE:
+            core.queue_error(call.error)
+
+    def _reject_response(self, response: MetadataResponse) -> str:
+        """Return why a response contains no metadata, or "" if it contains metadata.
+
+        Rebootstrap if the broker requires it.
+        """
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._core.options.recovers:
             self._rebootstrap()
             return describe(response.error_code)
@@ -282,48 +311,31 @@ class MetadataUpdater:
         intervals.
         """
         core = self._core
-        if not self.trouble:
-            self._unreachable_since, self._intervals, self._reported = (
-                core.now,
-                ReportIntervals(),
-                set[tuple[str, str]](),
-            )
-        late = self._intervals.advance_if_due(core.now)
-        items = {("", why)} if reasons is None else set(reasons.items())
-        if items - self._reported:
-            self._reported |= items
+        if not self.why_unreachable:
+            self._unreachable_since = core.now
+            self._report_intervals = ReportIntervals()
+            self._reported_reasons = set()
+        is_repeat_due = self._report_intervals.advance_if_due(core.now)
+        current_reasons = {("", why)} if reasons is None else set(reasons.items())
+        if current_reasons - self._reported_reasons:
+            self._reported_reasons |= current_reasons
             core.report("unreachable", reason=why)
-        elif late:
+        elif is_repeat_due:
             core.report(
                 "unreachable", reason=f"{why}; for {(core.now - self._unreachable_since) // 1000} s now"
             )
-        self.trouble = why
+        self.why_unreachable = why
 
-    def _request_again(self, topic: str, wait: int) -> None:
-        """Request a topic again after `wait` ms, because its metadata in a response contains an error."""
+    def _request_again(self, topic: str, wait_ms: int) -> None:
+        """Request a topic again after `wait_ms`, because its metadata in a response contains an error."""
         if topic in self._topic_requested_at:
-            self._request_topic_after(topic, wait)
+            self._request_topic_after(topic, wait_ms)
         else:
-            self._refresh_after(wait)
+            self._refresh_after(wait_ms)
 
     def _check_topics(self, response: MetadataResponse) -> None:
         """Handle the errors and inconsistencies of topics in a response."""
-        core = self._core
-        missing = (self._requested or frozenset()) & self.topics - {topic.name for topic in response.topics}
-        for topic_name in sorted(missing):
-            core.report_failure(
-                "Metadata",
-                "missing from the response",
-                topic_name,
-                repeated=topic_name in self._inconsistent,
-            )
-            self._inconsistent.add(topic_name)
-            if self._requests_all:
-                self.need()
-            else:
-                self._request_topic_after(
-                    topic_name, core.backoff.after(self._unhelpful_by_topic.get(topic_name, 0))
-                )
+        self._report_missing_topics(response)
         shared = shared_ids(response)
         # Error code -> the topics that have this code, and did not have it in the previous response.
         names_by_code: dict[int, list[str]] = {}
@@ -331,38 +343,64 @@ class MetadataUpdater:
             name = topic.name
             if name is None or name not in self.topics:
                 continue
-            code = topic.error_code
-            if code == ErrorCode.NONE:
+            if topic.error_code == ErrorCode.NONE:
                 self.topic_errors.pop(name, None)
                 problem = inconsistency(topic) or (SHARED_ID if topic.topic_id in shared else "")
-                if problem:
-                    core.report_failure("Metadata", problem, name, repeated=name in self._inconsistent)
-                    self._inconsistent.add(name)
-                else:
-                    self._inconsistent.discard(name)
-                if not problem and not any(entry.leader_id < 0 for entry in topic.partitions):
-                    self._leaderless.pop(name, None)
-                elif name in self._topic_requested_at:
-                    count = self._leaderless[name] = self._leaderless.get(name, 0) + 1
-                    self._request_topic_after(name, core.backoff.after(count - 1))
-                else:
-                    self.need()
-                continue
-            last_code, count = self.topic_errors.get(name, (0, 0))
-            count = count + 1 if last_code == code else 1
-            self.topic_errors[name] = (code, count)
-            backoff_ms = core.options.retry_backoff_ms << min(count - 1, 16)
-            self._request_again(name, core.backoff.spread(min(MISSING_TOPIC_BACKOFF_MAX_MS, backoff_ms)))
-            if (
-                action_for(METADATA, code) is not ErrorAction.RAISE
-                and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            ):
-                core.report_failure("Metadata", describe(code), name, repeated=count > 1)
-            if count == 1:
-                names_by_code.setdefault(code, []).append(name)
+                has_leaders = not any(entry.leader_id < 0 for entry in topic.partitions)
+                self._check_topic(name, problem, has_leaders)
+            elif self._on_topic_error(name, topic.error_code) == 1:
+                names_by_code.setdefault(topic.error_code, []).append(name)
         for code, names in names_by_code.items():
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 verb = "does" if len(names) == 1 else "do"
-                core.report("missing", reason=f"{describe_topics(names)} {verb} not exist (yet)")
+                self._core.report("missing", reason=f"{describe_topics(names)} {verb} not exist (yet)")
             elif action_for(METADATA, code) is ErrorAction.RAISE:
-                core.queue_error(broker_error(code, "Metadata", describe_topics(names)))
+                self._core.queue_error(broker_error(code, "Metadata", describe_topics(names)))
+
+    def _report_missing_topics(self, response: MetadataResponse) -> None:
+        """Report the requested topics that the response does not contain, and request them again."""
+        core = self._core
+        missing = (self._requested or frozenset()) & self.topics - {topic.name for topic in response.topics}
+        for name in sorted(missing):
+            repeated = name in self._inconsistent
+            core.report_failure("Metadata", "missing from the response", name, repeated=repeated)
+            self._inconsistent.add(name)
+            if self._is_full_refresh:
+                self.need()
+            else:
+                self._request_topic_after(name, core.backoff.after(self._unhelpful_by_topic.get(name, 0)))
+
+    def _check_topic(self, name: str, problem: str, has_leaders: bool) -> None:
+        """Request a topic again if its metadata is inconsistent or a partition has no leader.
+
+        `problem` is the inconsistency, or "".
+        """
+        core = self._core
+        if problem:
+            core.report_failure("Metadata", problem, name, repeated=name in self._inconsistent)
+            self._inconsistent.add(name)
+        else:
+            self._inconsistent.discard(name)
+        if not problem and has_leaders:
+            self._leaderless.pop(name, None)
+        elif name in self._topic_requested_at:
+            count = self._leaderless[name] = self._leaderless.get(name, 0) + 1
+            self._request_topic_after(name, core.backoff.after(count - 1))
+        else:
+            self.need()
+
+    def _on_topic_error(self, name: str, code: int) -> int:
+        """Request a topic with an error again, and report the error if it is retriable.
+
+        Returns the number of consecutive responses with this error code.
+        """
+        core = self._core
+        last_code, count = self.topic_errors.get(name, (0, 0))
+        count = count + 1 if last_code == code else 1
+        self.topic_errors[name] = (code, count)
+        backoff_ms = core.options.retry_backoff_ms << min(count - 1, 16)
+        self._request_again(name, core.backoff.spread(min(MISSING_TOPIC_BACKOFF_MAX_MS, backoff_ms)))
+        is_retriable = action_for(METADATA, code) is not ErrorAction.RAISE
+        if is_retriable and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            core.report_failure("Metadata", describe(code), name, repeated=count > 1)
+        return count

@@ -14,7 +14,7 @@ from kproto.version import __version__
 SOFTWARE_NAME = "kproto"
 SOFTWARE_VERSION = __version__
 
-API_VERSIONS = 18
+API_VERSIONS = 18  # The API key of ApiVersions.
 
 
 class ExpectedBroker(NamedTuple):
@@ -59,37 +59,46 @@ def listed_versions(response: ApiVersionsResponse, version: int) -> dict[int, tu
     """
     if response.error_code:
         detail = f"the broker answers error {response.error_code}"
-        raise DecodeError("ApiVersions", version, "error_code", 4, detail)
-    versions = _ranges(response, version)
+        raise DecodeError("ApiVersions", version, "error_code", offset=4, detail=detail)
+    versions = _version_ranges(response, version)
     if not versions:
         raise DecodeError(
-            "ApiVersions", version, "api_keys", 6, "the broker lists no API; it must list at least one"
+            "ApiVersions",
+            version,
+            "api_keys",
+            offset=6,
+            detail="the broker lists no API; it must list at least one",
         )
     return versions
 
 
 def lower_version(body: bytes, version: int) -> int:
-    """Return the highest ApiVersions version listed in a version 0 response; 0 if undecodable."""
+    """Return the version in which to send ApiVersions again, after the broker rejected `version`.
+
+    It is the broker's highest version according to `body`, a response in version 0, but below `version`.
+
+    It is 0 if the response cannot be decoded or does not list ApiVersions.
+    """
     try:
         _, response = decode_response(body, ApiVersionsResponse, 0)
     except DecodeError:
         # librdkafka's mock cluster responds in the format of the version that it rejects, not in version 0
         return 0
     assert isinstance(response, ApiVersionsResponse)
-    _, highest = _ranges(response, 0).get(API_VERSIONS, (0, 0))
+    _, highest = _version_ranges(response, 0).get(API_VERSIONS, (0, 0))
     return min(highest, version - 1)
 
 
-def _ranges(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
+def _version_ranges(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
     """Map each listed API key to its version range.
 
     Raises DecodeError if a range is invalid or an API is listed twice.
     """
     versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
-    impossible = [api for api in response.api_keys if not 0 <= api.min_version <= api.max_version]
-    detail = f"impossible versions: {impossible[0]}" if impossible else ""
+    invalid_entries = [api for api in response.api_keys if not 0 <= api.min_version <= api.max_version]
+    detail = f"impossible versions: {invalid_entries[0]}" if invalid_entries else ""
     if len(versions) < len(response.api_keys):
         detail = "the broker lists an API twice"
     if detail:
-        raise DecodeError("ApiVersions", version, "api_keys", 6, detail)
+        raise DecodeError("ApiVersions", version, "api_keys", offset=6, detail=detail)
     return versions
