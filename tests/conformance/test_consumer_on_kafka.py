@@ -25,7 +25,7 @@ from consumer import (
     RebalanceListener,
     TopicPartition,
 )
-from consumer.engine.network.client import MAIN, MORE
+from consumer.engine.network.client import LAST_SHARED_LANE, MAIN
 from consumer.producer_options import ProducerConfig
 from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, ConfigError, ConnectionFailed, IllegalState, UnknownTopic
@@ -190,7 +190,7 @@ def test_each_partition_keeps_its_order_over_three_connections(
         network = producer._runtime.engine.core.network
 
         def connections() -> int:
-            return sum(lane == MAIN or lane > MORE for *_, lane in network._lanes)
+            return sum(lane == MAIN or lane > LAST_SHARED_LANE for *_, lane in network._lanes)
 
         # On a busy machine the producer may send too slowly at first to need three connections.
         while sent < 9_000 or (connections() < 3 and sent < 90_000):

@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     from ...security.options import Security
 
 MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
-MORE = SIDE  # Lanes above this number are a producer's additional connections.
+LAST_SHARED_LANE = SIDE  # Lanes above this number are a producer's additional connections.
 
 
 class NetworkClient:
@@ -145,7 +145,7 @@ class NetworkClient:
         self.on_misrouted: Callable[[], None] = lambda: None
         # Address -> the broker that the client expected there, if the broker at the address is a different
         # one.
-        self._rejected: dict[Address, ExpectedBroker] = {}
+        self._rejected_brokers: dict[Address, ExpectedBroker] = {}
         self._recovers = recovers
         self._max_throttle_ms = max_throttle_ms
         self._throttles = ThrottleReports(max_throttle_ms)
@@ -159,13 +159,15 @@ class NetworkClient:
         self._setup_timeout = connection_setup_timeout_ms
         self._dialer = dialer
         self._connections: dict[int, Connection] = {}
+        # (host, port, lane) -> the connection, which may still be in setup.
         self._lanes: dict[tuple[str, int, int], Connection] = {}
         self._selector = NodeSelector(
             self.view, self.bootstrap, recovers=recovers, nodes=self._nodes, lanes=self._lanes
         )
-        self._parked: list[tuple[Call, Address]] = []
+        # The calls that wait until the backoff of their address has ended.
+        self._delayed_calls: list[tuple[Call, Address]] = []
         # Address -> the brokers at this address, according to the last metadata.
-        self._listed: dict[Address, set[int]] = {}
+        self._listed_nodes: dict[Address, set[int]] = {}
         self._next_key = 0
         self.sensors = NetworkSensors()
         self.closed = False
@@ -199,17 +201,17 @@ class NetworkClient:
             self._dispatch(call, now)
             return call
         except BaseException:  # Ctrl-C: the call fails as if its connection had broken
-            self._interrupted(call, now)
+            self._fail_interrupted(call, now)
             raise
 
-    def _interrupted(self, call: Call, now: int) -> None:
+    def _fail_interrupted(self, call: Call, now: int) -> None:
         """Fail a call that was interrupted while it was being sent."""
         why = "interrupted while the request was being sent"
         for connection in list(self._connections.values()):
             if call in connection.waiting or any(call is pending for _, pending in connection.in_flight):
-                self._disconnect(connection, why, now, punish=False)
+                self._disconnect(connection, why, now, backs_off=False)
         if not call.done:
-            self._parked = [entry for entry in self._parked if entry[0] is not call]
+            self._delayed_calls = [entry for entry in self._delayed_calls if entry[0] is not call]
             self._fail(call, ConnectionFailed(call.address or f"node {call.node}", why))
 
     def connect(self, node: int, now: int, *, lane: int = MAIN) -> None:
@@ -308,7 +310,7 @@ class NetworkClient:
             connection = None
         if connection is None:
             if self._nodes.retry_at(address) > now:
-                self._parked.append((call, address))
+                self._delayed_calls.append((call, address))
                 return
             connection = self._open(address, call.lane, now)
         self._write(connection, connection.ask(call), now)
@@ -316,9 +318,10 @@ class NetworkClient:
         self._timeouts.update(connection, now)
 
     def _open(self, address: Address, lane: int, now: int) -> Connection:
+        """Begin to set up a new connection for this lane."""
         self._next_key += 1
         host, port = address
-        patience = self._nodes.setup_timeout_ms(address, FIRST_SETUP_TIMEOUT_MS, self._setup_timeout)
+        setup_timeout_ms = self._nodes.setup_timeout_ms(address, FIRST_SETUP_TIMEOUT_MS, self._setup_timeout)
         security = self._security
         login = None
         if security is not None and security.sasl:
@@ -326,9 +329,9 @@ class NetworkClient:
 
             login = Login(security, address_text(host, port))
         connection = Connection(
-            self._next_key, host, port, self.client_id, deadline=now + patience, login=login
+            self._next_key, host, port, self.client_id, deadline=now + setup_timeout_ms, login=login
         )
-        connection.setup_timeout_ms, connection.setup_began_at = patience, now
+        connection.setup_timeout_ms, connection.setup_began_at = setup_timeout_ms, now
         connection.caps = self.caps
         connection.expected_broker = self._expected_broker(address)
         self._connections[connection.key] = connection
@@ -353,7 +356,7 @@ class NetworkClient:
             return None
         nodes = [node for node, broker in brokers.items() if (broker.host, broker.port) == address]
         expected = ExpectedBroker(cluster_id, nodes[0]) if len(nodes) == 1 else None
-        return None if expected == self._rejected.get(address) else expected
+        return None if expected == self._rejected_brokers.get(address) else expected
 
     def rebootstrap(self, now: int) -> None:
         """Forget the brokers and close their connections, so that a bootstrap address is used next."""
@@ -377,31 +380,23 @@ class NetworkClient:
                         connection.setup_began_at = None if connection.setup_began_at is None else now
                         self._write(connection, connection.log_in(event.token), now)
                     if connection.ready and not was_ready:
-                        took = None if connection.setup_began_at is None else now - connection.setup_began_at
-                        self._nodes.on_ready((connection.host, connection.port), took)
-                        connection.setup_began_at = None
-                        self.sensors.record_ready(now, renewal_began_at=connection.renewal_began_at)
-                        connection.renewal_began_at = None
-                        self._schedule_renewal(connection, now)
+                        self._on_ready(connection, now)
                     self._request_token(connection, now)
                 except DecodeError as error:
                     self._collect(connection)
                     self._disconnect(
-                        connection, f"the response cannot be decoded: {error}", now, garbled=error
+                        connection, f"the response cannot be decoded: {error}", now, decode_error=error
                     )
                     return
                 except AuthenticationFailed as error:
                     self._collect(connection)
-                    self._disconnect(connection, error.detail, now, denied=error)
+                    self._disconnect(connection, error.detail, now, authentication_error=error)
                     return
                 except ConnectionFailed as error:
                     self._collect(connection)
                     self._disconnect(connection, error.detail, now)
                     if isinstance(error, Misrouted) and self._recovers:
-                        if connection.expected_broker is not None:
-                            self._rejected[connection.host, connection.port] = connection.expected_broker
-                        self.rebootstrap(now)
-                        self.on_misrouted()
+                        self._recover_from_misrouting(connection, now)
                     return
                 self._start_throttle(connection, now)
                 if connection.response_sizes:
@@ -419,23 +414,39 @@ class NetworkClient:
                     self.sensors.created.record(1, now)
                 self._write(connection, connection.opened(), now)
             case Broken(why=why, denied=True):
-                denied = AuthenticationFailed(connection.address, why)
-                self._disconnect(connection, why, now, shut=connection.is_open, denied=denied)
+                refusal = AuthenticationFailed(connection.address, why)
+                self._disconnect(connection, why, now, shut=connection.is_open, authentication_error=refusal)
             case Broken(why=why):
                 why = self._close_reason(connection, why)
-                lanes = [lane for (_, _, lane), known in self._lanes.items() if known is connection]
+                lanes = [lane for (_, _, lane), other in self._lanes.items() if other is connection]
                 self._disconnect(connection, why, now, shut=connection.wants_token)
                 for lane in lanes:
                     self.on_broken((connection.host, connection.port), lane, why)
+
+    def _on_ready(self, connection: Connection, now: int) -> None:
+        """Record how long the setup took, and schedule the renewal of the SASL session."""
+        setup_ms = None if connection.setup_began_at is None else now - connection.setup_began_at
+        self._nodes.on_ready((connection.host, connection.port), setup_ms)
+        connection.setup_began_at = None
+        self.sensors.record_ready(now, renewal_began_at=connection.renewal_began_at)
+        connection.renewal_began_at = None
+        self._schedule_renewal(connection, now)
+
+    def _recover_from_misrouting(self, connection: Connection, now: int) -> None:
+        """Rebootstrap, because the connection has led to the wrong broker (KIP-1242)."""
+        if connection.expected_broker is not None:
+            self._rejected_brokers[connection.host, connection.port] = connection.expected_broker
+        self.rebootstrap(now)
+        self.on_misrouted()
 
     def _close_reason(self, connection: Connection, why: str) -> str:
         """Return the likely reason why the broker closed the connection. Brokers seldom send the reason."""
         if not connection.is_open or not (why == CLOSED or "reset" in why):
             return why
         if connection.login is not None and (
-            known := connection.login.close_reason(connection.has_responded)
+            login_reason := connection.login.close_reason(connection.has_responded)
         ):
-            return known
+            return login_reason
         if connection.has_responded:
             return why
         if connection.ready:
@@ -447,10 +458,10 @@ class NetworkClient:
     def _start_throttle(self, connection: Connection, now: int) -> None:
         """Throttle the connection if a response requested it. Call `on_throttled` if a report is due."""
         if connection.requested_throttle[1]:
-            api, wait = connection.throttle(now, self._max_throttle_ms)
-            news = self._throttles.report(api, connection.address, wait, now)
-            if news:
-                self.on_throttled(news)
+            api, requested_ms = connection.throttle(now, self._max_throttle_ms)
+            report = self._throttles.report(api, connection.address, requested_ms, now)
+            if report:
+                self.on_throttled(report)
 
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
@@ -462,10 +473,12 @@ class NetworkClient:
         if not connection.is_throttled or connection.throttled_until > now:
             return True
         if connection.is_throttle_capped:
-            waiting = list(connection.waiting)
+            waiting_calls = list(connection.waiting)
             connection.waiting.clear()
-            self._disconnect(connection, "the throttle time exceeds this client's limit", now, punish=False)
-            for call in waiting:
+            self._disconnect(
+                connection, "the throttle time exceeds this client's limit", now, backs_off=False
+            )
+            for call in waiting_calls:
                 self._dispatch(call, now)
             return False
         self._write(connection, connection.end_throttle(), now)
@@ -475,8 +488,8 @@ class NetworkClient:
 
     def _schedule_renewal(self, connection: Connection, now: int) -> None:
         """Schedule the renewal of the SASL session (KIP-368)."""
-        if connection.login is not None and (wait := connection.login.renew_after(self._random)):
-            self._renewals[connection.key] = now + wait
+        if connection.login is not None and (delay_ms := connection.login.renew_after(self._random)):
+            self._renewals[connection.key] = now + delay_ms
 
     def _request_token(self, connection: Connection, now: int) -> None:
         """Request a token if the connection's login needs one."""
@@ -495,10 +508,10 @@ class NetworkClient:
             try:
                 connection.setup_timeout_ms = self.request_timeout_ms
                 connection.renewal_began_at = now
-                self._write(connection, connection.renew(now + self.request_timeout_ms), now)
+                self._write(connection, connection.renew_session(now + self.request_timeout_ms), now)
                 self._request_token(connection, now)
             except AuthenticationFailed as error:
-                self._disconnect(connection, error.detail, now, denied=error)
+                self._disconnect(connection, error.detail, now, authentication_error=error)
 
     def tick(self, now: int) -> None:
         """Handle what is due at `now`: SASL renewals, ends of throttling, timeouts and ends of backoffs."""
@@ -506,38 +519,42 @@ class NetworkClient:
         for connection in list(self._connections.values()):
             if not self._end_throttle(connection, now):
                 continue
-            late = connection.expire_calls(now)
+            is_unusable = connection.expire_calls(now)
             for call in connection.finished:
                 self._name_all_addresses(call)
             self._collect(connection)
-            silent_at = self._timeouts.expires_at(connection)
+            response_due_at = self._timeouts.expires_at(connection)
             if not connection.ready and connection.deadline <= now:
                 self._disconnect(
-                    connection, connection.setup_failure(), now, silent=not connection.wants_token
+                    connection, connection.setup_failure(), now, is_unresponsive=not connection.wants_token
                 )
-            elif late:
+            elif is_unusable:
                 self._disconnect(connection, "a request was not answered in time", now)
-            elif silent_at is not None and silent_at <= now:
-                self._disconnect(connection, self._timeouts.reason(connection), now, silent=True)
+            elif response_due_at is not None and response_due_at <= now:
+                self._disconnect(connection, self._timeouts.reason(connection), now, is_unresponsive=True)
             else:
                 for call in list(connection.waiting):
                     if self._selector.leaves_slow_setup(connection, call, now):
-                        connection.forget(call)
+                        connection.remove_waiting(call)
                         self._dispatch(call, now)
                 if self._timeouts.needs_liveness_check(connection, now):
                     self.on_liveness_check()
-        parked, self._parked = self._parked, []
-        for call, address in parked:
+        self._dispatch_delayed_calls(now)
+
+    def _dispatch_delayed_calls(self, now: int) -> None:
+        """Send the calls whose backoff has ended, and fail those that have timed out."""
+        delayed_calls, self._delayed_calls = self._delayed_calls, []
+        for call, address in delayed_calls:
             if call.deadline <= now:
                 why = self._nodes.last_failure(address)
-                place = address_text(*address)
-                detail = f"{place} failed, and its backoff is not over: {why}"
-                self._fail(call, RequestTimedOut(call.name, call.timeout_ms, detail, {place: why}))
+                name = address_text(*address)
+                detail = f"{name} failed, and its backoff is not over: {why}"
+                self._fail(call, RequestTimedOut(call.name, call.timeout_ms, detail, {name: why}))
                 self._name_all_addresses(call)
             elif self._nodes.retry_at(address) <= now:
                 self._dispatch(call, now)
             else:
-                self._parked.append((call, address))
+                self._delayed_calls.append((call, address))
 
     def next_deadline(self) -> int | None:
         """Return when (ms) to call `tick` next, or None."""
@@ -548,7 +565,7 @@ class NetworkClient:
                 self._timeouts.add_deadlines(connection, times)
                 if connection.waiting and (at := self._selector.leaves_slow_setup_at(connection)) is not None:
                     times.append(at)
-        for call, address in self._parked:
+        for call, address in self._delayed_calls:
             times.append(min(call.deadline, self._nodes.retry_at(address)))
         return min(times, default=None)
 
@@ -560,11 +577,12 @@ class NetworkClient:
         Connections to a bootstrap address are kept if neither the previous nor the new metadata lists a
         broker there.
         """
-        before, self._listed = self._listed, {}
+        previous_nodes, self._listed_nodes = self._listed_nodes, {}
         for node, broker in self.view.brokers.items():
-            self._listed.setdefault((broker.host, broker.port), set()).add(node)
+            self._listed_nodes.setdefault((broker.host, broker.port), set()).add(node)
         for host, port, lane in list(self._lanes):
-            old_nodes, nodes = before.get((host, port), set()), self._listed.get((host, port), set())
+            old_nodes = previous_nodes.get((host, port), set())
+            nodes = self._listed_nodes.get((host, port), set())
             if old_nodes and nodes and not old_nodes & nodes:
                 why = "the cluster lists another broker at this address"
             elif nodes or ((host, port) in self.bootstrap and not old_nodes):
@@ -572,7 +590,7 @@ class NetworkClient:
             else:
                 why = "the cluster lists no broker at this address any more"
             self._disconnect(self._lanes[(host, port, lane)], why, now)
-        self.sensors.forget_nodes({*self._listed, *self.bootstrap})
+        self.sensors.forget_nodes({*self._listed_nodes, *self.bootstrap})
 
     def add_metrics_to(self, snapshot: SnapshotBuilder) -> None:
         """Add the metrics of the connections to a snapshot."""
@@ -583,15 +601,15 @@ class NetworkClient:
         broker = self.view.brokers.get(node)
         connection = self._lanes.get((broker.host, broker.port, lane)) if broker is not None else None
         if connection is not None:
-            self._disconnect(connection, why, now, punish=False)
+            self._disconnect(connection, why, now, backs_off=False)
 
     def close(self, now: int) -> None:
         """Close all connections, and fail every call."""
         self.closed = True
         for connection in list(self._connections.values()):
             self._disconnect(connection, "the client is closed", now)
-        parked, self._parked = self._parked, []
-        for call, address in parked:
+        delayed_calls, self._delayed_calls = self._delayed_calls, []
+        for call, address in delayed_calls:
             self._fail(call, ConnectionFailed(address_text(*address), "the client is closed"))
 
     def _write(self, connection: Connection, data: bytes, now: int) -> None:
@@ -614,8 +632,12 @@ class NetworkClient:
         error, addresses = call.error, sorted(self._selector.addresses())
         if call.node is not None or not isinstance(error, RequestTimedOut) or len(addresses) < 2:
             return
-        whys = {at: self._nodes.last_failure(at) or call.tried.get(at, "not tried yet") for at in addresses}
-        reasons = {address_text(*at): why for at, why in whys.items()} | error.reasons
+        failures = {
+            address_text(*address): self._nodes.last_failure(address)
+            or call.tried.get(address, "not tried yet")
+            for address in addresses
+        }
+        reasons = failures | error.reasons
         call.error = RequestTimedOut.everywhere(error.request, error.timeout_ms, reasons)
 
     def _disconnect(
@@ -625,66 +647,76 @@ class NetworkClient:
         now: int,
         *,
         shut: bool = True,
-        punish: bool = True,
-        garbled: DecodeError | None = None,
-        denied: AuthenticationFailed | None = None,
-        silent: bool = False,
+        backs_off: bool = True,
+        decode_error: DecodeError | None = None,
+        authentication_error: AuthenticationFailed | None = None,
+        is_unresponsive: bool = False,
     ) -> None:
         """Close and forget a connection; retry or fail its calls.
 
-        With `shut`, the open socket is closed. With `punish`, the client backs off from the address. `silent`
-        says that the broker did not respond in time.
+        With `shut`, the open socket is closed. With `backs_off`, the client backs off from the address.
+        `is_unresponsive` says that the broker exceeded the timeout of the setup or of `request_timeouts`.
 
-        `garbled` and `denied` have the same meaning as in `Connection.fail_calls`.
+        `decode_error` and `authentication_error` have the same meaning as in `Connection.fail_calls`.
         """
         was_ready = connection.ready
         address = (connection.host, connection.port)
         del self._connections[connection.key]
         self.sensors.record_closed(
-            now, denied=denied is not None, is_renewal=connection.renewal_began_at is not None
+            now, denied=authentication_error is not None, is_renewal=connection.renewal_began_at is not None
         )
         api_key = self._timeouts.api_key(connection)
         self._timeouts.forget(connection)
         self._renewals.pop(connection.key, None)
-        is_first_timeout = silent and not self._nodes.count_timeout(address, api_key)
+        is_first_timeout = is_unresponsive and not self._nodes.count_timeout(address, api_key)
         # If the login has begun, the broker is alive but may be slow. The next connection attempt gets twice
         # the time.
         login = connection.login
-        logs_in = login is not None and login.begun and connection.setup_timeout_ms < self._setup_timeout
-        for place in [
-            place for place, lane_connection in self._lanes.items() if lane_connection is connection
-        ]:
-            del self._lanes[place]
+        is_slow_login = (
+            login is not None and login.begun and connection.setup_timeout_ms < self._setup_timeout
+        )
+        for lane_key in [lane_key for lane_key, other in self._lanes.items() if other is connection]:
+            del self._lanes[lane_key]
         if shut:
             self.actions.append(Shut(connection.key))
-        if punish:
+        if backs_off:
             self._nodes.back_off(address, now, why)
-        connection.fail_calls(why, garbled, denied)
+        connection.fail_calls(why, decode_error, authentication_error)
         for call in connection.finished:
             tried_before = address in call.tried
             call.tried[address] = why
-            untried = self._selector.untried(call)
+            untried_addresses = self._selector.untried(call)
             # A read-only request may be sent to another address even if the broker may have received it.
             is_idempotent = call.message.__api_key__ in READ_ONLY
             may_resend = not was_ready or (is_idempotent and call.outcome is Outcome.NO_RESPONSE)
-            try_elsewhere = call.node is None and may_resend and bool(untried) and denied is None
-            retry_same = silent and is_idempotent and (was_ready or is_first_timeout or logs_in)
+            try_elsewhere = (
+                call.node is None and may_resend and bool(untried_addresses) and authentication_error is None
+            )
+            retry_same = (
+                is_unresponsive and is_idempotent and (was_ready or is_first_timeout or is_slow_login)
+            )
             # The broker may have closed the idle connection just as the request was sent. This is not a
             # failure of the broker.
-            stale = (
+            may_be_idle_close = (
                 connection.has_responded
                 and is_idempotent
                 and call.outcome is Outcome.NO_RESPONSE
-                and punish
+                and backs_off
                 and not tried_before
             )
-            if (try_elsewhere or retry_same or stale) and call.deadline > now and not self.closed:
+            if (try_elsewhere or retry_same or may_be_idle_close) and call.deadline > now and not self.closed:
                 call.error = None
                 self._dispatch(call, now)
             else:
-                if call.node is None and len(call.tried) > 1 and isinstance(call.error, ConnectionFailed):
-                    reasons = {address_text(*at): why_there for at, why_there in sorted(call.tried.items())}
-                    cause, call.error = call.error.__cause__, ConnectionFailed.everywhere(reasons)
-                    call.error.__cause__ = cause
+                _name_tried_addresses(call)
                 self.finished.append(call)
         connection.finished.clear()
+
+
+def _name_tried_addresses(call: Call) -> None:
+    """If a call for any broker failed at several addresses, list each of them in its error."""
+    if call.node is None and len(call.tried) > 1 and isinstance(call.error, ConnectionFailed):
+        cause = call.error.__cause__
+        reasons = {address_text(*address): why for address, why in sorted(call.tried.items())}
+        call.error = ConnectionFailed.everywhere(reasons)
+        call.error.__cause__ = cause

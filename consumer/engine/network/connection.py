@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from ...security.tokens import Token
     from .login import Login
 
-UNSUPPORTED_VERSION = 35
-FETCH = 1
-SASL_HANDSHAKE = 17
+UNSUPPORTED_VERSION = 35  # The error code.
+FETCH_KEY = 1
+SASL_HANDSHAKE_KEY = 17
 
 # The length (bytes) of the size field before each frame.
 SIZE_BYTES = 4
@@ -157,9 +157,12 @@ class Connection:
         # When the renewal of the SASL session began (ms); None if no renewal is in progress.
         self.renewal_began_at: int | None = None
         self._frames = Frames()
-        self._next_correlation = 0
-        self._negotiating = -1
-        self._listed_in = 0  # The version of the ApiVersions response that listed the broker's versions.
+        self._last_correlation_id = 0
+        # The version of the ApiVersions request of the setup while it is in flight, else -1.
+        self._negotiation_version = -1
+        self._listing_version = (
+            0  # The version of the ApiVersions response that listed the broker's versions.
+        )
 
         # Whether the versions were requested again, because the first response did not list SaslHandshake.
         self._has_asked_again = False
@@ -184,10 +187,10 @@ class Connection:
         return self._ask_versions(ApiVersionsRequest.__versions__.max)
 
     def _ask_versions(self, version: int) -> bytes:
-        self._negotiating = version
-        self._next_correlation += 1
+        self._negotiation_version = version
+        self._last_correlation_id += 1
         request = versions_request(version, self.expected_broker)
-        data = frame(*request_pieces(request, version, self._next_correlation, self.client_id))
+        data = frame(*request_pieces(request, version, self._last_correlation_id, self.client_id))
         self.request_sizes.append(len(data))
         return data
 
@@ -205,15 +208,15 @@ class Connection:
         The throttling lasts for at most `max_ms`. Returns (API, time): the API whose response requested the
         throttling, and the requested time in ms.
         """
-        api, wait = self.requested_throttle
+        api, requested_ms = self.requested_throttle
         self.requested_throttle = "", 0
-        self.is_throttle_capped = self.is_throttle_capped or wait > max_ms
-        until = max(now + min(wait, max_ms), self.throttled_until)
-        longer = until - max(now, self.throttled_until)
-        self.is_throttled, self.throttled_until = True, until
+        self.is_throttle_capped = self.is_throttle_capped or requested_ms > max_ms
+        throttled_until = max(now + min(requested_ms, max_ms), self.throttled_until)
+        extension_ms = throttled_until - max(now, self.throttled_until)
+        self.is_throttled, self.throttled_until = True, throttled_until
         for _, call in self.in_flight:
-            call.deadline += longer
-        return api, wait
+            call.deadline += extension_ms
+        return api, requested_ms
 
     def end_throttle(self) -> bytes:
         """End throttling: send the calls that waited."""
@@ -222,25 +225,25 @@ class Connection:
 
     def _note_throttle(self, response: Message | None, version: int, api: str) -> None:
         """Record the throttle time that a response demands, if it is longer than the recorded one."""
-        wait = 0 if response is None else throttle_ms(response, version)
-        if wait > self.requested_throttle[1]:
-            self.is_throttled, self.requested_throttle = True, (api, wait)
+        requested_ms = 0 if response is None else throttle_ms(response, version)
+        if requested_ms > self.requested_throttle[1]:
+            self.is_throttled, self.requested_throttle = True, (api, requested_ms)
 
-    def version_for(self, message: type[Message], most: int | None = None) -> int:
-        """Return the highest version, up to `most`, that both sides support. Raises UnsupportedVersion."""
+    def version_for(self, message: type[Message], max_version: int | None = None) -> int:
+        """Return the highest common version, up to `max_version`. Raises UnsupportedVersion."""
         key = message.__api_key__
-        ours = message.__versions__
+        client_versions = message.__versions__
         if key is None or key not in self.versions:
             raise UnsupportedVersion(
                 api_name(message), -1, f"the broker at {self.address} does not support this request"
             )
         lowest, highest = self.versions[key]
         highest = min(highest, self.caps.get(key, highest))
-        version = min(highest, ours.max if most is None else min(most, ours.max))
-        if version < max(lowest, ours.min):
-            detail = (
-                f"{lowest}-{highest} by the broker at {self.address}, {ours.min}-{ours.max} by this client"
-            )
+        client_max = client_versions.max if max_version is None else min(max_version, client_versions.max)
+        version = min(highest, client_max)
+        if version < max(lowest, client_versions.min):
+            by_client = f"{client_versions.min}-{client_versions.max} by this client"
+            detail = f"{lowest}-{highest} by the broker at {self.address}, {by_client}"
             raise UnsupportedVersion(api_name(message), version, detail)
         return version
 
@@ -250,7 +253,7 @@ class Connection:
             if call.prepared is not None:
                 call.request = call.prepared.build(version)
             assert call.request is not None
-            pieces = request_pieces(call.request, version, self._next_correlation + 1, self.client_id)
+            pieces = request_pieces(call.request, version, self._last_correlation_id + 1, self.client_id)
             data = frame(*pieces)
         except (UnsupportedVersion, EncodeError) as error:
             if call.purpose is not INTERNAL and not call.awaits_versions:
@@ -265,12 +268,12 @@ class Connection:
         """Record a call as sent, and return `data`, its encoded request."""
         call.version = version
         self.request_sizes.append(len(data))
-        self._next_correlation += 1
+        self._last_correlation_id += 1
         if call.one_way:
             call.response = call.request
             self.finished.append(call)
         else:
-            self.in_flight.append((self._next_correlation, call))
+            self.in_flight.append((self._last_correlation_id, call))
         return data
 
     def _ask_versions_again(self, call: Call) -> bytes:
@@ -279,12 +282,12 @@ class Connection:
         self.waiting.append(call)
         if any(isinstance(pending.request, ApiVersionsRequest) for _, pending in self.in_flight):
             return b""
-        version, request = self._listed_in, versions_request(self._listed_in)
+        version, request = self._listing_version, versions_request(self._listing_version)
         check = Call(
             request, node=None, lane=0, deadline=call.deadline, timeout_ms=call.timeout_ms, purpose=INTERNAL
         )
         check.address = self.address
-        pieces = request_pieces(request, version, self._next_correlation + 1, self.client_id)
+        pieces = request_pieces(request, version, self._last_correlation_id + 1, self.client_id)
         return self._write(check, version, frame(*pieces))
 
     def received(self, data: bytes) -> bytes:
@@ -308,26 +311,28 @@ class Connection:
         The records of a Fetch response are views of `body`.
         """
         self.response_sizes.append(len(body) + SIZE_BYTES)
-        if self._negotiating >= 0:
-            return self._negotiated(bytes(body))
+        if self._negotiation_version >= 0:
+            return self._on_versions_response(bytes(body))
         login = self.login
-        if login is not None and login.raw and not self.ready and not self.in_flight and not login.done:
-            return self._logged_in(login.on_raw_frame(bytes(body)))
-        call = self._answered(body)
+        # A broker before Kafka 1.0 sends the messages of a login without a header.
+        if login is not None and login.raw and not (self.ready or self.in_flight or login.done):
+            return self._continue_login(login.on_raw_frame(bytes(body)))
+        call = self._match_response(body)
         if isinstance(call.response, ApiVersionsResponse) and call.purpose is INTERNAL:
             self._learn_versions(call.response, call.version)
             return b"" if self.is_throttled or not self.ready else self._send_waiting()
         if call.purpose is INTERNAL:
             assert login is not None
             assert call.response is not None
-            return self._logged_in(login.answered(call.response))
+            return self._continue_login(login.answered(call.response))
         self._note_throttle(call.response, call.version, call.name)
         self.finished.append(call)
         self.has_responded = True
         return b""
 
-    def _negotiated(self, body: bytes) -> bytes:
-        version = self._negotiating
+    def _on_versions_response(self, body: bytes) -> bytes:
+        """Store the broker's versions, and begin the login, if any; or ask for the versions again."""
+        version = self._negotiation_version
         # The error code is the first field of ApiVersions in every version. If a broker does not know the
         # requested version, it responds in version 0.
         if len(body) >= 6 and int.from_bytes(body[4:6], "big") == UNSUPPORTED_VERSION:
@@ -340,10 +345,10 @@ class Connection:
         assert isinstance(response, ApiVersionsResponse)
         check_route(response, self.address, self.expected_broker)
         self._learn_versions(response, version)
-        if self.login is not None and SASL_HANDSHAKE not in self.versions and not self._has_asked_again:
+        if self.login is not None and SASL_HANDSHAKE_KEY not in self.versions and not self._has_asked_again:
             self._has_asked_again = True
             return self._ask_versions(version)
-        self._negotiating = -1
+        self._negotiation_version = -1
         if self.login is None:
             return self._on_ready()
         move(self, ConnectionState.AUTHENTICATING, EDGES)
@@ -354,7 +359,7 @@ class Connection:
 
     def _learn_versions(self, response: ApiVersionsResponse, version: int) -> None:
         """Store the versions and features that a response lists. Raises DecodeError if it lists no API."""
-        self.versions, self._listed_in = listed_versions(response, version), version
+        self.versions, self._listing_version = listed_versions(response, version), version
         self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
         self._note_throttle(response, version, "ApiVersions")
 
@@ -366,7 +371,7 @@ class Connection:
         waiting, self.waiting = self.waiting, deque()
         return b"".join([self._send(call) for call in waiting])
 
-    def renew(self, deadline: int) -> bytes:
+    def renew_session(self, deadline: int) -> bytes:
         """Renew the SASL session.
 
         The renewal must be complete by `deadline`. Calls in flight and throttling extend the deadline: it is
@@ -390,33 +395,35 @@ class Connection:
         assert self.login is not None
         self.wants_token = False
         request = self.login.begin(self.versions, token)
-        return self._ask_login(request, self.login.most(request))
+        return self._send_login_request(request, self.login.most(request))
 
-    def _ask_login(self, request: Message, most: int | None = None) -> bytes:
+    def _send_login_request(self, request: Message, max_version: int | None = None) -> bytes:
         call = Call(
             request,
             node=None,
             lane=0,
             deadline=self.deadline,
             timeout_ms=self.setup_timeout_ms,
-            max_version=most,
+            max_version=max_version,
             purpose=INTERNAL,
         )
         call.address = self.address
-        sent = self._send(call)
+        data = self._send(call)
         if call.error is not None:
             raise AuthenticationFailed(self.address, str(call.error))
-        return sent
+        return data
 
-    def _logged_in(self, after: bytes | None) -> bytes:
+    def _continue_login(self, message: bytes | None) -> bytes:
+        """Send the next message of the SASL mechanism. None means that the login is complete."""
         assert self.login is not None
-        if after is None:
+        if message is None:
             return self._on_ready()
         if self.login.raw:
-            return frame(after)
-        return self._ask_login(self.login.message(after))
+            return frame(message)
+        return self._send_login_request(self.login.message(message))
 
-    def _answered(self, body: bytes | bytearray) -> Call:
+    def _match_response(self, body: bytes | bytearray) -> Call:
+        """Decode a response, and return its call, the oldest one in flight."""
         if not self.in_flight:
             raise DecodeError(
                 "ResponseHeader",
@@ -431,7 +438,7 @@ class Connection:
             raise DecodeError("ResponseHeader", -1, "correlation_id", 0, detail)
         key = call.message.__api_key__
         assert key is not None
-        decode = decode_response_views if key == FETCH else decode_response
+        decode = decode_response_views if key == FETCH_KEY else decode_response
         _, call.response = decode(body, response_class(key), call.version)
         self.in_flight.popleft()
         return call
@@ -451,28 +458,30 @@ class Connection:
             return f"{self.dialer} has returned no connection {limit}"
         return f"the connection was not established {limit}"
 
-    def forget(self, call: Call) -> None:
+    def remove_waiting(self, call: Call) -> None:
         """Remove a call that has not been sent yet."""
         self.waiting.remove(call)
 
     def fail_calls(
-        self, why: str, garbled: DecodeError | None = None, denied: AuthenticationFailed | None = None
+        self,
+        why: str,
+        decode_error: DecodeError | None = None,
+        authentication_error: AuthenticationFailed | None = None,
     ) -> None:
         """Fail every call, because the connection has ended.
 
-        `garbled` is set if the response to the oldest call could not be decoded, and `denied` if
-        authentication failed.
+        `decode_error` is set if the response to the oldest call could not be decoded.
         """
         move(self, ConnectionState.CLOSED, EDGES)
-        if garbled is not None and self.in_flight:
+        if decode_error is not None and self.in_flight:
             _, call = self.in_flight.popleft()
             if call.purpose is not INTERNAL:
                 call.error = ConnectionFailed(self.address, why)
-                call.error.__cause__ = garbled
+                call.error.__cause__ = decode_error
                 self.finished.append(call)
         for call in (*(call for _, call in self.in_flight), *self.waiting):
             if call.purpose is not INTERNAL:
-                call.error = denied or ConnectionFailed(self.address, why)
+                call.error = authentication_error or ConnectionFailed(self.address, why)
                 self.finished.append(call)
         self.in_flight.clear()
         self.waiting.clear()
@@ -483,27 +492,27 @@ class Connection:
         If one of the failed calls was sent, the connection is unusable, because the late response would
         arrive where the response to the next request is expected.
         """
-        late = False
+        is_unusable = False
         for _, call in self.in_flight:
             if call.deadline <= now and not call.done:
                 reasons = {self.address: "it did not respond"}
                 call.error = RequestTimedOut(call.name, call.timeout_ms, f"asked {self.address}", reasons)
-                late = True
-        if late:
+                is_unusable = True
+        if is_unusable:
             self.finished.extend(
                 call for _, call in self.in_flight if call.error is not None and call.purpose is not INTERNAL
             )
-            self.in_flight = deque(entry for entry in self.in_flight if entry[1].error is None)
+            self.in_flight = deque((number, call) for number, call in self.in_flight if call.error is None)
         expired = [call for call in self.waiting if call.deadline <= now]
         for call in expired:
             self.waiting.remove(call)
-            why, reason = f"no connection to {self.address} yet", "no connection yet"
+            detail, reason = f"no connection to {self.address} yet", "no connection yet"
             if self.is_throttled:
                 reason = f"asks for {self.throttled_until - now} ms more (a quota)"
-                why = f"{self.address} {reason}"
-            call.error = RequestTimedOut(call.name, call.timeout_ms, why, {self.address: reason})
+                detail = f"{self.address} {reason}"
+            call.error = RequestTimedOut(call.name, call.timeout_ms, detail, {self.address: reason})
             self.finished.append(call)
-        return late
+        return is_unusable
 
     def add_deadlines(self, times: list[int]) -> None:
         """Add the deadlines of the calls, of the setup and of the throttling to `times`."""

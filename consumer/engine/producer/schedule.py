@@ -31,7 +31,7 @@ from itertools import count
 from ...producer_options import ProducerOptions
 from ..core import ClientCore
 from ..metadata.updater import MetadataUpdater
-from ..network.client import MAIN, MORE
+from ..network.client import LAST_SHARED_LANE, MAIN
 from ..timeouts import EXTRA_CONNECTION_BACKOFF_MS
 from .batches import BrokerConnection, PartitionQueue, ProducerBatch
 
@@ -126,7 +126,9 @@ class SendSchedule:
     def connections(self, node: int) -> list[BrokerConnection]:
         """Return the connections to this broker that may be used now."""
         count = self._core.options.connections_per_broker if node in self._spread else 1
-        return [BrokerConnection(node, MORE + number if number else MAIN) for number in range(count)]
+        return [
+            BrokerConnection(node, LAST_SHARED_LANE + number if number else MAIN) for number in range(count)
+        ]
 
     def may_send(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
         """Return whether the queue may send `head`, its first batch, given its batches in flight."""

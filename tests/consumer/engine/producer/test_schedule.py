@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.network.client import MAIN, MORE
+from consumer.engine.network.client import LAST_SHARED_LANE, MAIN
 from consumer.engine.producer.batches import BrokerConnection, PartitionQueue
 from consumer.engine.producer.schedule import SendSchedule
 from consumer.engine.timeouts import EXTRA_CONNECTION_BACKOFF_MS
@@ -270,7 +270,7 @@ def test_connections_are_throttled_independently() -> None:
     network = producer.engine.core.network
     assert world.run(200, until=lambda: connections(world) == 3)
     connection = next(
-        open_connection for (_, _, lane), open_connection in network._lanes.items() if lane > MORE
+        open_connection for (_, _, lane), open_connection in network._lanes.items() if lane > LAST_SHARED_LANE
     )
     connection.requested_throttle = "Produce", 5_000
     connection.throttle(world.now, 300_000)
