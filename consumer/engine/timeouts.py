@@ -62,8 +62,8 @@ EXTRA_CONNECTION_BACKOFF_MS: Final = 60_000
 # Backoff (ms) of AddPartitionsToTxn while the coordinator completes the previous transaction
 # (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).
 ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = 20
-# Time (ms) after which a partition's oldest record counts as delayed. While more than half of buffer.memory
-# is in use, a partition with a delayed record accepts no records.
+# Time (ms), in addition to linger.ms, after which a partition's oldest record counts as delayed. While more
+# than half of buffer.memory is in use, a partition with a delayed record accepts no records.
 STALLED_PARTITION_MS: Final = 1000
 # Time (ms) for which a metadata error of a topic is stored for the sends that wait for the metadata. A later
 # send requests the metadata again.

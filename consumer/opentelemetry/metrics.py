@@ -8,7 +8,7 @@
 
 Rules:
 
-* The name of an instrument is the kind of client and the name of Java's metric:
+* The name of an instrument consists of the kind of client and the name of Java's metric, as in
   `kafka.consumer.records_lag_max`. OpenTelemetry's instrumentation of Java's clients uses the same names.
 
 * Totals are observable counters; all other metrics are observable gauges. A metric without a value, such as
@@ -49,7 +49,8 @@ TABLES: Final = {
 }
 # Kafka's units that exist in UCUM. All other units count things: UCUM writes them in braces.
 UNITS: Final = {"bytes": "By", "ms": "ms", "s": "s", "ns": "ns", "ratio": "1"}
-# Time (ms) for which the instruments read the same snapshot. It is longer than an export takes.
+# Time (ms) for which the instruments read the same snapshot. It is longer than an export takes, so all values
+# of an export come from one snapshot.
 SNAPSHOT_AGE_MS = 500
 
 

@@ -344,8 +344,9 @@ class ProducerOperations:
         Return the error of a failed commit for which no call waits, for example because commit() has timed
         out. Otherwise return None.
 
-        If the abort fails, the transaction stays open. Its records are not returned to read_committed
-        consumers, and the broker aborts it after transaction_timeout_ms.
+        If the abort fails, the transaction stays open until the broker aborts it after
+        transaction_timeout_ms. Until then, read_committed consumers receive neither its records nor later
+        records of its partitions.
         """
         transactions = self.runtime.engine.transactions
         if transactions is None:
