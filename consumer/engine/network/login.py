@@ -41,13 +41,16 @@ if TYPE_CHECKING:
     from ...security.options import Security
     from ...security.tokens import Token
 
+# API keys.
 HANDSHAKE, AUTHENTICATE = 17, 36
 
 # Maximum number of characters of a broker's error message that this client's error repeats.
-_MAX_MESSAGE = 300
+_MAX_MESSAGE_CHARS = 300
 
 # Kafka's message for wrong credentials. It is omitted, because the client's error already says the same.
-_UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
+_INVALID_CREDENTIALS = re.compile(
+    "Authentication failed during (re-)?authentication due to invalid credentials "
+)
 
 # Minimum time (ms) between two renewals of a session. A broker rejects an earlier renewal.
 _MIN_RENEWAL_MS = 1_000
@@ -114,7 +117,7 @@ class Login:
     def begin(self, versions: Mapping[int, tuple[int, int]], token: Token | KerberosLogin | None) -> Message:
         """Return the SaslHandshake request. Raises AuthenticationFailed if the listener does not use SASL."""
         if HANDSHAKE not in versions:
-            raise self._rejected("this listener does not use SASL; check security_protocol")
+            raise self._rejection("this listener does not use SASL; check security_protocol")
         self.raw = AUTHENTICATE not in versions or versions[HANDSHAKE][1] < 1
         self._exchange = self._security.exchange(token)
         move(self, LoginState.HANDSHAKE, EDGES)
@@ -141,11 +144,11 @@ class Login:
             return self._on_handshake(response)
         assert isinstance(response, SaslAuthenticateResponse)
         if response.error_code:
-            raise self._rejected(self._close_reason(response))
-        after = self._on_message(bytes(response.auth_bytes))
-        if after is None:
+            raise self._rejection(self._rejection_reason(response))
+        next_message = self._on_message(bytes(response.auth_bytes))
+        if next_message is None:
             self.session_ms = response.session_lifetime_ms
-        return after
+        return next_message
 
     def on_raw_frame(self, body: bytes) -> bytes | None:
         """Handle a frame without a header, as sent by brokers before Kafka 1.0.
@@ -165,27 +168,27 @@ class Login:
 
         `has_responded` says whether the broker has responded to a call after the login.
         """
-        who, token = self._security.user, self.needs_token
+        user, uses_token = self._security.user, self.needs_token
         if self._authenticated and 0 < self.session_ms < _MIN_RENEWAL_MS:
-            cure = "does it run out by the broker's clock?" if token else "see connections.max.reauth.ms"
-            accepted = f"the broker accepted the login of {who} for {self.session_ms} ms only"
-            return f"{accepted}, and closed the connection: {cure}"
+            hint = "does it run out by the broker's clock?" if uses_token else "see connections.max.reauth.ms"
+            accepted = f"the broker accepted the login of {user} for {self.session_ms} ms only"
+            return f"{accepted}, and closed the connection: {hint}"
         if has_responded or self.state is LoginState.NOT_STARTED:
             return ""
         if self.state is LoginState.DONE:
-            cure = "has it run out by the broker's clock?" if token else "its log says why"
-            accepted = f"the broker accepted the login of {who}"
-            return f"{accepted}, and closed the connection on the first request: {cure}"
-        cure = "wrong password?" if self.raw else "its log says why"
-        return f"the broker closed the connection on the login of {who}: {cure}"
+            hint = "has it run out by the broker's clock?" if uses_token else "its log says why"
+            accepted = f"the broker accepted the login of {user}"
+            return f"{accepted}, and closed the connection on the first request: {hint}"
+        hint = "wrong password?" if self.raw else "its log says why"
+        return f"the broker closed the connection on the login of {user}: {hint}"
 
     def _on_handshake(self, response: SaslHandshakeResponse) -> bytes:
         """Handle the SaslHandshake response, and return the mechanism's first message."""
         assert self._exchange is not None
         if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            enabled = _one_line(", ".join(sorted(response.mechanisms))) or "none"
+            enabled = _printable_line(", ".join(sorted(response.mechanisms))) or "none"
             mechanism = self._exchange.mechanism
-            raise self._rejected(
+            raise self._rejection(
                 f"sasl_mechanism {mechanism} is not enabled on this listener; enabled: {enabled}"
             )
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._authenticated:
@@ -194,46 +197,50 @@ class Login:
                 "the broker rejected the renewal of the SASL session as too early: it allows one per second",
             )
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-            raise self._rejected(
+            raise self._rejection(
                 "this listener does not use SASL: set security_protocol to PLAINTEXT (or SSL if it has TLS)"
             )
         if response.error_code:
-            raise self._rejected(f"the broker answered SaslHandshake with {describe(response.error_code)}")
+            raise self._rejection(f"the broker answered SaslHandshake with {describe(response.error_code)}")
         move(self, LoginState.EXCHANGE, EDGES)
         return self._exchange.begin()
 
     def _on_message(self, challenge: bytes) -> bytes | None:
-        """Return the mechanism's reply to a broker's message, or None if the exchange is complete."""
+        """Return the mechanism's reply to a broker's message, or None if the exchange is complete.
+
+        Raises AuthenticationFailed if the mechanism rejects the broker's message.
+        """
         assert self._exchange is not None
         try:
-            after = self._exchange.answer(challenge)
+            next_message = self._exchange.answer(challenge)
         except SaslFailed as error:
-            raise self._rejected(_one_line(self._security.without_secrets(str(error)))) from None
-        if after is None:
+            raise self._rejection(_printable_line(self._security.without_secrets(str(error)))) from None
+        if next_message is None:
             move(self, LoginState.DONE, EDGES)
             self._authenticated = True
             self._exchange = None
-        return after
+        return next_message
 
-    def _close_reason(self, response: SaslAuthenticateResponse) -> str:
-        who = f"{self._security.user} with {self._security.mechanism}"
-        broker_words = response.error_message or describe(response.error_code)
-        message = _one_line(self._security.without_secrets(broker_words))
+    def _rejection_reason(self, response: SaslAuthenticateResponse) -> str:
+        """Return the error message for a SaslAuthenticate response with an error code."""
+        login = f"{self._security.user} with {self._security.mechanism}"
+        broker_text = response.error_message or describe(response.error_code)
+        message = _printable_line(self._security.without_secrets(broker_text))
         if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
-            return f"{who}: {message}"
-        broker_words = "" if _UNINFORMATIVE.match(message) else f" ({message})"
-        return f"the broker rejects {who}{broker_words}: {self._security.likely_cause()}"
+            return f"{login}: {message}"
+        detail = "" if _INVALID_CREDENTIALS.match(message) else f" ({message})"
+        return f"the broker rejects {login}{detail}: {self._security.likely_cause()}"
 
-    def _rejected(self, why: str) -> AuthenticationFailed:
+    def _rejection(self, why: str) -> AuthenticationFailed:
         return AuthenticationFailed(self._address, why)
 
 
-def _one_line(words: str) -> str:
+def _printable_line(text: str) -> str:
     """Return a broker's text as one printable line of limited length.
 
     The text is not trusted, because the broker may not be authenticated yet.
     """
-    line = " ".join(
-        "".join(char if char.isprintable() else " " for char in words[: 4 * _MAX_MESSAGE]).split()
-    )
-    return line if len(line) <= _MAX_MESSAGE else f"{line[:_MAX_MESSAGE]}..."
+    start = text[: 4 * _MAX_MESSAGE_CHARS]
+    printable = "".join(char if char.isprintable() else " " for char in start)
+    line = " ".join(printable.split())
+    return line if len(line) <= _MAX_MESSAGE_CHARS else f"{line[:_MAX_MESSAGE_CHARS]}..."

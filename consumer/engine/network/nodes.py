@@ -65,35 +65,32 @@ class NodeStates:
         failures, _, _ = self._failures.get(address, (0, 0, ""))
         self._failures[address] = (failures + 1, now + self._backoff.after(failures), why)
 
-    def on_ready(self, address: Address, took: int | None) -> None:
+    def on_ready(self, address: Address, setup_ms: int | None) -> None:
         """Clear the failures of an address whose connection is ready.
 
-        `took` is the duration (ms) of the connection setup. It is None if the connection only renewed its
+        `setup_ms` is the duration of the connection setup. It is None if the connection only renewed its
         session.
         """
         self._failures.pop(address, None)
         self._timeouts.pop((address, SETUP), None)
-        if took is not None:
-            self._setup_ms[address] = took
+        if setup_ms is not None:
+            self._setup_ms[address] = setup_ms
 
-    def timeout_ms(self, address: Address, api_key: int, first: int, max_ms: int) -> int:
-        """Return the timeout (ms) of a request: `first`, doubled for each consecutive timeout."""
+    def timeout_ms(self, address: Address, api_key: int, first_ms: int, max_ms: int) -> int:
+        """Return the timeout (ms) of a request: `first_ms`, doubled for each consecutive timeout."""
         timeouts = self._timeouts.get((address, api_key), 0) if self._timeouts else 0
-        return min(max_ms, first << min(timeouts, 8))
+        return min(max_ms, first_ms << min(timeouts, 8))
 
-    def setup_timeout_ms(self, address: Address, first: int, max_ms: int) -> int:
-        """Return the timeout (ms) of a connection setup."""
-        return min(
-            max_ms, max(self.timeout_ms(address, SETUP, first, max_ms), 2 * self._setup_ms.get(address, 0))
-        )
+    def setup_timeout_ms(self, address: Address, first_ms: int, max_ms: int) -> int:
+        """Return the timeout (ms) of a setup: `first_ms`, or more after timeouts or a slow setup."""
+        timeout_ms = self.timeout_ms(address, SETUP, first_ms, max_ms)
+        return min(max_ms, max(timeout_ms, 2 * self._setup_ms.get(address, 0)))
 
     def count_timeout(self, address: Address, api_key: int) -> bool:
-        """Count a timeout. Return whether the previous request of this API to the address had timed out as
-        well.
-        """
-        before = self._timeouts.get((address, api_key), 0)
-        self._timeouts[address, api_key] = before + 1
-        return before > 0
+        """Count a timeout. Return whether the previous request of the API had timed out there as well."""
+        earlier_timeouts = self._timeouts.get((address, api_key), 0)
+        self._timeouts[address, api_key] = earlier_timeouts + 1
+        return earlier_timeouts > 0
 
     def clear_timeouts(self, address: Address, api_key: int) -> None:
         """Reset the timeout of an API, because the broker at the address has responded to such a request."""
@@ -117,7 +114,7 @@ class NodeSelector:
     ) -> None:
         self._view, self._bootstrap, self._recovers = view, bootstrap, recovers
         self._nodes, self._lanes = nodes, lanes
-        self._turn = 0
+        self._round_robin_count = 0
 
     def _broker_addresses(self) -> list[Address]:
         """Return the brokers' addresses."""
@@ -125,8 +122,9 @@ class NodeSelector:
 
     def addresses(self) -> list[Address]:
         """Return the brokers' addresses, followed by the bootstrap addresses if they may be used."""
-        known = self._broker_addresses()
-        return list(dict.fromkeys([*known, *(self._bootstrap if self._recovers or not known else ())]))
+        broker_addresses = self._broker_addresses()
+        uses_bootstrap = self._recovers or not broker_addresses
+        return list(dict.fromkeys([*broker_addresses, *(self._bootstrap if uses_bootstrap else ())]))
 
     def untried(self, call: Call) -> list[Address]:
         """Return the addresses at which the call has not been tried yet."""
@@ -134,7 +132,7 @@ class NodeSelector:
 
     def select(self, call: Call, now: int) -> Address:
         """Return the address to use for the call. The module's docstring states the order of preference."""
-        known, addresses = self._broker_addresses(), self.untried(call)
+        broker_addresses, addresses = self._broker_addresses(), self.untried(call)
         if not addresses:
             addresses = list(self._bootstrap) if self._recovers else self.addresses()
         ready = [
@@ -150,9 +148,12 @@ class NodeSelector:
             opening = self._lanes.get((*address, call.lane))
             if opening is not None and not opening.ready and _slow_from(opening) > now:
                 return address
-        self._turn += 1
-        offset = self._turn % len(known) if known and addresses[: len(known)] == known else 0
-        rotated = addresses[offset:] + addresses[:offset]
+        self._round_robin_count += 1
+        first = 0
+        if broker_addresses and addresses[: len(broker_addresses)] == broker_addresses:
+            # The call has been tried at no broker, so the list is rotated, to begin at any of them.
+            first = self._round_robin_count % len(broker_addresses)
+        rotated = addresses[first:] + addresses[:first]
         available = [address for address in rotated if self._nodes.retry_at(address) <= now]
         unconnected = [address for address in available if (*address, call.lane) not in self._lanes]
         return (unconnected or available or rotated)[0]
@@ -164,15 +165,15 @@ class NodeSelector:
         """
         if connection.ready:
             return None
-        free = [at for call in connection.waiting if (at := self._available_elsewhere_at(call)) is not None]
-        return max(_slow_from(connection), min(free)) if free else None
+        times = [at for call in connection.waiting if (at := self._available_elsewhere_at(call)) is not None]
+        return max(_slow_from(connection), min(times)) if times else None
 
     def leaves_slow_setup(self, connection: Connection, call: Call, now: int) -> bool:
         """Return whether the call moves to another address now, because its connection is slow to set up."""
         if connection.ready or _slow_from(connection) > now:
             return False
-        free_at = self._available_elsewhere_at(call)
-        return free_at is not None and free_at <= now
+        available_at = self._available_elsewhere_at(call)
+        return available_at is not None and available_at <= now
 
     def _available_elsewhere_at(self, call: Call) -> int | None:
         """Return when (ms) a call for any broker can be sent to another address; None if it cannot."""
@@ -180,10 +181,10 @@ class NodeSelector:
             return None
         times: list[int] = []
         for address in self.untried(call):
-            lane = self._lanes.get((*address, call.lane))
-            if lane is not None and lane.ready:
-                times.append(lane.throttled_until)
-            elif lane is None:
+            connection = self._lanes.get((*address, call.lane))
+            if connection is not None and connection.ready:
+                times.append(connection.throttled_until)
+            elif connection is None:
                 times.append(self._nodes.retry_at(address))
         return min(times, default=None)
 

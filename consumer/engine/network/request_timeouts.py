@@ -75,7 +75,7 @@ class RequestTimeouts:
 
     def __init__(self, nodes: NodeStates, request_timeout_ms: int) -> None:
         self._nodes = nodes
-        self._max_ms = request_timeout_ms
+        self._request_timeout_ms = request_timeout_ms
         # Connection key -> (oldest call, the time (ms) since which it has been the oldest, how long (ms) a
         # healthy broker may delay its response).
         self._oldest: dict[int, tuple[Call, int, int | None]] = {}
@@ -83,55 +83,66 @@ class RequestTimeouts:
         self._liveness_checks: dict[int, int] = {}
 
     def update(self, connection: Connection, now: int) -> None:
-        """Record the connection's current oldest call. Called after each request and response."""
-        head = connection.in_flight[0][1] if connection.in_flight else None
-        known = self._oldest.get(connection.key)
-        if known is not None and known[0] is head:
-            return
-        if known is not None and now - known[1] < FIRST_RESPONSE_TIMEOUT_MS:
-            self._nodes.clear_timeouts((connection.host, connection.port), _api_key(known[0]))
+        """Record the connection's current oldest call. Called after each request and response.
+
+        If the previous one got its response within `FIRST_RESPONSE_TIMEOUT_MS`, reset the timeout of its API.
+        """
+        oldest = connection.in_flight[0][1] if connection.in_flight else None
+        previous = self._oldest.get(connection.key)
+        if previous is not None:
+            previous_call, since, _ = previous
+            if previous_call is oldest:
+                return
+            if now - since < FIRST_RESPONSE_TIMEOUT_MS:
+                self._nodes.clear_timeouts((connection.host, connection.port), _api_key(previous_call))
         self._liveness_checks.pop(connection.key, None)
-        if head is None:
+        if oldest is None:
             self._oldest.pop(connection.key, None)
         else:
-            self._oldest[connection.key] = (head, now, _broker_wait_ms(head))
-            if head.message.__api_key__ in WAITS_FOR_REPLICAS:
+            self._oldest[connection.key] = (oldest, now, _broker_wait_ms(oldest))
+            if oldest.message.__api_key__ in WAITS_FOR_REPLICAS:
                 self._liveness_checks[connection.key] = now + FIRST_RESPONSE_TIMEOUT_MS
 
     def on_partial_response(self, connection: Connection, now: int) -> None:
         """Restart the timeout of the oldest call, because a part of its response has arrived."""
-        head = self._oldest.get(connection.key)
-        if head is not None:
-            self._oldest[connection.key] = (head[0], now, head[2])
+        oldest = self._oldest.get(connection.key)
+        if oldest is not None:
+            call, _, broker_wait_ms = oldest
+            self._oldest[connection.key] = (call, now, broker_wait_ms)
 
     def expires_at(self, connection: Connection) -> int | None:
         """Return the time (ms) at which the connection counts as unresponsive, or None.
 
         The time is None if no call is in flight, or if the broker's delay is unknown.
         """
-        head = self._oldest.get(connection.key)
-        if head is None or head[2] is None:
+        oldest = self._oldest.get(connection.key)
+        if oldest is None:
+            return None
+        call, since, broker_wait_ms = oldest
+        if broker_wait_ms is None:
             return None
         address = (connection.host, connection.port)
+        first_ms = FIRST_RESPONSE_TIMEOUT_MS + broker_wait_ms
+        timeout_ms = self._nodes.timeout_ms(address, _api_key(call), first_ms, self._request_timeout_ms)
         # The broker reads no requests from a throttled connection, so the time counts from the end of the
         # throttling.
-        since = max(head[1], connection.throttled_until)
-        return since + self._nodes.timeout_ms(
-            address, _api_key(head[0]), FIRST_RESPONSE_TIMEOUT_MS + head[2], self._max_ms
-        )
+        return max(since, connection.throttled_until) + timeout_ms
 
     def api_key(self, connection: Connection) -> int:
         """Return the API key of the connection's oldest call.
 
         The result is SETUP if no call is in flight or the login is not complete.
         """
-        head = self._oldest.get(connection.key) if connection.ready else None
-        return SETUP if head is None else _api_key(head[0])
+        oldest = self._oldest.get(connection.key) if connection.ready else None
+        return SETUP if oldest is None else _api_key(oldest[0])
 
     def needs_liveness_check(self, connection: Connection, now: int) -> bool:
-        """Return whether to refresh metadata now. The new metadata shows whether the broker is alive."""
-        at = self._liveness_checks.get(connection.key)
-        if at is None or at > now:
+        """Return whether to refresh metadata now. The new metadata shows whether the broker is alive.
+
+        If so, schedule the next check.
+        """
+        due_at = self._liveness_checks.get(connection.key)
+        if due_at is None or due_at > now:
             return False
         self._liveness_checks[connection.key] = now + LIVENESS_CHECK_INTERVAL_MS
         return True
@@ -144,7 +155,7 @@ class RequestTimeouts:
             times.append(at)
 
     def reason(self, connection: Connection) -> str:
-        """Return the error message for an unresponsive connection."""
+        """Return the error message for an unresponsive connection. A call must be in flight."""
         call, since, _ = self._oldest[connection.key]
         return f"{call.name} was not answered within {(self.expires_at(connection) or since) - since} ms"
 
@@ -173,6 +184,6 @@ def _broker_wait_ms(call: Call) -> int | None:
     if isinstance(request, HeartbeatRequest):
         return 0
     if isinstance(request, JoinGroupRequest):
-        first = call.version >= 4 and not request.member_id and request.group_instance_id is None
-        return 0 if first else None
+        is_first_join = call.version >= 4 and not request.member_id and request.group_instance_id is None
+        return 0 if is_first_join else None
     return 0 if call.message.__api_key__ in READ_ONLY else None

@@ -26,14 +26,15 @@ from ..metrics import Measure, MetricDefinition, Sensor, SnapshotBuilder
 from .connection import Connection
 from .nodes import Address
 
+# API keys.
 PRODUCE, FETCH = 0, 1
 
 M = Measure
-_client = partial(MetricDefinition, group="metrics")
-_node = partial(MetricDefinition, group="node-metrics", tags=("node-id",))
+_client_metric = partial(MetricDefinition, group="metrics")
+_node_metric = partial(MetricDefinition, group="node-metrics", tags=("node-id",))
 
 
-def _requests(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+def _request_metrics(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
     """Return the metrics of the requests that were sent."""
     return (
         define("request-rate", measure=M.COUNT_RATE, unit="requests/s", description="Requests sent"),
@@ -45,7 +46,7 @@ def _requests(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]
     )
 
 
-def _responses(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+def _response_metrics(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
     """Return the metrics of the responses that have arrived."""
     return (
         define("response-rate", measure=M.COUNT_RATE, unit="responses/s", description="Responses received"),
@@ -55,48 +56,50 @@ def _responses(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...
     )
 
 
-def _events(name: str, description: str, unit: str) -> tuple[MetricDefinition, ...]:
+def _event_metrics(name: str, description: str, unit: str) -> tuple[MetricDefinition, ...]:
     """Return the rate and total metrics for one kind of connection event."""
     return (
-        _client(f"{name}-rate", measure=M.COUNT_RATE, unit=f"{unit}/s", description=description),
-        _client(f"{name}-total", measure=M.COUNT, unit=unit, description=description),
+        _client_metric(f"{name}-rate", measure=M.COUNT_RATE, unit=f"{unit}/s", description=description),
+        _client_metric(f"{name}-total", measure=M.COUNT, unit=unit, description=description),
     )
 
 
-REQUESTS, RESPONSES = _requests(_client), _responses(_client)
-NODE_REQUESTS, NODE_RESPONSES = _requests(_node), _responses(_node)
+REQUESTS, RESPONSES = _request_metrics(_client_metric), _response_metrics(_client_metric)
+NODE_REQUESTS, NODE_RESPONSES = _request_metrics(_node_metric), _response_metrics(_node_metric)
 NODE_LATENCY = tuple(
-    _node(name, measure=measure, unit="ms", description="Time from a request to its response: Fetch, Produce")
+    _node_metric(
+        name, measure=measure, unit="ms", description="Time from a request to its response: Fetch, Produce"
+    )
     for name, measure in (("request-latency-avg", M.AVERAGE), ("request-latency-max", M.MAXIMUM))
 )
-CONNECTION_CREATION = _events("connection-creation", "Connections established", "connections")
-CONNECTION_CLOSE = _events("connection-close", "Connections closed, also during setup", "connections")
-CONNECTION_COUNT = _client(
+CONNECTION_CREATION = _event_metrics("connection-creation", "Connections established", "connections")
+CONNECTION_CLOSE = _event_metrics("connection-close", "Connections closed, also during setup", "connections")
+CONNECTION_COUNT = _client_metric(
     "connection-count",
     measure=M.GAUGE,
     unit="connections",
     description="Connections, including those that are being set up",
 )
-AUTHENTICATION = _events(
+AUTHENTICATION = _event_metrics(
     "successful-authentication", "Connections that became ready, with or without SASL", "connections"
 )
-FAILED_AUTHENTICATION = _events(
+FAILED_AUTHENTICATION = _event_metrics(
     "failed-authentication", "Connections whose TLS or SASL login failed", "connections"
 )
-REAUTHENTICATION = _events(
+REAUTHENTICATION = _event_metrics(
     "successful-reauthentication", "SASL sessions renewed on a connection (KIP-368)", "sessions"
 )
-FAILED_REAUTHENTICATION = _events(
+FAILED_REAUTHENTICATION = _event_metrics(
     "failed-reauthentication", "SASL sessions whose renewal failed (KIP-368)", "sessions"
 )
 REAUTHENTICATION_LATENCY = (
-    _client(
+    _client_metric(
         "reauthentication-latency-avg",
         measure=M.AVERAGE,
         unit="ms",
         description="Time to renew a SASL session",
     ),
-    _client(
+    _client_metric(
         "reauthentication-latency-max",
         measure=M.MAXIMUM,
         unit="ms",
@@ -145,7 +148,7 @@ class NetworkSensors:
         self.reauthentication_latency = Sensor(REAUTHENTICATION_LATENCY)
         self._nodes: dict[Address, NodeSensors] = {}
 
-    def _node(self, connection: Connection) -> NodeSensors:
+    def _node_sensors(self, connection: Connection) -> NodeSensors:
         address = (connection.host, connection.port)
         node = self._nodes.get(address)
         if node is None:
@@ -153,17 +156,23 @@ class NetworkSensors:
         return node
 
     def record_sent(self, connection: Connection, now: int) -> None:
-        """Record the requests that the connection has encoded since the previous call of this method."""
+        """Record the requests that the connection has encoded since the previous call of this method.
+
+        Their sizes are removed from the connection.
+        """
         sizes, connection.request_sizes = connection.request_sizes, []
-        node = self._node(connection)
+        node = self._node_sensors(connection)
         for size in sizes:
             self.requests.record(size, now)
             node.requests.record(size, now)
 
     def record_received(self, connection: Connection, now: int) -> None:
-        """Record the responses that arrived since the previous call of this method, and their latencies."""
+        """Record the responses that arrived since the previous call of this method, and their latencies.
+
+        Their sizes are removed from the connection. The caller clears `connection.finished`.
+        """
         sizes, connection.response_sizes = connection.response_sizes, []
-        node = self._node(connection)
+        node = self._node_sensors(connection)
         for size in sizes:
             self.responses.record(size, now)
             node.responses.record(size, now)
@@ -209,9 +218,9 @@ class NetworkSensors:
             self.reauthentication_failed,
             self.reauthentication_latency,
         )
-        names = {address: f"node-{-number}" for number, address in enumerate(bootstrap, 1)}
-        names |= {(broker.host, broker.port): f"node-{node}" for node, broker in view.brokers.items()}
+        node_ids = {address: f"node-{-number}" for number, address in enumerate(bootstrap, 1)}
+        node_ids |= {(broker.host, broker.port): f"node-{node}" for node, broker in view.brokers.items()}
         for address, node in sorted(self._nodes.items()):
-            if address in names:
-                tags = {"node-id": names[address]}
+            if address in node_ids:
+                tags = {"node-id": node_ids[address]}
                 snapshot.add_sensors(node.requests, node.responses, node.latency, tags=tags)

@@ -122,12 +122,12 @@ DAY_MS = 86_400_000
 
 def throttle_ms(response: Message, version: int) -> int:
     """Return the time (ms) for which a response asks the client to pause; 0 for no pause."""
-    wait: int = getattr(response, "throttle_time_ms", 0)
-    if wait <= 0:
+    throttle_time_ms: int = getattr(response, "throttle_time_ms", 0)
+    if throttle_time_ms <= 0:
         return 0
     key = response.__api_key__
-    first = None if key is None else FROM.get(key)
-    return wait if first is not None and version >= first else 0
+    first_version = None if key is None else FROM.get(key)
+    return throttle_time_ms if first_version is not None and version >= first_version else 0
 
 
 class ThrottleReports:
@@ -139,34 +139,39 @@ class ThrottleReports:
     def __init__(self, max_ms: int) -> None:
         self._max_ms = max_ms
         self._intervals = ReportIntervals()
+        # When the throttling ends (ms). At first it counts as long past.
         self._ends_at = -2 * FIRST_REPORT_INTERVAL_MS
+        # The end of the throttling (ms) according to the last report.
         self._reported_until = 0
+        # When the throttling began (ms), and the sum of the pauses since then (ms).
         self._since = 0
-        self._total = 0
+        self._total_ms = 0
 
-    def report(self, api: str, address: str, wait: int, now: int) -> str:
-        """Record a broker's throttle time of `wait` ms.
+    def report(self, api: str, address: str, wait_ms: int, now: int) -> str:
+        """Record a broker's throttle time of `wait_ms`.
 
         Return the text of the report to send now; empty if none is due.
         """
         if now - self._ends_at >= 2 * FIRST_REPORT_INTERVAL_MS:
-            self._intervals, self._since, self._total = ReportIntervals(), now, 0
-        pauses_for = min(wait, self._max_ms)
-        self._ends_at = max(now + pauses_for, self._ends_at)
-        self._total += pauses_for
-        if wait < REPORTED_THROTTLE_MS or not (self._intervals.advance_if_due(now) or self._outlasts(now)):
+            self._intervals, self._since, self._total_ms = ReportIntervals(), now, 0
+        pause_ms = min(wait_ms, self._max_ms)
+        self._ends_at = max(now + pause_ms, self._ends_at)
+        self._total_ms += pause_ms
+        if wait_ms < REPORTED_THROTTLE_MS or not (
+            self._intervals.advance_if_due(now) or self._needs_another_report(now)
+        ):
             return ""
         self._reported_until = self._ends_at
         seconds = (now - self._since) // 1000
-        so_far = f"; {self._total / 1000:.1f} s in the last {seconds} s" if seconds else ""
-        days = f" ({wait / DAY_MS:.1f} days)" if wait >= DAY_MS else ""
-        pause = f"the broker at {address} asks for {wait / 1000:.1f} s{days} without requests{so_far}"
-        if pauses_for < wait:
-            limit = f"this client pauses for {pauses_for / 1000:.1f} s at most"
+        total = f"; {self._total_ms / 1000:.1f} s in the last {seconds} s" if seconds else ""
+        days = f" ({wait_ms / DAY_MS:.1f} days)" if wait_ms >= DAY_MS else ""
+        pause = f"the broker at {address} asks for {wait_ms / 1000:.1f} s{days} without requests{total}"
+        if pause_ms < wait_ms:
+            limit = f"this client pauses for {pause_ms / 1000:.1f} s at most"
             return f"{api}: {pause}; {limit}"
         return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
-    def _outlasts(self, now: int) -> bool:
+    def _needs_another_report(self, now: int) -> bool:
         """Return whether the throttling needs another report.
 
         Another report is needed if the throttling ends after the time of the next report, and later than the

@@ -112,7 +112,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 # The first two bytes of a TLS alert: the record type and the major version (RFC 8446, 5.1).
-_ALERT = 0x1503
+_TLS_ALERT = 0x1503
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -134,8 +134,8 @@ class Broken(msgspec.Struct, frozen=True):
             return cls(
                 key, f"a response has {error.size} bytes, and receive_message_max_bytes allows {error.limit}"
             )
-        if error.size is not None and error.size >> 16 == _ALERT:
-            return cls(key, "this port speaks TLS: set security_protocol to SSL, or SASL_SSL", True)
+        if error.size is not None and error.size >> 16 == _TLS_ALERT:  # The first two of four bytes.
+            return cls(key, "this port speaks TLS: set security_protocol to SSL, or SASL_SSL", denied=True)
         return cls(key, f"the response cannot be decoded: {error}")
 
 

@@ -203,7 +203,7 @@ class ReportsByIntervalOnly(ThrottleReports):
     throttling.
     """
 
-    def _outlasts(self, now: int) -> bool:
+    def _needs_another_report(self, now: int) -> bool:
         return False
 
 
