@@ -21,7 +21,7 @@ from kproto.wire.frame import ReceiveBuffer
 
 from ..dialers import Dialed, Dialer, DialThreads, connected_socket, dialer_error, is_coroutine_dialer
 from ..engine.network.transport import (
-    COMING_S,
+    PROGRESS_INTERVAL_S,
     Answer,
     Broken,
     Data,
@@ -178,7 +178,7 @@ class _Protocol(asyncio.BufferedProtocol):
         try:
             bodies = self.receive_buffer.received(nbytes)
         except FrameError as error:
-            broken = Broken.no_frames(self.key, error)
+            broken = Broken.from_frame_error(self.key, error)
             self._on_broken(broken.why, denied=broken.denied)
             return
         if bodies:
@@ -190,7 +190,7 @@ class _Protocol(asyncio.BufferedProtocol):
             self.arriving_since = float("inf")
         elif not self.silent:
             at = time.monotonic()
-            if at >= self.arriving_since + COMING_S:
+            if at >= self.arriving_since + PROGRESS_INTERVAL_S:
                 self.tell(Data(self.key, b""))
                 self.arriving_since = at
             self.arriving_since = min(self.arriving_since, at)

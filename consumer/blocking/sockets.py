@@ -46,7 +46,7 @@ from kproto.wire.frame import ReceiveBuffer
 from .. import clock
 from ..dialers import Dialed, DialThreads
 from ..engine.network.transport import (
-    COMING_S,
+    PROGRESS_INTERVAL_S,
     Answer,
     Broken,
     Data,
@@ -432,7 +432,7 @@ class Sockets:
         except BlockingIOError:
             pass
         except FrameError as error:
-            broken = Broken.no_frames(key, error)
+            broken = Broken.from_frame_error(key, error)
             self._on_broken(key, broken.why, events, denied=broken.denied)
         except (OSError, MemoryError) as error:
             self._on_broken(key, describe_error(error), events)
@@ -444,7 +444,7 @@ class Sockets:
     def _report_arriving(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
         """Report, at most once a second, that a part of a long response has arrived."""
         at = time.monotonic()
-        if at >= known.arriving_since + COMING_S:
+        if at >= known.arriving_since + PROGRESS_INTERVAL_S:
             events.append(Data(key, b""))
             known.arriving_since = at
         known.arriving_since = min(known.arriving_since, at)
@@ -482,7 +482,7 @@ class Sockets:
             if key in self._sockets:
                 self._on_broken(key, str(error), events, denied=error.final)
         except FrameError as error:
-            broken = Broken.no_frames(key, error)
+            broken = Broken.from_frame_error(key, error)
             self._on_broken(key, broken.why, events, denied=broken.denied)
         except (OSError, MemoryError) as error:
             if key in self._sockets:

@@ -531,13 +531,14 @@ class NetworkClient:
             elif is_unusable:
                 self._disconnect(connection, "a request was not answered in time", now)
             elif response_due_at is not None and response_due_at <= now:
-                self._disconnect(connection, self._timeouts.reason(connection), now, is_unresponsive=True)
+                reason = self._timeouts.timeout_reason(connection)
+                self._disconnect(connection, reason, now, is_unresponsive=True)
             else:
                 for call in list(connection.waiting):
                     if self._selector.leaves_slow_setup(connection, call, now):
                         connection.remove_waiting(call)
                         self._dispatch(call, now)
-                if self._timeouts.needs_liveness_check(connection, now):
+                if self._timeouts.start_liveness_check_if_due(connection, now):
                     self.on_liveness_check()
         self._dispatch_delayed_calls(now)
 
@@ -590,7 +591,7 @@ class NetworkClient:
             else:
                 why = "the cluster lists no broker at this address any more"
             self._disconnect(self._lanes[(host, port, lane)], why, now)
-        self.sensors.forget_nodes({*self._listed_nodes, *self.bootstrap})
+        self.sensors.forget_other_nodes({*self._listed_nodes, *self.bootstrap})
 
     def add_metrics_to(self, snapshot: SnapshotBuilder) -> None:
         """Add the metrics of the connections to a snapshot."""
@@ -665,7 +666,7 @@ class NetworkClient:
         self.sensors.record_closed(
             now, denied=authentication_error is not None, is_renewal=connection.renewal_began_at is not None
         )
-        api_key = self._timeouts.api_key(connection)
+        api_key = self._timeouts.oldest_api_key(connection)
         self._timeouts.forget(connection)
         self._renewals.pop(connection.key, None)
         is_first_timeout = is_unresponsive and not self._nodes.count_timeout(address, api_key)
@@ -673,7 +674,7 @@ class NetworkClient:
         # the time.
         login = connection.login
         is_slow_login = (
-            login is not None and login.begun and connection.setup_timeout_ms < self._setup_timeout
+            login is not None and login.is_in_progress and connection.setup_timeout_ms < self._setup_timeout
         )
         for lane_key in [lane_key for lane_key, other in self._lanes.items() if other is connection]:
             del self._lanes[lane_key]

@@ -315,7 +315,11 @@ class Connection:
             return self._on_versions_response(bytes(body))
         login = self.login
         # A broker before Kafka 1.0 sends the messages of a login without a header.
-        if login is not None and login.raw and not (self.ready or self.in_flight or login.done):
+        if (
+            login is not None
+            and login.uses_raw_frames
+            and not (self.ready or self.in_flight or login.is_complete)
+        ):
             return self._continue_login(login.on_raw_frame(bytes(body)))
         call = self._match_response(body)
         if isinstance(call.response, ApiVersionsResponse) and call.purpose is INTERNAL:
@@ -324,7 +328,7 @@ class Connection:
         if call.purpose is INTERNAL:
             assert login is not None
             assert call.response is not None
-            return self._continue_login(login.answered(call.response))
+            return self._continue_login(login.on_response(call.response))
         self._note_throttle(call.response, call.version, call.name)
         self.finished.append(call)
         self.has_responded = True
@@ -395,7 +399,7 @@ class Connection:
         assert self.login is not None
         self.wants_token = False
         request = self.login.begin(self.versions, token)
-        return self._send_login_request(request, self.login.most(request))
+        return self._send_login_request(request, self.login.max_version(request))
 
     def _send_login_request(self, request: Message, max_version: int | None = None) -> bytes:
         call = Call(
@@ -418,9 +422,9 @@ class Connection:
         assert self.login is not None
         if message is None:
             return self._on_ready()
-        if self.login.raw:
+        if self.login.uses_raw_frames:
             return frame(message)
-        return self._send_login_request(self.login.message(message))
+        return self._send_login_request(self.login.wrap_message(message))
 
     def _match_response(self, body: bytes | bytearray) -> Call:
         """Decode a response, and return its call, the oldest one in flight."""
@@ -448,7 +452,7 @@ class Connection:
         limit = f"within {self.setup_timeout_ms} ms"
         if self.wants_token:
             return f"the token provider has returned nothing {limit}"
-        if self.is_open and self.login is not None and self.login.begun:
+        if self.is_open and self.login is not None and self.login.is_in_progress:
             return f"the broker did not answer the login of {self.login.user} {limit}"
         if self.is_open:
             return f"the broker did not respond {limit}"

@@ -82,7 +82,8 @@ EDGES: Edges[LoginState] = {
 class Login:
     """The SASL login of one connection.
 
-    `begin` and `answered` return the next request or message to send; None means that the login is complete.
+    `begin` and `on_response` return the next request or message to send; None means that the login is
+    complete.
     """
 
     def __init__(self, security: Security, address: str) -> None:
@@ -91,17 +92,17 @@ class Login:
         self.state = LoginState.NOT_STARTED
         self._exchange: SaslClient | None = None
         # Whether the broker expects frames without a header instead of SaslAuthenticate (before Kafka 1.0).
-        self.raw = False
+        self.uses_raw_frames = False
         self.session_ms = 0
         self._authenticated = False
 
     @property
-    def done(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the broker has accepted the login."""
         return self.state is LoginState.DONE
 
     @property
-    def begun(self) -> bool:
+    def is_in_progress(self) -> bool:
         """Whether the login has begun and is not complete."""
         return self.state in (LoginState.HANDSHAKE, LoginState.EXCHANGE)
 
@@ -118,23 +119,23 @@ class Login:
         """Return the SaslHandshake request. Raises AuthenticationFailed if the listener does not use SASL."""
         if HANDSHAKE not in versions:
             raise self._rejection("this listener does not use SASL; check security_protocol")
-        self.raw = AUTHENTICATE not in versions or versions[HANDSHAKE][1] < 1
+        self.uses_raw_frames = AUTHENTICATE not in versions or versions[HANDSHAKE][1] < 1
         self._exchange = self._security.exchange(token)
         move(self, LoginState.HANDSHAKE, EDGES)
         return SaslHandshakeRequest(mechanism=self._exchange.mechanism)
 
-    def most(self, message: Message) -> int | None:
+    def max_version(self, message: Message) -> int | None:
         """Return the highest allowed version of a login request; None for no limit.
 
         If the SASL messages are sent as frames without a request header, SaslHandshake must have version 0.
         """
-        return 0 if self.raw and isinstance(message, SaslHandshakeRequest) else None
+        return 0 if self.uses_raw_frames and isinstance(message, SaslHandshakeRequest) else None
 
-    def message(self, data: bytes) -> Message:
+    def wrap_message(self, data: bytes) -> Message:
         """Wrap a message of the SASL mechanism in a SaslAuthenticate request."""
         return SaslAuthenticateRequest(auth_bytes=data)
 
-    def answered(self, response: Message) -> bytes | None:
+    def on_response(self, response: Message) -> bytes | None:
         """Handle a response. Return the next message, or None if the broker has accepted the login.
 
         Raises AuthenticationFailed if the broker rejected the login, or ConnectionFailed if a login on a new
@@ -179,7 +180,7 @@ class Login:
             hint = "has it run out by the broker's clock?" if uses_token else "its log says why"
             accepted = f"the broker accepted the login of {user}"
             return f"{accepted}, and closed the connection on the first request: {hint}"
-        hint = "wrong password?" if self.raw else "its log says why"
+        hint = "wrong password?" if self.uses_raw_frames else "its log says why"
         return f"the broker closed the connection on the login of {user}: {hint}"
 
     def _on_handshake(self, response: SaslHandshakeResponse) -> bytes:

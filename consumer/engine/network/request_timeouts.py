@@ -12,7 +12,7 @@ Rules:
 * While a long response is arriving, its request does not count as late.
 
 * Produce and transaction requests may wait for replicas until their timeout. While one is in flight, metadata
-  is refreshed repeatedly (`needs_liveness_check`).
+  is refreshed repeatedly (`start_liveness_check_if_due`).
 
 * A broker that has stopped responding is fenced after broker.session.timeout.ms (9 s), and is then missing
   from the metadata. The client then closes the connection.
@@ -128,7 +128,7 @@ class RequestTimeouts:
         # throttling.
         return max(since, connection.throttled_until) + timeout_ms
 
-    def api_key(self, connection: Connection) -> int:
+    def oldest_api_key(self, connection: Connection) -> int:
         """Return the API key of the connection's oldest call.
 
         The result is SETUP if no call is in flight or the login is not complete.
@@ -136,7 +136,7 @@ class RequestTimeouts:
         oldest = self._oldest.get(connection.key) if connection.ready else None
         return SETUP if oldest is None else _api_key(oldest[0])
 
-    def needs_liveness_check(self, connection: Connection, now: int) -> bool:
+    def start_liveness_check_if_due(self, connection: Connection, now: int) -> bool:
         """Return whether to refresh metadata now. The new metadata shows whether the broker is alive.
 
         If so, schedule the next check.
@@ -154,7 +154,7 @@ class RequestTimeouts:
         if (at := self._liveness_checks.get(connection.key)) is not None:
             times.append(at)
 
-    def reason(self, connection: Connection) -> str:
+    def timeout_reason(self, connection: Connection) -> str:
         """Return the error message for an unresponsive connection. A call must be in flight."""
         call, since, _ = self._oldest[connection.key]
         return f"{call.name} was not answered within {(self.expires_at(connection) or since) - since} ms"

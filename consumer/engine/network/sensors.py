@@ -194,7 +194,7 @@ class NetworkSensors:
         if denied:
             (self.reauthentication_failed if is_renewal else self.authentication_failed).record(1, now)
 
-    def forget_nodes(self, addresses: Collection[Address]) -> None:
+    def forget_other_nodes(self, addresses: Collection[Address]) -> None:
         """Forget the sensors of all addresses except these."""
         for address in self._nodes.keys() - set(addresses):
             del self._nodes[address]

@@ -9,8 +9,8 @@ Rules:
 
 * The fetcher and the producer's sender check `NetworkClient.throttled_until` before they build a request.
 
-* For request versions below those in `FROM`, the broker delays the response itself. When the response
-  arrives, the throttle time has passed.
+* For request versions below those in `CLIENT_PAUSES_FROM`, the broker delays the response itself. When the
+  response arrives, the throttle time has passed.
 
 * The client pauses for at most `metadata_max_age_ms`, because a throttle time of days is probably wrong. The
   report states this limit.
@@ -36,7 +36,7 @@ from ..timeouts import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportInt
 
 # API key -> the first version in which the client pauses, instead of the broker delaying its response (Java's
 # AbstractResponse.shouldClientThrottle).
-FROM: Final[Mapping[int, int]] = {
+CLIENT_PAUSES_FROM: Final[Mapping[int, int]] = {
     0: 6,  # Produce
     1: 8,  # Fetch
     2: 3,  # ListOffsets
@@ -126,7 +126,7 @@ def throttle_ms(response: Message, version: int) -> int:
     if throttle_time_ms <= 0:
         return 0
     key = response.__api_key__
-    first_version = None if key is None else FROM.get(key)
+    first_version = None if key is None else CLIENT_PAUSES_FROM.get(key)
     return throttle_time_ms if first_version is not None and version >= first_version else 0
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...security.tokens import Token, TokenSource
 
 # Interval (s) at which the owner of the sockets sends an empty `Data` while a long response arrives.
-COMING_S = 1.0
+PROGRESS_INTERVAL_S = 1.0
 # The default maximum size (bytes) of a response, as in librdkafka (receive.message.max.bytes). The maximum is
 # at least fetch.max.bytes plus the overhead below.
 RECEIVE_MESSAGE_MAX_BYTES = 100_000_000
@@ -93,7 +93,8 @@ class Data(msgspec.Struct, frozen=True):
     """Received bytes, in pieces of any size.
 
     While a long response is arriving, the owner sends this event with empty `data`, at most once every
-    `COMING_S`, so that the request does not count as late. The whole response follows as an `Answer`.
+    `PROGRESS_INTERVAL_S`, so that the request does not count as late. The whole response follows as an
+    `Answer`.
     """
 
     key: int
@@ -128,7 +129,7 @@ class Broken(msgspec.Struct, frozen=True):
     denied: bool = False
 
     @classmethod
-    def no_frames(cls, key: int, error: FrameError) -> Broken:
+    def from_frame_error(cls, key: int, error: FrameError) -> Broken:
         """Return the event for a peer whose bytes are not Kafka responses, or whose response is too large."""
         if error.size is not None and error.limit is not None and error.size > error.limit:
             return cls(

@@ -812,7 +812,7 @@ def send_slowly_over_tls(sock: socket.socket) -> None:
 def early_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let clients report a response in progress every 0.1 s instead of every second."""
     for module in ("consumer.blocking.sockets", "consumer.aio.streams"):
-        monkeypatch.setattr(f"{module}.COMING_S", 0.1)
+        monkeypatch.setattr(f"{module}.PROGRESS_INTERVAL_S", 0.1)
 
 
 def open_action(place: str, tls: bool) -> Open:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from consumer import Admin, AsyncAdmin
 from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import FETCH, GROUP, MAIN
-from consumer.engine.network.throttle import FROM, ThrottleReports, throttle_ms
+from consumer.engine.network.throttle import CLIENT_PAUSES_FROM, ThrottleReports, throttle_ms
 from consumer.engine.network.transport import Data
 from consumer.engine.timeouts import FIRST_REPORT_INTERVAL_MS, MAX_REPORT_INTERVAL_MS
 from kproto.broker.machine import ThrottleClients
@@ -92,7 +92,7 @@ def test_the_longest_throttle_time_counts() -> None:
 
 def test_a_response_of_an_older_version_does_not_throttle() -> None:
     stage = Stage().knows(BrokerAddress(1, "a", 1))
-    stage.network.caps[12] = FROM[12] - 1
+    stage.network.caps[12] = CLIENT_PAUSES_FROM[12] - 1
     stage.ask(node=1)
     stage.connect(stage.opened[0].key)
     answer(stage, 3_000)
@@ -160,7 +160,7 @@ def test_a_call_waits_for_the_throttled_broker_if_there_is_no_other() -> None:
 
 
 def test_every_listed_response_has_a_throttle_time() -> None:
-    for key, first in FROM.items():
+    for key, first in CLIENT_PAUSES_FROM.items():
         response: Any = response_class(key)
         assert any(
             field.name == "throttle_time_ms" and first in field.versions for field in response.__fields__
