@@ -189,7 +189,9 @@ def _binary(name: str, column: Any) -> Any:
     if kind == pa.binary():
         return column
     convertible = (pa.types.is_string, pa.types.is_large_string, pa.types.is_large_binary)
-    if any(test(kind) for test in convertible) or pa.types.is_fixed_size_binary(kind):
+    # pyarrow 15 has no test for the types of views, which the tables of polars contain.
+    is_view = str(kind) in ("string_view", "binary_view")
+    if is_view or any(test(kind) for test in convertible) or pa.types.is_fixed_size_binary(kind):
         return column.cast(pa.binary())
     if pa.types.is_dictionary(kind):
         return _binary(name, column.dictionary_decode())
@@ -242,8 +244,14 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
     wanted = "a list of structs of key (string) and value (binary), or a map"
     if pa.types.is_map(kind):
         pairs = [() if row is None else tuple(row) for row in column.to_pylist()]
-    elif pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
+    elif (
+        (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+        and pa.types.is_struct(kind.value_type)
+        and kind.value_type.num_fields == 2
+    ):
         first, second = (kind.value_type.field(index).name for index in range(2))
+        if {first, second} == {"key", "value"}:
+            first, second = "key", "value"
         rows: list[Any] = column.to_pylist()
         for row in rows:
             for header in row or ():

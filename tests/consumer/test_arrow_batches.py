@@ -106,6 +106,28 @@ def test_asyncio_producers_send_columns_as_well(broker: str) -> None:
     assert asyncio.run(main()) == 2000
 
 
+def test_columns_of_polars_are_sent(broker: str) -> None:
+    """Polars stores texts as views, and lists with offsets of 64 bits."""
+    headers = pa.large_list(pa.struct([("key", pa.string_view()), ("value", pa.binary_view())]))
+    columns = {
+        "key": pa.array(["ä" * 20, None], pa.string_view()),
+        "value": pa.array([b"a", b"b" * 20], pa.binary_view()),
+        "headers": pa.array([[{"key": "h", "value": b"1"}], None], headers),
+        "partition": [0, 0],
+    }
+    with Producer(broker) as producer:
+        producer.send_columns("t", pa.table(columns))
+    received = [(record.key, record.value, list(record.headers)) for record in read(broker, "t", 2)]
+    assert received == [("ä".encode() * 20, b"a", [("h", b"1")]), (None, b"b" * 20, [])]
+
+
+def test_the_fields_of_headers_may_be_in_any_order(broker: str) -> None:
+    headers = [[{"value": b"1", "key": "h"}]]
+    with Producer(broker) as producer:
+        producer.send_columns("t", {"value": [b"a"], "headers": headers})
+    assert [list(record.headers) for record in read(broker, "t", 1)] == [[("h", b"1")]]
+
+
 INVALID: list[tuple[Any, str]] = [
     (5, "a pyarrow RecordBatch or Table"),
     ({"value": [b"x"], "valeu": [b"y"]}, "the columns key, value, headers, .*; drop valeu"),
