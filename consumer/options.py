@@ -6,8 +6,10 @@ The options have Kafka's names in snake_case. The tables `CONSUMER` in `consumer
 An invalid option raises a `ConfigError` with the option, its value and the allowed values. For an unknown
 option, the error suggests the most similar name.
 
-Some values that Java accepts are rejected because they cause failures later. Examples are a heartbeat
-interval that is not below the session timeout, and auto commit without a group.
+Some options are also checked against others: the heartbeat interval must be below the session timeout, and
+auto commit needs a group. Java makes these two checks as well, but accepts other combinations that are
+rejected here. With a request timeout that is not above `fetch_max_wait_ms`, for example, fetches without new
+records would time out.
 """
 
 from __future__ import annotations

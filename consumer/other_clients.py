@@ -1,7 +1,7 @@
 """Methods and arguments of other libraries, with the name of each in this library.
 
-The names in this module are used only in errors: an error about another library's name suggests the name that
-this library uses.
+The names in this module are used only in errors: an error about another library's name suggests the
+name in kproto.
 
 All names are in snake_case. `unknown_method` converts names in camelCase, such as those of Java's methods.
 `docs/coming-from/` has a table for each library.
@@ -185,8 +185,8 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-# Advice for constructor calls with more than one positional argument. In most other libraries, further
-# arguments are topics. In sarama's groups they are the group id and the topics.
+# Advice for constructor calls with too many positional arguments. These arguments are topics in kafka-python
+# and aiokafka. In sarama's groups the second argument is the group id.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 
@@ -197,7 +197,8 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
     Some tools show the variables of each frame of a traceback, and variables of `__init__` contain passwords.
     So this function re-raises errors of `__init__` without the frames of `__init__`.
 
-    A dict of options, as librdkafka accepts it, may also contain passwords. The error does not show it.
+    A dict of options, as librdkafka accepts it, may also contain passwords. The error shows the dict with its
+    passwords hidden.
     """
 
     @functools.wraps(init)

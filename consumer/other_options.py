@@ -1,7 +1,7 @@
-"""The option names of other libraries, and this library's names for them, or why there is no such option.
+"""The option names of other libraries, with kproto's option for each, or why kproto has none.
 
-The names in this module are used only in errors: an error about another library's option suggests the option
-that this library uses.
+The names in this module are used only in errors: an error about another library's option suggests the
+option of kproto.
 
 All names are in snake_case. In those of librdkafka and Java, "_" replaces ".". The names of TLS and SASL
 options are in `consumer/security/option_names.py`.

@@ -82,8 +82,8 @@ BATCH_SIZE = 512 * 1024
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's options with their defaults.
 
-    The defaults are those of Java's producer, except where the option's description in `PRODUCER` gives a
-    reason.
+    The defaults are those of Java's producer, except where the option's description in `PRODUCER` gives the
+    reason for another default.
     """
 
     client_id: str = "kproto"

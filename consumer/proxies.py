@@ -55,7 +55,10 @@ class ProxyDialer:
 
 
 def _split(url: str) -> tuple[str, str, int]:
-    """Return the scheme, host and port of a proxy's URL. The ConfigError for an invalid URL hides the URL."""
+    """Return the scheme, host and port of a proxy's URL.
+
+    The ConfigError for an invalid URL hides the URL, because it may contain a password.
+    """
     try:
         parts = urlsplit(url)
         if parts.scheme in ("socks5", "socks4", "http") and parts.hostname and parts.port:

@@ -82,7 +82,7 @@ class GroupChange(msgspec.Struct, frozen=True):
 
     * "reset": `partitions` are read from `offset` because of `reason`, and not from a committed offset. If
       `before` is set, the position was `before`, an offset that the log did not contain. The records between
-      the two offsets are then skipped or returned again;
+      the two offsets are skipped if `offset` is the higher one, and otherwise returned again;
 
     * "unsought": seeks that waited for the assignment of `partitions` were dropped, because the group
       assigned these partitions to another member;
@@ -90,8 +90,8 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "truncated": the log was truncated below the position `before` of `partitions`; reading continues at
       `offset`;
 
-    * "uncommitted": `partitions` were released before their last offsets could be committed, or an automatic
-      commit was rejected (`reason`);
+    * "uncommitted": a commit failed because of `reason`: the commit of `partitions` before their release, or,
+      if `partitions` is empty, an auto commit;
 
     * "refused": a request that is retried indefinitely has failed for some seconds; `reason` contains the
       request and the error. While it fails, the report is repeated at increasing intervals (30 s to 10 min);

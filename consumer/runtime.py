@@ -3,19 +3,20 @@
 The runtime also rejects calls that are not allowed. Examples are calls of a closed client, and calls in a
 callback that would wait for this callback.
 
-This module contains the code that threads and asyncio share. `blocking.runtime` and `aio.runtime`
-implement how calls wait and how bytes are sent.
+This module contains the code that threads and asyncio share. `blocking.runtime` and `aio.runtime` implement
+waiting and sending for each of the two.
 
 Rules:
 
 * Application code (callbacks, including those of futures, and log handlers) runs without a lock. Its
-  exceptions are logged or raised to the caller, and do not stop the client.
+  exceptions do not stop the client. `poll` raises those of rebalance callbacks. Those of callbacks of futures
+  and of `events` are logged.
 
 * Every future that a client returns completes with a result or an error.
 
 * If the engine raises an exception other than `KprotoError`, this is a bug, and the client has failed:
-  waiting calls raise an error, and `close` still works. Any BaseException has the same effect where no call
-  of the application can raise it, such as in the engine's thread.
+  waiting calls raise an error, and `close` still works. In the engine's thread, and wherever else no call of
+  the application can raise the exception, any BaseException has this effect.
 
 * A runtime refers to its driver, but the driver has no direct or indirect reference to the runtime. So a
   client that is abandoned without `close` is freed immediately, without the garbage collector.
@@ -43,16 +44,16 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# The method that may be called while another thread or task is in another method of the client. The other
-# method then raises IllegalState. In the child of a fork, `close` does nothing, because the client belongs to
-# the parent.
+# While a thread or task is inside a method of the client, another may call `close`. The interrupted method
+# then raises IllegalState. In the child of a fork, `close` does nothing, because the client belongs
+# to the parent.
 CLOSE: Final = "close"
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
 # The callbacks in which the current thread or task runs. A task inherits this value from the task that
-# started it. So a task that was started in a callback must not wait for this callback, which may be waiting
-# for the task.
+# started it. So a call that would wait for a callback is also rejected in the tasks that this callback
+# started, because the callback may be waiting for them.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 
@@ -160,7 +161,10 @@ class Runtime:
         self._waiters.notify()
 
     def wakeup(self) -> None:
-        """End the current or the next poll. Any thread and any signal handler may call this method."""
+        """End the running poll, or the next poll if none is running.
+
+        Any thread and any signal handler may call this method.
+        """
         with self.locked():
             self.woken = True
             self.notify()
@@ -448,9 +452,7 @@ class Runtime:
         self.driver.on_fork()
 
     def on_exit(self) -> str:
-        """Stop without a request to a broker. Return a log message about what is lost, or "" if nothing is
-        lost.
-        """
+        """Stop without a request to a broker. Return a log message about the loss, or "" without a loss."""
         loss = self.driver.loss()
         self.kill()
         return f"{self} was not closed before the process ended{loss}" if loss else ""

@@ -8,7 +8,7 @@ producers, producers_threads      SyncProducer waits for each message, QueueProd
 session, marks                    a session, its claims, and the offsets that handlers have marked
 messages                          the messages that producers accept, and the errors of those not sent
 record_queue                      a queue of the fetched records of one partition
-channel                           a queue of errors or of sent messages, like Go's channels
+channel                           a queue of errors or of acknowledged messages, like Go's channels
 loop_thread                       the event loop in which the clients for threads run
 """
 

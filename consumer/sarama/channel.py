@@ -1,4 +1,4 @@
-"""Channels like Go's, for the event loop: queues of errors, and of the messages that were sent."""
+"""Channels like Go's, for the event loop: queues of errors and of acknowledged messages."""
 
 from __future__ import annotations
 

@@ -15,35 +15,38 @@
 A *session* is the period in which handlers process an assignment.
 
 A *claim* is one assigned partition in a session: an async iterator over the partition's records. A *mark* is
-an offset up to which a handler has processed a claim.
+the offset of the next record that a claim has to read: the handler has processed the records before it.
 
 `group_threads` contains `ConsumerGroup`, the class for threads, which follows the same rules.
 
 Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 
-* `consume` runs one session. The session begins with the assignment. It ends with an eager rebalance, the
-  return of any `consume_claim`, an error, or `close`. Applications call `consume` in a loop.
+* `consume` runs one session. The session begins with the assignment. It ends when the member loses all its
+  partitions (as in every eager rebalance), when `setup` raises an exception, when `consume_claim` returns or
+  raises an exception before the end of its claim, or by `close`. Applications call `consume` in a loop.
 
 * If "cooperative-sticky" is the only assignor, a session continues through rebalances. Claims of revoked
   partitions end, claims of added partitions begin, and claims of retained partitions are not interrupted.
 
 * A claim that has ended returns no more records, whereas in sarama it still returns buffered records.
 
-* After the end of a claim, the group waits at most `max_poll_interval_ms` for its `consume_claim` to return.
-  Then the marks are committed, and the partition is released. Marks of lost partitions are not committed.
+* After the end of a claim, the group waits at most `max_poll_interval_ms` for its `consume_claim` to return,
+  and then cancels it. Then the marks are committed, and the partition is released. Marks of lost partitions
+  are not committed.
 
 * A session ends in this order: `consume_claim` returns for all claims; `cleanup` runs; all marks, including
   those of `cleanup`, are committed; the partitions are released. Heartbeats continue meanwhile.
   (`docs/rules/member.md`: M103, M113)
 
 * Only marked offsets are committed: every auto_commit_interval_ms, at the end of a claim, and by
-  `session.commit()`. Records that were not marked are returned again in the next session.
+  `session.commit()`. The next session begins at the mark, and so returns the records after the last marked
+  record again.
 
 * With enable_auto_commit=False, only `session.commit()` commits. Marks made after the last `session.commit()`
   are dropped.
 
-* An exception of `consume_claim` ends the session, and `errors()` reports it, even if its claim has already
-  ended.
+* If `consume_claim` raises an exception, `errors()` reports the exception, and the session ends. The session
+  continues if the claim had already ended.
 
 * If `setup` raises an exception, `consume` raises it. If `cleanup` raises an exception, `errors()` reports
   it. `consume` also raises it, unless it is a `KprotoError`, such as a failed commit after the loss of
@@ -115,8 +118,8 @@ class AsyncConsumerGroup(AsyncBlock):
         self._next_session: Session | None = None
         self._marks = Marks()
         self._paused: set[TopicPartition] = set()
-        # The assigned partitions according to the listener's callbacks. The consumer's own assignment changes
-        # before a callback runs.
+        # The assigned partitions, as of the listener's last callback. The consumer's own assignment may
+        # differ, because it changes before a callback runs.
         self._assigned: set[TopicPartition] = set()
         self._committed_at = 0.0
         self._auto_commit_task: asyncio.Task[None] | None = None
