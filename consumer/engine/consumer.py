@@ -398,7 +398,7 @@ class ConsumerEngine:
         partition or the group.
         """
         error = self.core.pop_error() or (self.group_status.poll_error if include_raised else None)
-        return error or self.collector.error(include_raised=include_raised)
+        return error or self.collector.next_error(include_raised=include_raised)
 
     def serve_listener(self, event: ev.ServeListener) -> None:
         self._run_next_callback()
@@ -428,7 +428,7 @@ class ConsumerEngine:
                     state.rewind(offset)
 
     def take_back(self, event: ev.TakeBack) -> None:
-        interrupted, self.collector.begun = self.collector.begun, None
+        interrupted, self.collector.reading = self.collector.reading, None
         for state in self.core.partitions.returned.copy().values():
             if state.has_position and state.processed is not None and state.processed < state.position:
                 state.rewind(state.processed)

@@ -15,7 +15,7 @@ from kproto.records import Batch, batches
 from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
 
 # Reads six fields of a batch header: base offset, size, leader epoch, magic, last offset delta, count.
-_HEAD = struct.Struct(">qiib6xi30xi").unpack_from
+_read_header = struct.Struct(">qiib6xi30xi").unpack_from
 
 
 def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
@@ -29,28 +29,29 @@ def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError |
     The count is the number of records according to the headers.
 
     If a batch has an invalid offset, the last value is the error, and the other values cover only the batches
-    before it.
+    before it. Raises RecordError if there is no batch before it, or no complete batch at all.
     """
-    stop, end, total = 0, len(data), 0
-    last, epochs, previous_epoch = -INT64_MAX - 2, list[tuple[int, int]](), None
-    while end - stop >= HEADER_SIZE:
-        base, size, epoch, magic, delta, count = _HEAD(data, stop)
-        behind = stop + OVERHEAD + size
+    batch_start, data_size, record_count = 0, len(data), 0
+    last_offset, epochs, previous_epoch = -INT64_MAX - 2, list[tuple[int, int]](), None
+    while data_size - batch_start >= HEADER_SIZE:
+        base, size, epoch, magic, delta, count = _read_header(data, batch_start)
+        batch_end = batch_start + OVERHEAD + size
         if magic != 2:
             return _read_unusual_end(data)
-        if size < HEADER_SIZE - OVERHEAD or behind > end:
+        if size < HEADER_SIZE - OVERHEAD or batch_end > data_size:
             break
-        if delta < 0 or base <= last or base + delta >= INT64_MAX:
+        if delta < 0 or base <= last_offset or base + delta >= INT64_MAX:
             return _read_unusual_end(data)
         if epoch != previous_epoch:
             epochs.append((base, epoch))
             previous_epoch = epoch
-        last, stop = base + delta, behind
-        total += max(count, 0)
+        last_offset, batch_start = base + delta, batch_end
+        record_count += max(count, 0)
     else:
-        if end - stop >= OVERHEAD:
+        # The last bytes are less than a header of magic 2, but may be a message of an old format.
+        if data_size - batch_start >= OVERHEAD:
             return _read_unusual_end(data)
-    return (last + 1, epochs, total, None) if stop else _read_unusual_end(data)
+    return (last_offset + 1, epochs, record_count, None) if batch_start else _read_unusual_end(data)
 
 
 def locate_error(error: KprotoError, partition: TopicPartition, position: int, data: Data) -> KprotoError:
@@ -64,7 +65,7 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
     error.topic, error.partition, error.first_offset = partition.topic, partition.partition, position
     start = 0
     while len(data) - start >= HEADER_SIZE:
-        base, size, _, magic, delta, _ = _HEAD(data, start)
+        base, size, _, magic, delta, _ = _read_header(data, start)
         if magic != 2 or size < HEADER_SIZE - OVERHEAD or base < 0 or delta < 0:
             break
         if position <= base + delta < INT64_MAX:
@@ -75,31 +76,34 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
 
 
 def _read_unusual_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
-    """Compute the result of `read_end` for old message formats, invalid batches or incomplete data."""
-    last: Batch | None = None
+    """Compute the result of `read_end` for old message formats, invalid batches or incomplete data.
+
+    Raises RecordError if no valid batch precedes an invalid one, or if the data contains no complete batch.
+    """
+    last_batch: Batch | None = None
     epochs: list[tuple[int, int]] = []
-    total = 0
+    record_count = 0
     try:
         for batch in batches(data, check_crc=False):
             detail = ""
             if batch.last_offset == INT64_MAX:
                 detail = f"no offset may follow {INT64_MAX}"
-            elif last is not None and batch.base_offset <= last.last_offset:
-                which = f"a batch that begins with {batch.base_offset}"
-                detail = f"{which} follows offset {last.last_offset}; offsets must increase"
+            elif last_batch is not None and batch.base_offset <= last_batch.last_offset:
+                description = f"a batch that begins with {batch.base_offset}"
+                detail = f"{description} follows offset {last_batch.last_offset}; offsets must increase"
             if detail:
-                torn = RecordError("RecordBatch", batch.magic, "baseOffset", batch.start, detail)
-                if last is None:
-                    raise torn
-                return last.last_offset + 1, epochs, total, torn
-            if last is None or batch.partition_leader_epoch != last.partition_leader_epoch:
+                error = RecordError("RecordBatch", batch.magic, "baseOffset", batch.start, detail)
+                if last_batch is None:
+                    raise error
+                return last_batch.last_offset + 1, epochs, record_count, error
+            if last_batch is None or batch.partition_leader_epoch != last_batch.partition_leader_epoch:
                 epochs.append((batch.base_offset, batch.partition_leader_epoch))
-            last = batch
-            total += batch.count
+            last_batch = batch
+            record_count += batch.count
     except RecordError:
-        if last is None:
+        if last_batch is None:
             raise
-    if last is None:
+    if last_batch is None:
         detail = f"{len(data)} bytes contain no complete batch: raise max_partition_fetch_bytes"
         raise RecordError("RecordBatch", -1, "size", 0, detail)
-    return last.last_offset + 1, epochs, total, None
+    return last_batch.last_offset + 1, epochs, record_count, None

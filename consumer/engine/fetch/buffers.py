@@ -96,23 +96,23 @@ class CompletedFetch:
 
     __slots__ = (
         "_aborted",
-        "_ahead",
-        "_ahead_from",
         "_batch",
+        "_batch_position",
         "_batches",
         "_check_crcs",
         "_columns",
-        "_count",
+        "_converted",
+        "_converted_from",
+        "_decoded",
         "_end_error",
         "_epochs",
         "_error",
         "_lent",
         "_max_decompressed",
+        "_next_row",
         "_parts",
-        "_row",
-        "_rows",
+        "_record_count",
         "_siblings",
-        "_start",
         "_transactions",
         "data",
         "decodes_in_parts",
@@ -138,11 +138,12 @@ class CompletedFetch:
         # The fetches from the same response, in the order of the response. Small fetches of one response are
         # decoded together.
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
+        # Whether the values of `_columns` are views of pooled memory, which `Columns.release` returns.
         self._lent = False
         self.position = position
         # `_epochs`: a pair (first offset, leader epoch) for the first batch, and for each batch whose epoch
         # differs from that of the previous batch.
-        self.end, self._epochs, count, self._end_error = read_end(data)
+        self.end, self._epochs, record_count, self._end_error = read_end(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
         # `fetched` contains all bytes of the fetch. `data` contains only the bytes before an invalid batch.
@@ -153,25 +154,25 @@ class CompletedFetch:
         self._check_crcs = check_crcs
         # True if the caller requires decoding in parts, or if the fetch has very many records for its size.
         self.decodes_in_parts = in_parts or (
-            count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
+            record_count > MAX_DECODED_RECORDS and record_count * SMALLEST_RECORD > len(self.data)
         )
         # Number of records according to the batch headers. The count of a malformed header may be far too
         # large, so the number of bytes limits it.
-        self._count = min(count, len(self.data))
+        self._record_count = min(record_count, len(self.data))
         self._columns: Columns | None = None
-        # Records that were converted ahead of the polls that return them, and the row number of the first
-        # one.
-        self._ahead: list[ConsumerRecord] = []
-        self._ahead_from = 0
+        # Rows of `_columns` that were converted to records ahead of the polls that return them, and the
+        # number of the first of these rows.
+        self._converted: list[ConsumerRecord] = []
+        self._converted_from = 0
         self._batches: Iterator[Batch] | None = None
         self._transactions: AbortedTransactions | None = None
+        # The batch that is being decoded, the position at its start, and its parts that are not decoded yet.
         self._batch: Batch | None = None
-        # The parts of `_batch` that are not decoded yet, and the position at the start of `_batch`.
+        self._batch_position = position
         self._parts: Iterator[list[Record]] = iter(())
-        self._start = position
-        self._rows: list[ConsumerRecord] = []
-        self._row = 0
-        self._error: RecordError | None = None
+        self._decoded: list[ConsumerRecord] = []  # The records of the part that was decoded last.
+        self._next_row = 0  # The next record to return: its index in `_columns` or `_decoded`.
+        self._error: RecordError | None = None  # The error of an invalid batch, raised by each call.
         if isinstance(data, memoryview):
             # The fetch is added to the list last, so that the list never contains a fetch whose constructor
             # raised.
@@ -185,8 +186,8 @@ class CompletedFetch:
     def _epoch_at(self, offset: int) -> int | None:
         """Return the leader epoch of the batch that contains `offset`, or None if it is unknown."""
         epochs = self._epochs
-        at = bisect_right(epochs, offset, key=_first_offset) - 1 if len(epochs) > 1 else 0
-        epoch = epochs[max(at, 0)][1]
+        index = bisect_right(epochs, offset, key=_first_offset) - 1 if len(epochs) > 1 else 0
+        epoch = epochs[max(index, 0)][1]
         return epoch if epoch >= 0 else None
 
     def _epochs_at(self, offsets: list[int]) -> Iterable[int | None]:
@@ -196,7 +197,7 @@ class CompletedFetch:
     @property
     def record_count(self) -> int:
         """Number of records according to the batch headers, including those that poll never returns."""
-        return self._count
+        return self._record_count
 
     @property
     def exhausted(self) -> bool:
@@ -218,25 +219,25 @@ class CompletedFetch:
         if self._columns is None and self._batches is None:
             self._start_decoding()
         if self._columns is not None:
-            return self._from_columns(self._columns, topic, partition, limit)
-        return self._from_batches(topic, partition, limit)
+            return self._column_rows(self._columns, topic, partition, limit)
+        return self._batch_rows(topic, partition, limit)
 
     def _start_decoding(self) -> None:
         """Start decoding the records, as columns if possible.
 
         Otherwise, for example if the fetch has few records, they are decoded batch by batch.
         """
-        self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
+        self._batch, self._error, self._decoded, self._converted, self._next_row = None, None, [], [], 0
         self._parts = iter(())
         self._transactions = AbortedTransactions(self._aborted) if self._aborted else None
         if len(self._siblings) > 1 and self._decode_together(lent=True):
             return
-        decodes_columns = self._count >= WORTH_COLUMNS and not self.decodes_in_parts
+        decodes_columns = self._record_count >= WORTH_COLUMNS and not self.decodes_in_parts
         module = columns_if_loaded() if decodes_columns else None
         if module is not None:
             try:
                 self._lent = True
-                columns = self._read(self.data, lent=True)
+                columns = self._read_columns(self.data, lent=True)
                 _ = columns.headers_between(0, 0)  # Raises for invalid headers.
             except (RecordError, IllegalState):
                 pass
@@ -247,24 +248,24 @@ class CompletedFetch:
             self.data, check_crc=self._check_crcs, max_decompressed=self._max_decompressed
         )
 
-    def _first_part_of(self, batch: Batch) -> list[Record]:
-        """Return the records of a batch, or those of its first part if the batch is decoded in parts."""
+    def _decode_first_part(self, batch: Batch) -> list[Record]:
+        """Return the records of a batch, or of its first part; `_parts` then has the other parts."""
         if not (self.decodes_in_parts or batch.codec):
             return _checked(batch, batch.records(self._max_decompressed))
         if not self.decodes_in_parts and batch.magic == 2 and batch.count <= PART_RECORDS:
             # A small batch is decoded as a whole, because decoding it in parts takes up to twice as long.
             with suppress(RecordError):
-                most = min(SMALL_BATCH_BYTES, self._max_decompressed or SMALL_BATCH_BYTES)
-                return _checked(batch, batch.records(most))
+                max_bytes = min(SMALL_BATCH_BYTES, self._max_decompressed or SMALL_BATCH_BYTES)
+                return _checked(batch, batch.records(max_bytes))
         parts = record_lists(batch, PART_RECORDS, self._max_decompressed)
         self._parts = (_checked(batch, records) for records in parts)
         return next(self._parts, list[Record]())
 
-    def _within(self, columns: Columns) -> bool:
+    def _has_valid_offsets(self, columns: Columns) -> bool:
         """Return whether all records have offsets below the end of the last batch."""
         return not len(columns.offset) or bool(columns.offset.max() < self.end)
 
-    def _read(self, data: Data, *, lent: bool = False) -> Columns:
+    def _read_columns(self, data: Data, *, lent: bool = False) -> Columns:
         """Decode the records of `data`, from the position on, as columns.
 
         Raises IllegalState if the records have too many bytes to be decoded as a whole.
@@ -278,7 +279,7 @@ class CompletedFetch:
             lent=lent,
             most=max(MAX_DECODED_BYTES, MAX_DECODED_RATIO * len(data)),
         )
-        if not self._within(columns):
+        if not self._has_valid_offsets(columns):
             columns.release()
             detail = f"a record at offset {columns.offset.max()}, and the batches end with {self.end - 1}"
             raise RecordError("RecordBatch", 2, "records.offsetDelta", 0, detail)
@@ -290,50 +291,49 @@ class CompletedFetch:
         For small fetches one call of the decoder is faster than several, because each call has a fixed cost,
         equal to that of decoding a thousand records.
         """
-        size, siblings = 0, list[CompletedFetch]()
+        size, fetches = 0, list[CompletedFetch]()
         for sibling in self._siblings:
-            if sibling is self or (
-                sibling._columns is None and sibling._batches is None and size < MAX_JOINT_BYTES
-            ):
-                siblings.append(sibling)
+            is_untouched = sibling._columns is None and sibling._batches is None
+            if sibling is self or (is_untouched and size < MAX_JOINT_BYTES):
+                fetches.append(sibling)
                 size += len(sibling.data)
         load = columns_if_loaded if lent else load_columns
-        module = load() if len(siblings) > 1 and self in siblings else None
-        if module is None or sum(sibling._count for sibling in siblings) < WORTH_COLUMNS:
+        module = load() if len(fetches) > 1 and self in fetches else None
+        if module is None or sum(fetch._record_count for fetch in fetches) < WORTH_COLUMNS:
             return False
-        parts = [module.FetchedPart(sibling.data, sibling._aborted, sibling.position) for sibling in siblings]
+        encoded = [module.FetchedPart(fetch.data, fetch._aborted, fetch.position) for fetch in fetches]
         try:
-            columns = module.columns_of(parts, check_crc=self._check_crcs, lent=lent, most=0)
-            _ = columns.headers_between(0, 0)
+            columns = module.columns_of(encoded, check_crc=self._check_crcs, lent=lent, most=0)
+            _ = columns.headers_between(0, 0)  # Raises for invalid headers.
         except (RecordError, IllegalState):
             return False  # A batch is compressed or invalid: decode each fetch separately.
-        each = [columns.part(index) for index in range(len(siblings))]
-        if not all(sibling._within(part) for sibling, part in zip(siblings, each, strict=True)):
+        decoded = [columns.part(index) for index in range(len(fetches))]
+        if not all(fetch._has_valid_offsets(part) for fetch, part in zip(fetches, decoded, strict=True)):
             columns.release()
             return False
-        for sibling, part in zip(siblings, each, strict=True):
-            sibling._columns, sibling._lent, sibling._row = part, lent, 0
+        for fetch, part in zip(fetches, decoded, strict=True):
+            fetch._columns, fetch._lent, fetch._next_row = part, lent, 0
         return True
 
-    def _from_columns(self, columns: Columns, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
-        """Return the next rows of the columns as records."""
-        start = self._row
+    def _column_rows(self, columns: Columns, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
+        """Return the next rows of the columns, at most `limit`, as records."""
+        start = self._next_row
         stop = min(start + limit, len(columns))
         if limit >= ROWS_AHEAD:
             records = self._rows_to_records(columns, topic, partition, start, stop)
         else:
-            if not self._ahead_from <= start <= stop <= self._ahead_from + len(self._ahead):
-                self._ahead = self._rows_to_records(
+            if not self._converted_from <= start <= stop <= self._converted_from + len(self._converted):
+                self._converted = self._rows_to_records(
                     columns, topic, partition, start, min(start + ROWS_AHEAD, len(columns))
                 )
-                self._ahead_from = start
-            records = self._ahead[start - self._ahead_from : stop - self._ahead_from]
-        self._row = stop
+                self._converted_from = start
+            records = self._converted[start - self._converted_from : stop - self._converted_from]
+        self._next_row = stop
         if stop == len(columns):
             self.position = max(self.position, self.end)
-            self._ahead = []
+            self._converted = []
             columns.release()
-            self._detach()
+            self._leave_siblings()
         elif records:
             self.position = records[-1].offset + 1
         return records
@@ -342,9 +342,9 @@ class CompletedFetch:
         self, columns: Columns, topic: str, partition: int, start: int, stop: int
     ) -> list[ConsumerRecord]:
         """Return the rows from `start` to `stop` (exclusive) as records."""
-        kinds = columns.timestamp_type[start:stop]
-        names = _kind_names()
-        alike = len(kinds) > 0 and bool((kinds == kinds[0]).all())
+        types = columns.timestamp_type[start:stop]
+        names = _timestamp_type_names()
+        is_uniform = len(types) > 0 and bool((types == types[0]).all())
         offsets: list[int] = columns.offset[start:stop].tolist()
         return list(
             map(
@@ -353,7 +353,7 @@ class CompletedFetch:
                 repeat(partition),
                 offsets,
                 columns.timestamp[start:stop].tolist(),
-                repeat(names[int(kinds[0])]) if alike else map(names.__getitem__, kinds.tolist()),
+                repeat(names[int(types[0])]) if is_uniform else map(names.__getitem__, types.tolist()),
                 columns.key.slice(start, stop - start).to_pylist(),
                 columns.value.slice(start, stop - start).to_pylist(),
                 columns.headers_between(start, stop) if columns.has_headers else repeat(()),
@@ -361,19 +361,19 @@ class CompletedFetch:
             )
         )
 
-    def _from_batches(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
-        """Return the next records, batch by batch."""
+    def _batch_rows(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
+        """Return the next records, at most `limit`, batch by batch."""
         records: list[ConsumerRecord] = []
         while len(records) < limit:
-            remaining = len(self._rows) - self._row
+            remaining = len(self._decoded) - self._next_row
             if remaining:
-                take = min(remaining, limit - len(records))
-                records += self._rows[self._row : self._row + take]
-                self._row += take
+                count = min(remaining, limit - len(records))
+                records += self._decoded[self._next_row : self._next_row + count]
+                self._next_row += count
                 self.position = records[-1].offset + 1
-                if take < remaining:
+                if count < remaining:
                     break
-            self._rows, self._row = [], 0
+            self._decoded, self._next_row = [], 0
             try:
                 if self._error is not None:
                     raise without_traceback(self._error)
@@ -382,19 +382,19 @@ class CompletedFetch:
                     if self._batch is not None:
                         self.position = max(self.position, self._batch.last_offset + 1)
                         self._batch = None
-                    batch = self._next()
+                    batch = self._next_batch()
                     if batch is None:
                         self.position = max(self.position, self.end)
                         break
-                    self._start = self.position
-                    decoded = self._first_part_of(batch)
+                    self._batch_position = self.position
+                    decoded = self._decode_first_part(batch)
                     self._batch = batch
                 assert self._batch is not None
-                kind, start = self._batch.timestamp_type, self._start
+                time_type, start = self._batch.timestamp_type, self._batch_position
                 epoch = self._epoch_at(self._batch.base_offset)
-                self._rows = [
+                self._decoded = [
                     ConsumerRecord(
-                        topic, partition, r.offset, r.timestamp, kind, r.key, r.value, r.headers, epoch
+                        topic, partition, r.offset, r.timestamp, time_type, r.key, r.value, r.headers, epoch
                     )
                     for r in decoded
                     if r.offset >= start
@@ -406,10 +406,10 @@ class CompletedFetch:
                 raise
         return records
 
-    def _next(self) -> Batch | None:
+    def _next_batch(self) -> Batch | None:
         """Return the next batch with records for the application, or None at the end.
 
-        Control batches and batches of aborted transactions are skipped.
+        Control batches and batches of aborted transactions are skipped: the position moves past them.
         """
         assert self._batches is not None
         for batch in self._batches:
@@ -424,7 +424,7 @@ class CompletedFetch:
         columns, self._columns, self._batches = self._columns, None, None
         if columns is not None and self._lent:
             columns.release()
-        self._batch, self._rows, self._ahead = None, [], []
+        self._batch, self._decoded, self._converted = None, [], []
         self._parts = iter(())
 
     def columns(self) -> Columns | None:
@@ -441,74 +441,75 @@ class CompletedFetch:
         if self.decodes_in_parts:
             return self._columns_of_part()
         data, end = self.data, self.end
-        self._ahead = []
+        self._converted = []
         if self._columns is not None and self._lent:
+            # The application may keep the columns, so their values must not be views of pooled memory.
             self._columns.release()
             self._columns = None
         elif self._batches is None:
             self._decode_together(lent=False)
         try:
             if self._columns is None:
-                columns = self._read(data)
+                columns = self._read_columns(data)
             else:
-                columns, self._columns = self._columns.slice(self._row, len(self._columns)), None
-        except IllegalState:
-            data, end, _ = self._valid_part(first=True)
+                columns, self._columns = self._columns.slice(self._next_row, len(self._columns)), None
+        except IllegalState:  # The records have too many bytes to be decoded as a whole.
+            data, end, _ = self._valid_data(to_position=True)
             try:
-                columns = self._read(data)
+                columns = self._read_columns(data)
             except IllegalState:
                 self.decodes_in_parts = True
                 return self._columns_of_part()
         except RecordError as error:
-            data, end, why = self._valid_part()
+            data, end, batch_error = self._valid_data()
             if end <= self.position:
-                raise (why or error) from None
-            columns = self._read(data)
+                raise (batch_error or error) from None
+            columns = self._read_columns(data)
         self.position = max(self.position, end)
-        self._rows = []
+        self._decoded = []
         if self.exhausted:
-            self._detach()
+            self._leave_siblings()
         return columns if len(columns) else None
 
     def _columns_of_part(self) -> Columns | None:
-        """Return the next records, at most `PART_RECORDS`, as columns."""
+        """Return the next records, at most `PART_RECORDS`, as columns; None if no record is left."""
         if self._batches is None:
             self._start_decoding()
-        rows = self._from_batches("", 0, PART_RECORDS)
+        rows = self._batch_rows("", 0, PART_RECORDS)
         if self.exhausted:
-            self._detach()
+            self._leave_siblings()
         records = [Record(row.offset, row.timestamp, row.key, row.value, row.headers) for row in rows]
         columns: Columns | None = None
         if records:
             columns = load_columns().columns_of_records(records, [row.timestamp_type for row in rows])
         return columns
 
-    def _detach(self) -> None:
+    def _leave_siblings(self) -> None:
         """Remove this fetch from `_siblings`, so that the memory of the fetch can be freed."""
         if self in self._siblings:
             self._siblings.remove(self)
 
-    def _valid_part(self, *, first: bool = False) -> tuple[Data, int, RecordError | None]:
+    def _valid_data(self, *, to_position: bool = False) -> tuple[Data, int, RecordError | None]:
         """Return the data before the first invalid batch, the offset after that data, and the error.
 
-        With `first`, the data ends after the first batch that contains an offset at or after the position.
+        With `to_position`, the data ends after the first batch with an offset at or after the position.
         """
-        stop, end, why = 0, self.position, None
+        data_end, end, error = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)
         try:
             for batch in batches(
                 self.data, check_crc=self._check_crcs, max_decompressed=self._max_decompressed
             ):
-                if not first:
+                if not to_position:  # Then an invalid marker or record raises its error here.
                     transactions.skips(batch)
                     for records in record_lists(batch, PART_RECORDS, self._max_decompressed):
                         _checked(batch, records)
-                stop, end = batch.end, batch.last_offset + 1
-                if first and end > self.position:
+                data_end, end = batch.end, batch.last_offset + 1
+                if to_position and end > self.position:
                     break
-        except RecordError as error:
-            why = error
-        return self.data[:stop], end, why
+        except RecordError as invalid:
+            error = invalid
+        return self.data[:data_end], end, error
 
 
 def _checked(batch: Batch, records: list[Record]) -> list[Record]:
@@ -522,7 +523,7 @@ def _checked(batch: Batch, records: list[Record]) -> list[Record]:
 
 
 @cache
-def _kind_names() -> dict[int, str]:
+def _timestamp_type_names() -> dict[int, str]:
     """Return a map from Kafka's number for each timestamp type to the type's name."""
     from kproto.records.columns import TIMESTAMP_TYPES
 

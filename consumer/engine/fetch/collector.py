@@ -18,8 +18,8 @@ Rules:
 
 * Until the application seeks in the partition, every poll that has no records raises the error again.
 
-* Ctrl-C may interrupt any line, most likely during decoding. `begun` is then the partition whose records were
-  taken from the buffer but not returned.
+* Ctrl-C may interrupt any line, most likely during decoding. `reading` is then the partition whose records
+  were taken from the buffer but not returned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_OPEN_FETCHES = 8
 
 
 class FetchCollector:
-    """The partitions with buffered records, in the order in which poll returns their records."""
+    """The partitions with buffered records, and the errors of partitions that poll has to raise."""
 
     def __init__(self) -> None:
         # The partitions with buffered records, in the order in which polls return their records.
@@ -47,16 +47,16 @@ class FetchCollector:
         self._errors: dict[TopicPartition, KprotoError] = {}
         self.unraised: dict[TopicPartition, KprotoError] = {}
         # The partitions whose first buffered fetch is decoded; the most recently used partition is last.
-        self._decoding: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
+        self._decoded: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
         # The partition from which a poll is taking records; None between polls.
-        self.begun: PartitionState | None = None
+        self.reading: PartitionState | None = None
 
     def visit(self, state: PartitionState) -> None:
         """Update the ready partitions and the errors after the partition's state has changed."""
         partition = state.partition
-        decoding = self._decoding.get(partition)
-        if decoding is not None and (not state.fetches or state.fetches[0] is not decoding[1]):
-            del self._decoding[partition]
+        _, decoded_fetch = self._decoded.get(partition, (None, None))
+        if decoded_fetch is not None and (not state.fetches or state.fetches[0] is not decoded_fetch):
+            del self._decoded[partition]
         if state.fetches and state.is_deliverable:
             self.ready.setdefault(partition, state)
         else:
@@ -67,8 +67,8 @@ class FetchCollector:
         elif self._errors.get(partition) is not state.error:
             self._errors[partition] = self.unraised[partition] = state.error
 
-    def error(self, *, include_raised: bool) -> KprotoError | None:
-        """Return a partition's error that poll has not raised yet, or None.
+    def next_error(self, *, include_raised: bool) -> KprotoError | None:
+        """Return a partition's error that poll has not raised yet, and count it as raised; or None.
 
         With `include_raised` the result may also be an error that poll has raised before.
         """
@@ -80,50 +80,54 @@ class FetchCollector:
         """Return at most `limit` records, taken from the partitions with buffered records in turn."""
         records: list[ConsumerRecord] = []
         while self.ready and len(records) < limit:
-            state = self._next()
+            state = self._start_next_partition()
             topic, partition = state.partition
             while state.fetches and len(records) < limit:
                 fetch = state.fetches[0]
-                self._decoding.pop(state.partition, None)
-                self._decoding[state.partition] = state, fetch
-                before = len(records)
+                # `pop` moves the partition to the end of `_decoded`, as the most recently used one.
+                self._decoded.pop(state.partition, None)
+                self._decoded[state.partition] = state, fetch
+                earlier_count = len(records)
                 try:
-                    records += fetch.rows(topic, partition, limit - before)
+                    records += fetch.rows(topic, partition, limit - earlier_count)
                 except KprotoError as error:
                     state.fail(locate_error(error, state.partition, fetch.error_offset, fetch.fetched))
-                exhausted = state.on_records_taken(fetch, len(records) - before)
+                exhausted = state.on_records_taken(fetch, len(records) - earlier_count)
                 if state.error is not None:
-                    self._decoding.pop(state.partition, None)
+                    self._decoded.pop(state.partition, None)
                     break
                 if exhausted:
-                    self._decoding.pop(state.partition, None)
+                    self._decoded.pop(state.partition, None)
             if state.error is not None or not state.fetches:
                 self.ready.pop(state.partition, None)
-        self.begun = None
+        self.reading = None
         return records
 
-    def _next(self) -> PartitionState:
-        """Return the partition from which records are taken next, and move it to the end of the order."""
+    def _start_next_partition(self) -> PartitionState:
+        """Return the partition from which records are taken next, and move it to the end of the order.
+
+        The partition is stored in `reading`.
+        """
         state = next(iter(self.ready.values()))
-        if len(self._decoding) >= MAX_OPEN_FETCHES and state.partition not in self._decoding:
-            state = self._make_room_for(state)
-        self.begun = state
+        if len(self._decoded) >= MAX_OPEN_FETCHES and state.partition not in self._decoded:
+            state = self._limit_decoded(state)
+        self.reading = state
         del self.ready[state.partition]
         self.ready[state.partition] = state
         return state
 
-    def _make_room_for(self, first: PartitionState) -> PartitionState:
+    def _limit_decoded(self, first: PartitionState) -> PartitionState:
         """Return the partition to read next if `MAX_OPEN_FETCHES` fetches are already decoded.
 
         `first` is the partition whose turn it is. If a paused partition has decoded records, free them and
         return `first`. Otherwise return a partition that already has a decoded fetch.
         """
-        for partition, (_, fetch) in self._decoding.items():
+        for partition, (_, fetch) in self._decoded.items():
             if partition not in self.ready:
                 fetch.discard_decoded()
-                del self._decoding[partition]
+                del self._decoded[partition]
                 return first
-        return next(state for state, _ in self._decoding.values())
+        return next(state for state, _ in self._decoded.values())
 
     def columns(self) -> list[ColumnBatch]:
         """Return the buffered records, one column batch per fetch, until they reach `MAX_DECODED_BYTES`.
@@ -132,11 +136,11 @@ class FetchCollector:
         parts, the call ends after one part of the fetch.
         """
         batches: list[ColumnBatch] = []
-        room = MAX_DECODED_BYTES
-        while self.ready and room > 0:
-            state = self._next()
+        bytes_left = MAX_DECODED_BYTES
+        while self.ready and bytes_left > 0:
+            state = self._start_next_partition()
             topic, partition = state.partition
-            while state.fetches and state.error is None and room > 0:
+            while state.fetches and state.error is None and bytes_left > 0:
                 fetch = state.fetches[0]
                 try:
                     columns = fetch.columns()
@@ -144,12 +148,12 @@ class FetchCollector:
                     state.fail(locate_error(error, state.partition, fetch.error_offset, fetch.fetched))
                     break
                 if columns is not None:
-                    room -= columns.nbytes
+                    bytes_left -= columns.nbytes
                     batches.append(ColumnBatch(topic, partition, columns))
                 if fetch.decodes_in_parts:
-                    room = 0  # Millions of records may remain in the fetch; later calls return them.
+                    bytes_left = 0  # Millions of records may remain in the fetch; later calls return them.
                 state.on_records_taken(fetch, 0 if columns is None else len(columns))
             if state.error is not None or not state.fetches:
                 self.ready.pop(state.partition, None)
-        self.begun = None
+        self.reading = None
         return batches

@@ -76,13 +76,13 @@ class Fetcher:
         self,
         core: ClientCore[ConsumerOptions],
         metadata: MetadataUpdater,
-        finder: OffsetLookup,
-        ends: PartitionEnds,
+        offset_lookup: OffsetLookup,
+        partition_ends: PartitionEnds,
     ) -> None:
         self._core = core
-        self._ends = ends
+        self._partition_ends = partition_ends
         self._metadata = metadata
-        self._finder = finder
+        self._offset_lookup = offset_lookup
         self.sensors = FetchSensors()
         self._replicas = PreferredReplicas(core)
         self._committed_only = core.options.isolation_level == "read_committed"
@@ -102,18 +102,18 @@ class Fetcher:
         """Update where a partition is fetched from (broker and offset), after its state has changed."""
         partition = state.partition
         node = self._node_for(state)
-        before = self._requested_from.get(partition)
-        if before is not None and before != node:
-            self._nodes[before].forget(partition)
+        previous_node = self._requested_from.get(partition)
+        if previous_node is not None and previous_node != node:
+            self._nodes[previous_node].forget(partition)
             del self._requested_from[partition]
         if state.fetches or partition in self._buffered or partition in self._paused:
             self._count_buffered(state)
         if state.fetches or partition in self._full_on:
-            self._update_full(state)
+            self._update_full_partitions(state)
         if node is None:
             return
         core = self._core
-        known = core.view.partition(partition)
+        metadata = core.view.partition(partition)
         broker = self._nodes.get(node)
         if broker is None:
             broker = self._nodes[node] = BrokerFetches()
@@ -122,32 +122,41 @@ class Fetcher:
             core.view.topic_id(partition.topic),
             state.fetch_offset,
             core.options.max_partition_fetch_bytes,
-            known.leader_epoch if known is not None else None,
+            metadata.leader_epoch if metadata is not None else None,
             state.epoch,
         )
         broker.session.set_target(partition, target)
-        (broker.drained.discard if state.fetches else broker.drained.add)(partition)
-        (broker.with_more_records.add if state.has_more else broker.with_more_records.discard)(partition)
+        if state.fetches:
+            broker.drained.discard(partition)
+        else:
+            broker.drained.add(partition)
+        if state.has_more:
+            broker.with_more_records.add(partition)
+        else:
+            broker.with_more_records.discard(partition)
         if broker.has_fetch_in_flight and not broker.session.has_requested(partition):
             broker.added[partition] = state
 
     def on_records_returned(self, state: PartitionState) -> bool:
-        """Update a partition after its records were returned.
+        """Update a partition after its records were returned, and return True; or return False.
 
         `on_records_returned` handles only a buffer that has become empty, the most common case. Otherwise it
-        returns False, and the caller calls `visit`.
+        changes nothing and returns False, and the caller calls `visit`.
         """
         partition = state.partition
         node = self._requested_from.get(partition)
         if node is None or state.fetches or partition in self._full_on or partition not in self._buffered:
             return False
-        holder, size = self._buffered.pop(partition)
-        holder.buffered_bytes -= size
+        buffering_broker, size = self._buffered.pop(partition)
+        buffering_broker.buffered_bytes -= size
         self._nodes[node].drained.add(partition)
         return True
 
     def _count_buffered(self, state: PartitionState) -> None:
-        """Update the number of buffered bytes of the partition's broker, or of all paused partitions."""
+        """Update the number of buffered bytes of the partition's broker, or of all paused partitions.
+
+        The buffer of a paused partition that would exceed the limit is dropped.
+        """
         partition, core = state.partition, self._core
         broker, size = self._buffered.pop(partition, (None, 0))
         if broker is not None:
@@ -169,22 +178,22 @@ class Fetcher:
             broker.buffered_bytes += size
             self._buffered[partition] = broker, size
 
-    def _update_full(self, state: PartitionState) -> None:
+    def _update_full_partitions(self, state: PartitionState) -> None:
         """Add the partition to the full partitions of its broker, or remove it from them."""
         partition = state.partition
         node: int | None = None
         if state.is_full:
             node = self._core.view.leader(partition) if state.replica is None else state.replica
-        before = self._full_on.get(partition)
-        if before is not None and before != node:
-            self._nodes[before].full.discard(partition)
+        previous_node = self._full_on.get(partition)
+        if previous_node is not None and previous_node != node:
+            self._nodes[previous_node].full.discard(partition)
             del self._full_on[partition]
         if node is not None and node in self._nodes:
             self._nodes[node].full.add(partition)
             self._full_on[partition] = node
 
     def _node_for(self, state: PartitionState) -> int | None:
-        """Return the broker from which to fetch the partition.
+        """Return the broker from which to fetch the partition, and request metadata if it has no leader.
 
         The result is None if the partition needs no fetch now, or has no leader.
         """
@@ -203,14 +212,13 @@ class Fetcher:
 
     def due(self) -> int | None:
         """Return when (ms) the next backoff from a broker ends; None if no backoff delays a fetch."""
-        result = None
+        earliest_end = None
         for broker in self._nodes.values():
-            at = broker.not_before
-            if at > self._core.now and (
-                broker.added if broker.has_fetch_in_flight else broker.session.targets
-            ):
-                result = at if result is None else min(result, at)
-        return result
+            backoff_end = broker.not_before
+            is_delayed = broker.added if broker.has_fetch_in_flight else broker.session.targets
+            if backoff_end > self._core.now and is_delayed:
+                earliest_end = backoff_end if earliest_end is None else min(earliest_end, backoff_end)
+        return earliest_end
 
     def pump(self) -> None:
         """Send a fetch to each broker that is ready for one."""
@@ -239,13 +247,14 @@ class Fetcher:
             self._on_response(node, broker, broker.session, call)
 
         options = self._core.options
-        wait = 0 if broker.is_first_fetch and not options.as_java else options.fetch_max_wait_ms
+        max_wait_ms = 0 if broker.is_first_fetch and not options.as_java else options.fetch_max_wait_ms
         broker.is_first_fetch = False
-        broker.last_fetch_at, broker.max_delay_ms = self._core.now, wait if options.fetch_min_bytes else 0
+        broker.last_fetch_at = self._core.now
+        broker.max_delay_ms = max_wait_ms if options.fetch_min_bytes else 0
         broker.may_wait_at_broker = not broker.with_more_records or options.fetch_min_bytes > 1
         try:
             broker.has_fetch_in_flight = True
-            self._send(node, FETCH_LANE, broker.session, on_response, wait)
+            self._send(node, FETCH_LANE, broker.session, on_response, max_wait_ms)
         except BaseException:  # Ctrl-C interrupted the send, so no fetch is in flight.
             broker.has_fetch_in_flight = False
             raise
@@ -278,7 +287,7 @@ class Fetcher:
 
         try:
             broker.has_extra_fetch_in_flight = True
-            self._send(node, SIDE, session, on_response, 0)
+            self._send(node, SIDE, session, on_response, max_wait_ms=0)
         except BaseException:  # Ctrl-C interrupted the send, so no fetch is in flight.
             broker.has_extra_fetch_in_flight = False
             raise
@@ -291,7 +300,7 @@ class Fetcher:
         node: int,
         lane: int,
         session: FetchSessionHandler,
-        then: Callable[[Call], None],
+        on_response: Callable[[Call], None],
         max_wait_ms: int,
     ) -> None:
         """Send the next fetch of a session."""
@@ -309,7 +318,7 @@ class Fetcher:
 
         self._core.send(
             Prepared(FetchRequest, build),
-            then,
+            on_response,
             node=node,
             lane=lane,
             max_version=TOPIC_IDS_FROM - 1 if session.has_unknown_ids else None,
@@ -322,46 +331,29 @@ class Fetcher:
         core = self._core
         response = call.response
         if not isinstance(response, FetchResponse):
-            session.on_failure()
-            if call.outcome is Outcome.NO_RESPONSE:
-                core.report_failure("Fetch", str(call.error), repeated=broker.failures > 0)
-            self._back_off(broker)
-            self._metadata.need()
-            if call.outcome is not Outcome.NO_RESPONSE and call.error is not None:
-                broker.not_before = core.now + core.options.retry_backoff_max_ms
-                core.queue_error(call.error)
-            else:
-                self._forget_replica(node)
+            self._on_request_failed(node, broker, session, call)
             return
         self.sensors.latency.record(core.now - call.created_at, core.now)
         self.sensors.throttle.record(response.throttle_time_ms, core.now)
-        for place in response.node_endpoints:
-            core.view.set_address(place.node_id, place.host, place.port, place.rack)
-        quiet_until = max(
+        for endpoint in response.node_endpoints:
+            core.view.set_address(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
+        throttled_until = max(
             core.network.throttled_until(node, FETCH_LANE), core.network.throttled_until(node, SIDE)
         )
-        broker.not_before = max(broker.not_before, quiet_until)
+        broker.not_before = max(broker.not_before, throttled_until)
         if not session.handle_response(response, call.version):
-            if quiet_until > core.now and not response.error_code:
-                return  # A broker that throttles the client sends an empty response (KIP-219).
-            do = action_for(FETCH, response.error_code)
-            if do is ErrorAction.RAISE:
-                core.queue_error(broker_error(response.error_code, "Fetch"))
-            else:
-                why = describe(response.error_code) if response.error_code else NOT_REQUESTED
-                core.report_failure("Fetch", why, repeated=broker.failures > 0)
-            if do is ErrorAction.REFRESH_METADATA:
-                self._metadata.need()
-            self._back_off(broker)
+            # A broker that throttles the client sends an empty response (KIP-219).
+            if throttled_until <= core.now or response.error_code:
+                self._on_unusable_response(broker, response.error_code)
             return
         siblings: list[CompletedFetch] = []
         arrived: dict[str, tuple[int, int]] = {}  # Topic -> (bytes, number of records).
-        has_records = refused = False
+        has_records = has_errors = False
         for topic in response.responses:
-            name, size, number = "", 0, 0
+            name, size, record_count = "", 0, 0
             for entry in topic.partitions:
                 has_records = has_records or bool(entry.records)
-                refused = refused or entry.error_code != ErrorCode.NONE
+                has_errors = has_errors or entry.error_code != ErrorCode.NONE
                 partition = session.partition_of(
                     topic.topic, topic.topic_id, entry.partition_index, call.version
                 )
@@ -378,21 +370,58 @@ class Fetcher:
                     if chunk is not None:
                         name = partition.topic
                         size += len(chunk.data)
-                        number += chunk.record_count
+                        record_count += chunk.record_count
             if size:
-                earlier_size, earlier_number = arrived.get(name, (0, 0))
-                arrived[name] = earlier_size + size, earlier_number + number
+                earlier_size, earlier_count = arrived.get(name, (0, 0))
+                arrived[name] = earlier_size + size, earlier_count + record_count
         self.sensors.record_arrived(arrived, core.now)
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
-        if not has_records and quiet_until > core.now:
+        if not has_records and throttled_until > core.now:
             return  # The broker throttles the client and may have omitted records (KIP-219).
         if not has_records and session is broker.session:
             # The response has no records at all. So the broker has no more records of any partition, even if
             # the high watermark in an earlier response was after the position.
             broker.with_more_records.clear()
-        if session is broker.session and not refused:
+        if session is broker.session and not has_errors:
             self._count_empty_responses(broker, has_records)
+
+    def _on_request_failed(
+        self, node: int, broker: BrokerFetches, session: FetchSessionHandler, call: Call
+    ) -> None:
+        """Back off from the broker after a fetch without a response.
+
+        A broken connection or a timeout is reported, and partitions that were read from the broker as a
+        follower return to their leaders. Poll raises any other error.
+        """
+        core = self._core
+        session.on_failure()
+        if call.outcome is Outcome.NO_RESPONSE:
+            core.report_failure("Fetch", str(call.error), repeated=broker.failures > 0)
+        self._back_off(broker)
+        self._metadata.need()
+        if call.outcome is not Outcome.NO_RESPONSE and call.error is not None:
+            broker.not_before = core.now + core.options.retry_backoff_max_ms
+            core.queue_error(call.error)
+        else:
+            self._forget_replica(node)
+
+    def _on_unusable_response(self, broker: BrokerFetches, error_code: int) -> None:
+        """Back off from the broker after a response whose records must not be used.
+
+        `error_code` is the error code of the whole response. If it is 0, the response does not fit the
+        request.
+        """
+        core = self._core
+        action = action_for(FETCH, error_code)
+        if action is ErrorAction.RAISE:
+            core.queue_error(broker_error(error_code, "Fetch"))
+        else:
+            why = describe(error_code) if error_code else NOT_REQUESTED
+            core.report_failure("Fetch", why, repeated=broker.failures > 0)
+        if action is ErrorAction.REFRESH_METADATA:
+            self._metadata.need()
+        self._back_off(broker)
 
     def _count_empty_responses(self, broker: BrokerFetches, has_records: bool) -> None:
         """Back off from a broker that keeps responding immediately and without records.
@@ -424,7 +453,8 @@ class Fetcher:
 
     def _forget_replica(self, node: int) -> None:
         """Fetch the partitions of a failed follower from their leaders again."""
-        for partition in [partition for partition, at in self._requested_from.items() if at == node]:
+        requested = [partition for partition, source in self._requested_from.items() if source == node]
+        for partition in requested:
             state = self._core.partitions.get(partition)
             if state is not None and state.replica == node:
                 self._replicas.return_to_leader(state)
@@ -435,18 +465,11 @@ class Fetcher:
         """Handle one partition of a response. Return its records, or None if it has none to return."""
         core = self._core
         if entry.error_code:
-            self._on_error(node, state, entry)
+            self._on_partition_error(node, state, entry)
             return None
-        state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        # With read_uncommitted, records are read up to the high watermark. Brokers return a last stable
-        # offset nevertheless, which is ignored.
-        stable = entry.last_stable_offset if self._committed_only else -1
-        if stable != state.last_stable_offset:
-            state.stable_since = core.now
-        state.last_stable_offset = stable if stable >= 0 else None
-        state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
-        if self._ends.enabled and not entry.records:
-            self._ends.visit(state)
+        self._update_log_offsets(state, entry)
+        if self._partition_ends.enabled and not entry.records:
+            self._partition_ends.visit(state)
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:
             # The metadata does not contain the preferred replica yet. Until it does, the leader would name
@@ -475,8 +498,8 @@ class Fetcher:
                 state.fetch_offset,
                 aborted,
                 options.check_crcs,
-                options.max_decompressed_bytes,
-                siblings,
+                max_decompressed=options.max_decompressed_bytes,
+                siblings=siblings,
             )
         except RecordError as error:
             # The error is raised after the records before the invalid batch have been returned.
@@ -493,6 +516,17 @@ class Fetcher:
         core.wake_poll()
         return chunk
 
+    def _update_log_offsets(self, state: PartitionState, entry: PartitionData) -> None:
+        """Store the offsets of the partition's log that a response contains."""
+        state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
+        # With read_uncommitted, records are read up to the high watermark. Brokers return a last stable
+        # offset nevertheless, which is ignored.
+        stable = entry.last_stable_offset if self._committed_only else -1
+        if stable != state.last_stable_offset:
+            state.stable_since = self._core.now
+        state.last_stable_offset = stable if stable >= 0 else None
+        state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
+
     def _retry_later(self, state: PartitionState, why: str = "") -> None:
         """Retry the partition after a backoff; report the reason if there is one."""
         if why:
@@ -500,35 +534,38 @@ class Fetcher:
         state.back_off_until(self._core.next_retry_at(state.failures))
         state.failures += 1
 
-    def _on_error(self, node: int, state: PartitionState, entry: PartitionData) -> None:
+    def _on_partition_error(self, node: int, state: PartitionState, entry: PartitionData) -> None:
         """Handle the error code of one partition."""
         core = self._core
         code = entry.error_code
-        do = action_for(FETCH, code)
-        if do not in (ErrorAction.RESET_OFFSET, ErrorAction.RAISE):
+        action = action_for(FETCH, code)
+        if action not in (ErrorAction.RESET_OFFSET, ErrorAction.RAISE):
             core.report_failure("Fetch", describe(code), state.partition, repeated=state.failures > 0)
         if state.replica is not None:
             self._replicas.return_to_leader(state)
             self._metadata.need()
             return
-        at = core.next_retry_at(state.failures)
+        retry_at = core.next_retry_at(state.failures)
         state.failures += 1
-        match do:
+        match action:
             case ErrorAction.RESET_OFFSET:
                 if state.fetches:
-                    state.back_off_until(at)
+                    # The buffered records are returned first. Then the error occurs again.
+                    state.back_off_until(retry_at)
                 else:
-                    self._finder.out_of_range(state)
+                    self._offset_lookup.out_of_range(state)
             case ErrorAction.REFRESH_METADATA:
-                self._on_leader_changed(node, state, entry, at)
+                self._on_leader_changed(node, state, entry, retry_at)
             case ErrorAction.RAISE:
                 state.back_off_until(core.now + core.options.retry_backoff_max_ms)
                 core.queue_error(broker_error(code, "Fetch", str(state.partition)))
             case _:
-                state.back_off_until(at)
+                state.back_off_until(retry_at)
                 self._metadata.need()
 
-    def _on_leader_changed(self, node: int, state: PartitionState, entry: PartitionData, at: int) -> None:
+    def _on_leader_changed(
+        self, node: int, state: PartitionState, entry: PartitionData, retry_at: int
+    ) -> None:
         """Fetch from the leader that the response names, or refresh metadata if it names none."""
         view = self._core.view
         leader = entry.current_leader
@@ -540,25 +577,25 @@ class Fetcher:
                 view.forget_leader(state.partition)
             elif state.failures > MAX_OLDER_RESPONSES:
                 view.forget_epoch(state.partition)
-            state.back_off_until(at)
+            state.back_off_until(retry_at)
         elif state.failures > 1:
             # The leader that the previous response named has rejected the fetch as well. Without a backoff,
             # two brokers that name each other would cause an endless series of requests.
-            state.back_off_until(at)
+            state.back_off_until(retry_at)
         else:
             state.mark_dirty()
         self._metadata.need()
 
-    def close(self, then: Callable[[], None], timeout_ms: int) -> None:
-        """Close the fetch sessions at the brokers (M164) within `timeout_ms`, then call `then`."""
+    def close(self, on_closed: Callable[[], None], timeout_ms: int) -> None:
+        """Close the fetch sessions at the brokers (M164) within `timeout_ms`, then call `on_closed`."""
         self.stopped = True
-        open_ones = 0
+        open_sessions = 0
 
-        def closed(call: Call) -> None:
-            nonlocal open_ones
-            open_ones -= 1
-            if not open_ones:
-                then()
+        def on_session_closed(call: Call) -> None:
+            nonlocal open_sessions
+            open_sessions -= 1
+            if not open_sessions:
+                on_closed()
 
         # The request uses the MAIN connection. On the FETCH connection it would wait for the fetch in flight.
         requests = [
@@ -566,8 +603,8 @@ class Fetcher:
             for node, broker in self._nodes.items()
             if node in self._core.view.brokers and (request := broker.session.close()) is not None
         ]
-        open_ones = len(requests)
+        open_sessions = len(requests)
         for node, request in requests:
-            self._core.send(request, closed, node=node, lane=MAIN, timeout_ms=timeout_ms)
+            self._core.send(request, on_session_closed, node=node, lane=MAIN, timeout_ms=timeout_ms)
         if not requests:
-            then()
+            on_closed()
