@@ -172,7 +172,7 @@ class AsyncConsumerGroup(AsyncBlock):
             raise self._cleanup_error
 
     def errors(self) -> AsyncIterator[Exception]:
-        """Return an iterator over the errors that do not end a session.
+        """Return an iterator over the errors of sessions, except those that only `consume` raises.
 
         The iterator over the errors ends when the group is closed. The last 256 unread errors are kept.
         """

@@ -195,9 +195,9 @@ class ConsumerGroup(Block):
         self._loop.run(self._group.consume(topics, threaded))
 
     def errors(self) -> Iterator[Exception]:
-        """Return an iterator over the errors that do not end a session, to be read in a separate thread.
+        """Return an iterator over the errors of sessions, except those that only `consume` raises.
 
-        The iterator over the errors ends when the group is closed.
+        Read the errors in a separate thread. The iterator ends when the group is closed.
 
         The group keeps the last 256 unread errors.
         """

@@ -47,7 +47,8 @@ class RecordQueue:
         """The partition's high watermark, as of the last fetch.
 
         Before the first fetch of a group's claim, the property returns the offset at which the claim began.
-        Before the first fetch of a partition without a group, it returns the log end offset.
+        Before the first fetch of a partition without a group, it returns the log end offset at the time when
+        reading began.
         """
         high_watermark = self._consumer.high_watermark(self.topic_partition)
         return self.initial_high_water_mark if high_watermark is None else high_watermark

@@ -167,7 +167,10 @@ def fastavro_module() -> Any:
 
 
 def _record_type(text: str) -> str:
-    """Return the full name of a schema's type, or "". Raises ConfigError if `text` is not JSON."""
+    """Return the full name of a schema's type, or "" for a type without a name, such as a union.
+
+    Raises ConfigError if `text` is not JSON.
+    """
     parsed = _json(text)
     if not isinstance(parsed, dict):
         return parsed if isinstance(parsed, str) else ""

@@ -109,9 +109,9 @@ class Schema:
     def references(self) -> Iterator[tuple[str, Schema]]:
         """Yield the schemas to which this schema refers, each once and after its own references.
 
-        If several of these references have the same name but different schemas, only one schema is yielded.
-        The order of precedence is depth-first: a reference, then the references of its schema, and then the
-        next reference.
+        If several of these references have the same name but different schemas, only the schema that is found
+        first is yielded. The search is depth-first: a reference, then the references of its schema, and then
+        the next reference.
         """
         requested: set[str] = set()
 
