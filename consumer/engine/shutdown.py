@@ -202,7 +202,9 @@ class ConsumerShutdown:
         core = self._core
         self._committer.close()
         states = (
-            core.partitions.to_commit(self._partitions_at_close) if core.options.enable_auto_commit else {}
+            core.partitions.states_to_commit(self._partitions_at_close)
+            if core.options.enable_auto_commit
+            else {}
         )
         is_reported = self._group.is_committing_revoked or self._group.commit_error is not None
         if states and self._close_event is not None and not is_reported:

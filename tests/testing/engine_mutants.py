@@ -137,21 +137,21 @@ def a_seek_to_an_existing_offset_uses_the_reset_policy(patch: Patch) -> None:
 
     def seek(self: ConsumerEngine, event: ev.Seek) -> None:
         original(self, event)
-        self.offset_lookup.out_of_range(self.core.partitions.states[event.partition])
+        self.offset_lookup.reset_out_of_range(self.core.partitions.states[event.partition])
 
     patch.setitem(engines.TABLE, ev.Seek, seek)
 
 
 @mutant(invariants.the_last_seek_wins)
 def one_record_is_skipped_after_a_reset(patch: Patch) -> None:
-    original = OffsetLookup._listed  # pyright: ignore[reportPrivateUsage]
+    original = OffsetLookup._apply_listed_offset  # pyright: ignore[reportPrivateUsage]
 
     def listed(self: OffsetLookup, state: PartitionState, reset: Any, offset: int) -> None:
         original(self, state, reset, offset)
         if "out of range" in reset.reason:
             state.set_position(offset + 1)
 
-    patch.setattr(OffsetLookup, "_listed", listed)
+    patch.setattr(OffsetLookup, "_apply_listed_offset", listed)
 
 
 @mutant(invariants.nothing_paused_is_delivered)
@@ -207,7 +207,7 @@ def partitions_are_revoked_without_a_commit(patch: Patch) -> None:
 def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
     def look_up(self: OffsetLookup, states: Any) -> None:
         for state in list(states):
-            self._without_commit(state, others_committed=False)
+            self._reset_without_commit(state, others_committed=False)
 
     patch.setattr(OffsetLookup, "_retry_later", look_up)
     patch.setattr(OffsetLookup, "_back_off_longest", look_up)
@@ -277,14 +277,14 @@ def a_partition_is_not_read_after_its_leader_moved(patch: Patch) -> None:
 
 @mutant(invariants.every_record_was_delivered)
 def new_partitions_start_at_their_end(patch: Patch) -> None:
-    original = OffsetLookup._without_commit
+    original = OffsetLookup._reset_without_commit
 
     def without(self: OffsetLookup, state: PartitionState, *, others_committed: bool) -> None:
         original(self, state, others_committed=others_committed)
         if self._is_new(state, others_committed):
-            state.await_reset(OffsetReset(-1, "a mutant", save=True))
+            state.await_reset(OffsetReset(-1, "a mutant", commits_start=True))
 
-    patch.setattr(OffsetLookup, "_without_commit", without)
+    patch.setattr(OffsetLookup, "_reset_without_commit", without)
 
 
 @mutant(invariants.the_group_converges)

@@ -553,7 +553,7 @@ class Fetcher:
                     # The buffered records are returned first. Then the error occurs again.
                     state.back_off_until(retry_at)
                 else:
-                    self._offset_lookup.out_of_range(state)
+                    self._offset_lookup.reset_out_of_range(state)
             case ErrorAction.REFRESH_METADATA:
                 self._on_leader_changed(node, state, entry, retry_at)
             case ErrorAction.RAISE:

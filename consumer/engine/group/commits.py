@@ -204,11 +204,11 @@ class Committer:
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:
-            return positions.processed_at_all()
-        states = positions.to_commit(partitions)
+            return positions.processed_states()
+        states = positions.states_to_commit(partitions)
         if partitions is None and (self._refresh_at is None or self._refresh_at <= now):
             if self._refresh_at is not None:
-                states = {**positions.committed_before(), **states}
+                states = {**positions.committed_states(), **states}
             self._refresh_at = now + REFRESH_MS
         return states
 
@@ -244,7 +244,7 @@ class Committer:
     def record_loss(self, state: PartitionState) -> None:
         """Record the loss of a partition if it has uncommitted records, so that `commit_all` fails."""
         if self._core.partitions.stores_manually:
-            has_uncommitted = state.to_commit
+            has_uncommitted = state.needs_commit
         else:
             has_read = state.has_position and state.has_returned
             has_uncommitted = has_read and not state.has_committed(state.position)

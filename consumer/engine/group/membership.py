@@ -498,10 +498,10 @@ class Membership:
         assert self.member is not None
         if not self.member.is_rejoining_repeatedly:
             self._failing_requests.discard(ASSIGNMENT)
-        self._offset_lookup.first = action.first
-        self._offset_lookup.existed = action.initial_counts
+        self._offset_lookup.is_first_generation = action.first
+        self._offset_lookup.initial_counts = action.initial_counts
         owned = set(action.owned)
-        if dropped := self._seeks.over(owned, core.now, last=not self.member.cooperative):
+        if dropped := self._seeks.drop_ended(owned, core.now, ends_rebalance=not self.member.cooperative):
             reason = "the group assigned them to another member"
             core.report("unsought", dropped, owned=action.owned, reason=reason)
         for partition in [partition for partition in core.partitions if partition not in owned]:
@@ -525,7 +525,7 @@ class Membership:
         """
         core, member = self._core, self.member
         assert member is not None
-        states, identity = core.partitions.processed_at_all(), member.joined_identity
+        states, identity = core.partitions.processed_states(), member.joined_identity
         options = core.options
         commits_automatically = options.as_java and options.enable_auto_commit
         if not (commits_automatically and states and identity is not None):

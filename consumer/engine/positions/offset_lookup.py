@@ -67,13 +67,13 @@ from ..requests import (
 )
 from .partition_states import FetchState, OffsetReset, PartitionState
 
-Waiting = dict[TopicPartition, PartitionState]
+States = dict[TopicPartition, PartitionState]
 
-UNSAID = "the response does not contain it"
+NOT_IN_RESPONSE = "the response does not contain it"
 NO_TIMESTAMPS = "the topic's messages have no timestamps (message format before 0.10): latest"
-# Special timestamp -> the substitute to look up if the leader returns no offset for it. A log without records
-# has no maximum timestamp. A log without tiered segments has no latest tiered offset.
-WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
+# Special timestamp -> the one to look up instead if the leader returns no offset for it. A log without
+# records has no maximum timestamp. A log without tiered segments has no latest tiered offset.
+SUBSTITUTES = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
 class OffsetLookup:
@@ -90,43 +90,44 @@ class OffsetLookup:
         self._metadata = metadata
         self._coordinator = coordinator
         self._committer = committer
-        self._finding: Waiting = {}
-        self._listing: Waiting = {}
+        # The partitions whose next OffsetFetch or ListOffsets has not been sent.
+        self._to_fetch: States = {}
+        self._to_list: States = {}
         # Whether the last assignment belongs to the group's first generation, and the number of partitions
-        # that each topic had then. Partitions beyond this number are new.
-        self.first = False
-        self.existed: Mapping[str, int] = {}
+        # that each topic had in that generation. Partitions beyond this number are new.
+        self.is_first_generation = False
+        self.initial_counts: Mapping[str, int] = {}
 
     def visit(self, state: PartitionState) -> None:
         """Update the pending lookups after the state of this partition has changed."""
-        idle = (
+        may_send = not (
             state.released
             or state.lookup_pending
             or state.error is not None
             or state.retry_at > self._core.now
         )
-        for phase, waiting in (
-            (FetchState.INITIALIZING, self._finding),
-            (FetchState.AWAIT_RESET, self._listing),
+        for fetch_state, waiting in (
+            (FetchState.INITIALIZING, self._to_fetch),
+            (FetchState.AWAIT_RESET, self._to_list),
         ):
-            if not idle and state.state is phase:
+            if may_send and state.state is fetch_state:
                 waiting[state.partition] = state
             else:
                 waiting.pop(state.partition, None)
 
     def pump(self) -> None:
         """Send the lookups of committed offsets (OffsetFetch) and of offsets for resets (ListOffsets)."""
-        if self._finding:
+        if self._to_fetch:
             if self._core.options.group_id is None:
-                states, self._finding = list(self._finding.values()), {}
+                states, self._to_fetch = list(self._to_fetch.values()), {}
                 for state in states:
-                    self._without_commit(state, others_committed=False)
+                    self._reset_without_commit(state, others_committed=False)
             else:
-                self._ask_group()
-        if self._listing:
-            self._ask_leaders()
+                self._send_offset_fetch()
+        if self._to_list:
+            self._send_list_offsets()
 
-    def _ask_group(self) -> None:
+    def _send_offset_fetch(self) -> None:
         """Send an OffsetFetch for the partitions that need their committed offset."""
         core = self._core
         node = self._coordinator.require()
@@ -134,51 +135,56 @@ class OffsetLookup:
             return
         group = core.options.group_id
         assert group is not None
-        states = dict(self._finding)
+        states = dict(self._to_fetch)
         topics = {partition.topic for partition in states}
-        wanted = set(states)
+        requested = set(states)
         if core.options.on_new_partition != core.options.auto_offset_reset:
             # If other partitions of a topic have committed offsets, a partition without one may count as new.
             # So the committed offsets of all partitions are requested.
             for topic in topics:
-                known = core.view.topics.get(topic)
-                if known is not None:
-                    wanted.update(TopicPartition(topic, index) for index in known.partitions)
+                view = core.view.topics.get(topic)
+                if view is not None:
+                    requested.update(TopicPartition(topic, index) for index in view.partitions)
+        self._connect_leaders(states)
         core.send(
-            offset_fetch_request(group, wanted, core.view),
-            self._waits_for(states, self._group_answered),
+            offset_fetch_request(group, requested, core.view),
+            self._response_handler(states, self._on_offset_fetch_response),
             node=node,
             max_version=LAST_VERSION_WITH_NAMES
             if core.options.as_java
             else version_limit(core.view, topics, LAST_VERSION_WITH_NAMES),
         )
-        self._mark_in_flight(states, self._finding)
+        self._mark_in_flight(states, self._to_fetch)
 
-    def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
-        """Return a response handler.
-
-        The handler calls `then` with the partitions whose epoch has not changed since the request.
-        """
-        requested = [(state, state.epoch) for state in states.values()]
+    def _connect_leaders(self, states: States) -> None:
+        """Open the connections on which the partitions will be fetched after the lookup."""
         core = self._core
         for leader in dict.fromkeys(map(core.view.leader, states)):
             if leader is not None:
                 core.network.connect(leader, core.now, lane=FETCH_LANE)
 
+    @staticmethod
+    def _response_handler(states: States, then: Callable[[States, Call], None]) -> Then:
+        """Return a response handler.
+
+        The handler calls `then` with the partitions whose epoch has not changed since the request.
+        """
+        states_and_epochs = [(state, state.epoch) for state in states.values()]
+
         def on_response(call: Call) -> None:
-            still = {
-                s.partition: s
-                for s, epoch in requested
-                if s.epoch == epoch and s.lookup_pending and not s.released
+            unchanged = {
+                state.partition: state
+                for state, epoch in states_and_epochs
+                if state.epoch == epoch and state.lookup_pending and not state.released
             }
-            for state in still.values():
+            for state in unchanged.values():
                 state.lookup_pending = False
-            then(still, call)
+            then(unchanged, call)
 
         return on_response
 
     @staticmethod
-    def _mark_in_flight(states: Waiting, waiting: Waiting) -> None:
+    def _mark_in_flight(states: States, waiting: States) -> None:
         """Mark the lookups as in flight.
 
         This method is called after the request was sent. If Ctrl-C interrupts the send, the next step sends
@@ -188,7 +194,7 @@ class OffsetLookup:
             state.lookup_pending = True
             waiting.pop(partition, None)
 
-    def _group_answered(self, states: Waiting, call: Call) -> None:
+    def _on_offset_fetch_response(self, states: States, call: Call) -> None:
         """Handle the OffsetFetch response."""
         core = self._core
         if not isinstance(call.response, OffsetFetchResponse):
@@ -205,23 +211,23 @@ class OffsetLookup:
             self._report_and_retry(states.values(), "OffsetFetch", "the response does not contain the group")
             return
         code, offsets = result
-        do = action_for(OFFSET_FETCH, code)
-        if do is not ErrorAction.USE:
+        action = action_for(OFFSET_FETCH, code)
+        if action is not ErrorAction.USE:
             self._report_and_retry(states.values(), "OffsetFetch", describe(code))
-            if do is ErrorAction.FIND_COORDINATOR:
+            if action is ErrorAction.FIND_COORDINATOR:
                 self._coordinator.report_lost(
                     call.node, f"OffsetFetch was answered with {ErrorCode(code).name}"
                 )
-            elif do is ErrorAction.RAISE:
+            elif action is ErrorAction.RAISE:
                 self._back_off_longest(states.values())
                 core.queue_error(broker_error(code, "OffsetFetch", f"group {group!r}"))
             return
         self._coordinator.confirm()
-        committed = {p.topic for p, value in offsets.items() if isinstance(value, CommittedOffset)}
+        topics_with_commits = {p.topic for p, value in offsets.items() if isinstance(value, CommittedOffset)}
         errors: dict[TopicPartition, int] = {}
         for partition, state in states.items():
             if partition not in offsets:
-                self._report_and_retry([state], "OffsetFetch", UNSAID)
+                self._report_and_retry([state], "OffsetFetch", NOT_IN_RESPONSE)
                 self._metadata.need()
                 continue
             value = offsets[partition]
@@ -231,7 +237,7 @@ class OffsetLookup:
                 if value.leader_epoch is not None:
                     state.await_validation()
             elif value is None:
-                self._without_commit(state, others_committed=partition.topic in committed)
+                self._reset_without_commit(state, others_committed=partition.topic in topics_with_commits)
             else:
                 self._report_and_retry([state], "OffsetFetch", describe(value))
                 self._metadata.need()
@@ -265,7 +271,7 @@ class OffsetLookup:
         for state in states:
             state.back_off_until(until)
 
-    def _without_commit(self, state: PartitionState, *, others_committed: bool) -> None:
+    def _reset_without_commit(self, state: PartitionState, *, others_committed: bool) -> None:
         """Reset a partition that has no committed offset, according to the policy that applies to it.
 
         `others_committed` says whether other partitions of the topic have a committed offset.
@@ -280,10 +286,12 @@ class OffsetLookup:
             state.fail(NoOffsetForPartition(str(state.partition), why))
             self._core.wake_poll()
             return
-        state.await_reset(OffsetReset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
+        state.await_reset(
+            OffsetReset(self._reset_timestamp(policy), f"{reason}: {policy}", self._must_commit_start())
+        )
 
-    def _saves(self) -> bool:
-        """Return whether the start offsets that a reset policy chooses have to be committed to the group."""
+    def _must_commit_start(self) -> bool:
+        """Return whether the start offset that a reset policy chooses has to be committed (M206)."""
         options = self._core.options
         return self._core.group_status.in_group and options.group_id is not None and not options.as_java
 
@@ -293,20 +301,23 @@ class OffsetLookup:
             return False
         if state.is_new:
             return True
-        known = self.existed.get(state.partition.topic)
-        if known is not None:
-            return state.partition.partition >= known
-        return others_committed and not self.first
+        initial_count = self.initial_counts.get(state.partition.topic)
+        if initial_count is not None:
+            return state.partition.partition >= initial_count
+        return others_committed and not self.is_first_generation
 
-    def _timestamp(self, policy: str) -> int:
+    def _reset_timestamp(self, policy: str) -> int:
         """Return the timestamp that ListOffsets has to look up for a reset policy."""
         duration = duration_ms(policy)
         if duration is not None:
             return max(0, self._core.wall() - duration)
         return EARLIEST if policy == "earliest" else LATEST
 
-    def out_of_range(self, state: PartitionState, why: str = "") -> None:
+    def reset_out_of_range(self, state: PartitionState, why: str = "") -> None:
         """Reset a partition after OFFSET_OUT_OF_RANGE. Its buffer must be empty.
+
+        `why` replaces the default text of the reason that is reported. With the policy "none", poll raises
+        OffsetOutOfRange instead.
 
         If the fetch after the previous reset failed with OFFSET_OUT_OF_RANGE again, the lookup waits for a
         backoff. Each further reset increases the backoff.
@@ -319,7 +330,7 @@ class OffsetLookup:
             self._core.wake_poll()
             return
         reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
-        state.await_reset(OffsetReset(self._timestamp(policy), reason, before=state.position))
+        state.await_reset(OffsetReset(self._reset_timestamp(policy), reason, before=state.position))
         if state.reset_count:
             state.back_off_until(self._core.next_retry_at(state.reset_count - 1))
         state.reset_count += 1
@@ -327,10 +338,15 @@ class OffsetLookup:
     def reset_recreated(self, state: PartitionState) -> None:
         """Reset a partition of a re-created topic, because its position belongs to the old topic (M206.6)."""
         policy = self._core.options.on_new_partition
-        unread = state.has_position and not state.has_returned and state.has_committed(state.position)
-        ours = self._core.group_status.in_group
-        initializing = state.state is FetchState.INITIALIZING
-        if ours and (initializing or is_local(state.topic_id) or (unread and policy != "none")):
+        is_at_unread_commit = (
+            state.has_position and not state.has_returned and state.has_committed(state.position)
+        )
+        may_have_commit = self._core.group_status.in_group and (
+            state.state is FetchState.INITIALIZING
+            or is_local(state.topic_id)
+            or (is_at_unread_commit and policy != "none")
+        )
+        if may_have_commit:
             # First look up the committed offset: another owner of the partition may already have committed an
             # offset in the re-created topic. Without topic ids, it is also possible that the topic was not
             # re-created.
@@ -343,44 +359,48 @@ class OffsetLookup:
         reason = f"the topic was re-created: {policy}"
         before = state.position if state.has_position else None
         state.on_topic_recreated()
-        state.await_reset(OffsetReset(self._timestamp(policy), reason, self._saves(), before))
+        state.await_reset(
+            OffsetReset(self._reset_timestamp(policy), reason, self._must_commit_start(), before)
+        )
 
-    def _ask_leaders(self) -> None:
+    def _send_list_offsets(self) -> None:
         """Send a ListOffsets to each leader of the partitions that await a reset."""
         core = self._core
-        listing = dict(self._listing)
+        to_list = dict(self._to_list)
         # (Leader, special timestamp or None) -> partitions. Special timestamps are requested separately,
         # because the leader may not know them.
-        requests: dict[tuple[int, int | None], Waiting] = {}
-        for partition, state in listing.items():
+        requests: dict[tuple[int, int | None], States] = {}
+        for partition, state in to_list.items():
             leader = core.view.leader(partition)
             if leader is None:
                 # The leader is unknown. The next Metadata response marks all partitions dirty, so this
                 # partition is looked up again.
                 self._metadata.need()
-                self._listing.pop(partition, None)
+                self._to_list.pop(partition, None)
             else:
-                special = state.reset.timestamp if state.reset and state.reset.timestamp < EARLIEST else None
-                requests.setdefault((leader, special), {})[partition] = state
-        level = ISOLATION_LEVELS[core.options.isolation_level]
+                timestamp = state.reset.timestamp if state.reset is not None else EARLIEST
+                special_timestamp = timestamp if timestamp < EARLIEST else None
+                requests.setdefault((leader, special_timestamp), {})[partition] = state
+        isolation_level = ISOLATION_LEVELS[core.options.isolation_level]
         for (node, _), states in requests.items():
             timestamps = {p: s.reset.timestamp for p, s in states.items() if s.reset is not None}
+            self._connect_leaders(states)
             core.send(
-                list_offsets_request(core.view, timestamps, level, core.options.request_timeout_ms),
-                self._waits_for(states, self._leader_answered),
+                list_offsets_request(core.view, timestamps, isolation_level, core.options.request_timeout_ms),
+                self._response_handler(states, self._on_list_offsets_response),
                 node=node,
             )
-            self._mark_in_flight(states, self._listing)
+            self._mark_in_flight(states, self._to_list)
 
-    def _leader_answered(self, states: Waiting, call: Call) -> None:
+    def _on_list_offsets_response(self, states: States, call: Call) -> None:
         """Handle a ListOffsets response."""
         core = self._core
         if not isinstance(call.response, ListOffsetsResponse):
             timestamps = [state.reset.timestamp for state in states.values() if state.reset is not None]
             if isinstance(call.error, UnsupportedVersion) and min(timestamps, default=0) < EARLIEST:
                 # The leader does not support this special timestamp, so a retry would fail as well.
-                for waiting in states.values():
-                    waiting.fail(call.error)
+                for pending in states.values():
+                    pending.fail(call.error)
                 core.wake_poll()
                 return
             self._report_and_retry(states.values(), "ListOffsets", str(call.error))
@@ -392,43 +412,45 @@ class OffsetLookup:
                 self._back_off_longest(states.values())
                 core.queue_error(call.error)
             return
-        answers = consistent_values(
+        entries = consistent_values(
             (TopicPartition(topic.name, entry.partition_index), entry)
             for topic in call.response.topics
             for entry in topic.partitions
         )
-        unanswered, errors = dict(states), dict[TopicPartition, int]()
-        for partition, entry in answers.items():
-            state = unanswered.pop(partition, None)
+        missing, errors = dict(states), dict[TopicPartition, int]()
+        for partition, entry in entries.items():
+            state = missing.pop(partition, None)
             if state is None or state.reset is None:
                 continue
             if entry.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                self._listed(state, msgspec.structs.replace(state.reset, reason=NO_TIMESTAMPS), -1)
+                self._apply_listed_offset(
+                    state, msgspec.structs.replace(state.reset, reason=NO_TIMESTAMPS), offset=-1
+                )
                 continue
-            do = action_for(LIST_OFFSETS, entry.error_code)
-            if do is ErrorAction.USE:
-                self._listed(state, state.reset, entry.offset)
-            elif do is ErrorAction.RAISE:
+            action = action_for(LIST_OFFSETS, entry.error_code)
+            if action is ErrorAction.USE:
+                self._apply_listed_offset(state, state.reset, entry.offset)
+            elif action is ErrorAction.RAISE:
                 self._back_off_longest([state])
                 errors[partition] = entry.error_code
             else:
                 self._report_and_retry([state], "ListOffsets", describe(entry.error_code))
-                if do is ErrorAction.REFRESH_METADATA:
+                if action is ErrorAction.REFRESH_METADATA:
                     core.view.forget_leader(partition)
                     self._metadata.need()
         core.queue_errors("ListOffsets", errors)
-        self._report_and_retry(unanswered.values(), "ListOffsets", UNSAID)
+        self._report_and_retry(missing.values(), "ListOffsets", NOT_IN_RESPONSE)
 
-    def _listed(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
-        """Apply the offset that a leader returned for a reset."""
+    def _apply_listed_offset(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
+        """Apply the offset that a leader returned for a reset; -1 means that it returned no offset."""
         if offset < 0:
             # No record has the requested timestamp or a later one, so the partition starts at the end, as
             # with Kafka's reset policy `by_duration`.
-            instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
-            if instead is None:
+            substitute = LATEST if reset.timestamp >= 0 else SUBSTITUTES.get(reset.timestamp)
+            if substitute is None:
                 self._report_and_retry([state], "ListOffsets", "the leader returned no offset")
             else:
-                state.await_reset(OffsetReset(instead, reset.reason, reset.save, reset.before))
+                state.await_reset(OffsetReset(substitute, reset.reason, reset.commits_start, reset.before))
             return
         was_retried = state.failures > 0
         state.set_position(offset)
@@ -436,7 +458,7 @@ class OffsetLookup:
             self._core.report(
                 "reset", [state.partition], reason=reset.reason, offset=offset, before=reset.before
             )
-        if reset.save:
+        if reset.commits_start:
             state.start_offset = offset
             self._committer.initial_commits.add(state, was_retried=was_retried)
         self._core.wake_poll()

@@ -80,8 +80,8 @@ class OffsetReset(msgspec.Struct, frozen=True):
     reason: str
     # Whether the offset that the lookup returns is committed before the first record is returned. This is
     # required if the group has no committed offset (M206).
-    save: bool = False
-    # The position before the reset; None if there was none.
+    commits_start: bool = False
+    # The position before the reset, for the report; None if there was none, or if it is not reported.
     before: int | None = None
 
 
@@ -89,11 +89,11 @@ class PartitionState:
     """One assigned partition. Other modules may read its attributes; only its methods change them."""
 
     __slots__ = (
-        "_home",
         "_largest_lag",
         "_last_lag",
         "_last_lead",
         "_smallest_lead",
+        "_subscription",
         "_unrecorded_bytes",
         "_unrecorded_records",
         "announced",
@@ -140,14 +140,14 @@ class PartitionState:
 
     def __init__(
         self,
-        home: SubscriptionState,
+        subscription: SubscriptionState,
         partition: TopicPartition,
         topic_id: UUID | None,
         *,
         announced: bool,
         new: bool,
     ) -> None:
-        self._home = home
+        self._subscription = subscription
         self.partition = partition
         self.topic_id = topic_id  # Id of the topic that the position belongs to; None until the id is known.
         self.state = FetchState.INITIALIZING
@@ -176,13 +176,13 @@ class PartitionState:
         self.start_commit_in_flight = False
         self.paused = False
         self.revoking = False
-        self.announced = announced
-        self.is_new = new
-        self.released = False
-        self.epoch = home.next_epoch()
+        self.announced = announced  # Whether the assigned callback has returned.
+        self.is_new = new  # Whether the partition was created after the group's first assignment.
+        self.released = False  # Whether the partition is no longer assigned.
+        self.epoch = subscription.next_epoch()
         # When (ms) the epoch began. `Consumer.why` reports this time as the start of a lookup or validation.
-        self.changed_at = home.clock()
-        self.lookup_pending = False
+        self.changed_at = subscription.clock()
+        self.lookup_pending = False  # Whether a lookup or a validation of the position is in flight.
         self.extra_fetch_open = False  # Whether a fetch without a session is in flight for the partition.
         self.retry_at = 0
         self.failures = 0
@@ -221,7 +221,7 @@ class PartitionState:
         self.leader_epoch = leader_epoch
         self.validated = None
         self.end_reported = False
-        self._home.update_uncommitted(self)
+        self._subscription.update_uncommitted(self)
 
     def await_reset(self, reset: OffsetReset) -> None:
         """Make the partition wait for a lookup of its position by ListOffsets."""
@@ -240,16 +240,10 @@ class PartitionState:
         The buffered records are dropped and fetched again, because they may come from a truncated part of the
         log.
         """
-        unsaved, start, processed, committed = (
-            self.start_uncommitted,
-            self.start_offset,
-            self.processed,
-            self.committed,
-        )
+        start_uncommitted, start_offset = self.start_uncommitted, self.start_offset
         self._invalidate()
         move(self, FetchState.AWAIT_VALIDATION, EDGES)
-        self.start_uncommitted, self.start_offset = unsaved, start
-        self.processed, self.committed = processed, committed
+        self.start_uncommitted, self.start_offset = start_uncommitted, start_offset
         self.fetch_offset = self.position
 
     def on_validated(self, leader_epoch: int | None) -> None:
@@ -264,9 +258,12 @@ class PartitionState:
         self.leader_epoch = self.replica = self.stored = None
 
     def _invalidate(self) -> None:
-        """Give the partition a new epoch, and drop its buffer, its error and its retries."""
-        self.epoch = self._home.next_epoch()
-        self.changed_at = self._home.clock()
+        """Give the partition a new epoch.
+
+        Drop its buffer, its error, its retries, its reset and its start offset.
+        """
+        self.epoch = self._subscription.next_epoch()
+        self.changed_at = self._subscription.clock()
         self.lookup_pending = False
         self.extra_fetch_open = False
         self.retry_at = 0
@@ -281,9 +278,10 @@ class PartitionState:
 
     def mark_dirty(self) -> None:
         """Mark the partition dirty, so that the other parts of the engine visit it."""
-        home = self._home
-        if home.states.get(self.partition, self) is self:
-            home.dirty[self.partition] = self
+        subscription = self._subscription
+        # After a release and a new assignment, another object is the state of the partition.
+        if subscription.states.get(self.partition, self) is self:
+            subscription.dirty[self.partition] = self
 
     def fail(self, error: KprotoError) -> None:
         """Stop fetching until a seek. Poll raises `error` after it has returned the buffered records."""
@@ -293,11 +291,11 @@ class PartitionState:
     def back_off_until(self, until: int) -> None:
         """Send no request for the partition until the time `until` (ms)."""
         self.retry_at = until
-        self._home.schedule(self, until)
+        self._subscription.schedule(self, until)
         self.mark_dirty()
 
     def pause(self, paused: bool) -> None:
-        """Pause or resume."""
+        """Pause the partition, or resume it if `paused` is false."""
         self.paused = paused
         self.mark_dirty()
 
@@ -336,8 +334,8 @@ class PartitionState:
 
         `chunk` is the first buffered fetch. Return whether all records of `chunk` were returned.
         """
-        self._home.returned[self.partition] = self
-        self._home.unrecorded[self] = None
+        self._subscription.returned[self.partition] = self
+        self._subscription.unrecorded[self] = None
         self._unrecorded_records += number
         self.position = chunk.position
         epoch = chunk.leader_epoch
@@ -363,7 +361,7 @@ class PartitionState:
 
     def discard_buffer(self) -> None:
         """Drop the buffer to free memory. The records are fetched again later."""
-        self.epoch = self._home.next_epoch()
+        self.epoch = self._subscription.next_epoch()
         self.extra_fetch_open = False
         self.empty_at = -1
         self.fetches.clear()
@@ -371,48 +369,49 @@ class PartitionState:
 
     def rewind(self, offset: int) -> None:
         """Set the position back to `offset`, the first record that the application has not received."""
-        committed, processed, validated = self.committed, self.processed, self.validated
-        start = self.start_offset
+        processed, validated, start_offset = self.processed, self.validated, self.start_offset
         self.set_position(offset, self.leader_epoch)
-        self.start_offset = start
-        self.committed, self.validated, self.has_returned = committed, validated, True
+        self.validated, self.start_offset = validated, start_offset
+        self.has_returned = True
         self.processed = processed if processed is None else min(processed, offset)
-        self._home.update_uncommitted(self)
+        self._subscription.update_uncommitted(self)
 
-    def on_commit_sent(self, offset: int, by: object) -> None:
-        """Record that the commit `by`, which contains `offset`, was requested.
+    def on_commit_sent(self, offset: int, commit: object) -> None:
+        """Record that `commit`, which contains `offset`, was requested.
 
         Until this commit gets a response, the group's committed offset is uncertain. The returned records
         below `offset` count as processed, so no later automatic commit has a smaller offset.
         """
         if self.has_returned and self.has_position and (self.processed or 0) < offset <= self.position:
             self.processed = offset
-            self._home.update_uncommitted(self)
+            self._subscription.update_uncommitted(self)
         if self.pending_commit is not None or self.committed != offset:
-            self.pending_commit = by
+            self.pending_commit = commit
             # If the processed and the committed offset differ, the partition is already marked as
             # uncommitted.
             if self.processed == self.committed:
-                self._home.update_uncommitted(self)
+                self._subscription.update_uncommitted(self)
 
-    def on_committed(self, offset: int, by: object | None = None) -> None:
+    def on_committed(self, offset: int, commit: object | None = None) -> None:
         """Record that the group has committed `offset`.
 
-        `by` is the commit that contained the offset. If another commit was requested after it, the group's
-        committed offset remains uncertain.
+        `commit` is the commit that contained the offset; None if no commit of this consumer did.
+
+        If another commit was requested after it, the group's committed offset remains uncertain.
         """
         self.committed = offset
-        if self.pending_commit is by:
+        if self.pending_commit is commit:
             self.pending_commit = None
-        self._home.update_uncommitted(self)
+        self._subscription.update_uncommitted(self)
 
     def store(self, offset: int, leader_epoch: int | None, metadata: str) -> None:
         """Store the offset that the next commit will contain, with its leader epoch and metadata."""
         stored = offset, leader_epoch, metadata
         if self.stored != stored:
-            # A commit of the same offset may have contained another leader epoch or other metadata.
+            # A commit of the same offset may have contained another leader epoch or other metadata, so the
+            # committed offset counts as uncertain until `stored` is committed.
             self.stored = self.pending_commit = stored
-        self._home.update_uncommitted(self)
+        self._subscription.update_uncommitted(self)
 
     def has_committed(self, offset: int | None) -> bool:
         """Return whether it is certain that `offset` is the group's committed offset."""
@@ -424,9 +423,9 @@ class PartitionState:
         return self.state is FetchState.FETCHING or self.state is FetchState.AWAIT_VALIDATION
 
     @property
-    def to_commit(self) -> bool:
+    def needs_commit(self) -> bool:
         """Whether a processed or stored offset has no confirmed commit."""
-        if self._home.stores_manually:
+        if self._subscription.stores_manually:
             return self.stored is not None and not self.has_committed(self.stored[0])
         return (
             self.has_position
@@ -442,7 +441,7 @@ class PartitionState:
         If there is nothing new to commit, return the committed offset. Committing it again keeps it from
         expiring.
         """
-        if not self._home.stores_manually:
+        if not self._subscription.stores_manually:
             offset = self.committed if self.is_at_start else self.processed
             return offset or 0, self.leader_epoch, ""
         return self.stored or (self.committed or 0, None, "")
@@ -560,8 +559,10 @@ class SubscriptionState:
         self.stores_manually = False
         # The partitions with returned records that the metrics do not include yet.
         self.unrecorded: dict[PartitionState, None] = {}
+        # A heap of (time in ms, number, state). The numbers order entries with the same time.
         self._scheduled: list[tuple[int, int, PartitionState]] = []
-        self._epochs = 0
+        # The last number that was used, as an epoch or in the heap.
+        self._last_number = 0
         # Number of partitions released since the consumer was created. An iteration that holds records stores
         # this number. If the number has grown since, another member may own the partitions of some
         # of the held records.
@@ -598,7 +599,7 @@ class SubscriptionState:
         return state
 
     def drop(self, partition: TopicPartition) -> PartitionState | None:
-        """Remove a partition and its buffered records."""
+        """Remove a partition and its buffered records. Return its state, or None if it is not assigned."""
         state = self.states.pop(partition, None)
         if state is not None:
             self.losses += 1
@@ -619,8 +620,8 @@ class SubscriptionState:
 
     def schedule(self, state: PartitionState, until: int) -> None:
         """Schedule the partition to become dirty at the time `until` (ms)."""
-        self._epochs += 1
-        heapq.heappush(self._scheduled, (until, self._epochs, state))
+        self._last_number += 1
+        heapq.heappush(self._scheduled, (until, self._last_number, state))
 
     def mark_due_dirty(self, now: int) -> None:
         """Mark as dirty each partition whose scheduled time has been reached."""
@@ -635,8 +636,8 @@ class SubscriptionState:
         """Count all returned records as processed, except those at and after the offsets in `held`."""
         for partition, state in list(self.returned.items()):
             if state.has_position and not state.released:
-                below = min(held.get(partition, state.position), state.position)
-                state.processed = max(below, state.processed or 0)
+                processed_end = min(held.get(partition, state.position), state.position)
+                state.processed = max(processed_end, state.processed or 0)
                 self.update_uncommitted(state)
                 if state.processed < state.position:
                     continue
@@ -644,12 +645,12 @@ class SubscriptionState:
 
     def update_uncommitted(self, state: PartitionState) -> None:
         """Add the partition to `_uncommitted`, or remove it, according to its state."""
-        if state.to_commit and not state.released:
+        if state.needs_commit and not state.released:
             self._uncommitted[state.partition] = state
         else:
             self._uncommitted.pop(state.partition, None)
 
-    def to_commit(
+    def states_to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
         """Return the states of the partitions whose processed or stored offset has no confirmed commit.
@@ -657,22 +658,25 @@ class SubscriptionState:
         Only partitions in `partitions` are returned; None means all.
         """
         if partitions is None:
-            return {p: state for p, state in self._uncommitted.items() if state.to_commit}
-        return {p: state for p in partitions if (state := self._uncommitted.get(p)) and state.to_commit}
+            return {p: state for p, state in self._uncommitted.items() if state.needs_commit}
+        return {p: state for p in partitions if (state := self._uncommitted.get(p)) and state.needs_commit}
 
-    def processed_at_all(self) -> dict[TopicPartition, PartitionState]:
-        """Return the states of all partitions with a position. Java's consumer commits all of them."""
+    def processed_states(self) -> dict[TopicPartition, PartitionState]:
+        """Return the states of the partitions with a processed offset. Java's consumer commits them all."""
         return {p: s for p, s in self.states.items() if s.has_position and s.processed is not None}
 
-    def committed_before(self) -> dict[TopicPartition, PartitionState]:
-        """Return the states of the partitions that have a committed offset."""
+    def committed_states(self) -> dict[TopicPartition, PartitionState]:
+        """Return the states of the partitions that have a processed and a committed offset.
+
+        A start offset whose initial commit has not succeeded does not count.
+        """
         return {
             p: s
-            for p, s in self.processed_at_all().items()
+            for p, s in self.processed_states().items()
             if s.committed is not None and not s.start_uncommitted
         }
 
     def next_epoch(self) -> int:
         """Return a new epoch, which no partition has had before."""
-        self._epochs += 1
-        return self._epochs
+        self._last_number += 1
+        return self._last_number

@@ -40,40 +40,42 @@ class PendingSeeks:
     """
 
     def __init__(self, max_wait_ms: int) -> None:
-        self._patience = max_wait_ms
-        self._waiting: dict[TopicPartition, _Seek] = {}
+        self._max_wait_ms = max_wait_ms
+        self._seeks: dict[TopicPartition, _Seek] = {}
 
     def put(self, partition: TopicPartition, apply: Apply) -> None:
         """Store a seek until its partition is assigned. It replaces an earlier seek of the partition."""
-        self._waiting[partition] = _Seek(apply)
+        self._seeks[partition] = _Seek(apply)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop the seeks of these partitions."""
         for partition in partitions:
-            self._waiting.pop(partition, None)
+            self._seeks.pop(partition, None)
 
     def clear(self) -> None:
         """Drop all seeks."""
-        self._waiting.clear()
+        self._seeks.clear()
 
-    def over(self, owned: Container[TopicPartition], now: int, *, last: bool) -> list[TopicPartition]:
+    def drop_ended(
+        self, owned: Container[TopicPartition], now: int, *, ends_rebalance: bool
+    ) -> list[TopicPartition]:
         """Drop the seeks that do not wait for a later assignment, and return their partitions.
 
-        If `last` is true, this assignment completes the rebalance. If it is false, a cooperative rebalance
-        continues with another JoinGroup, and the next assignment may still contain the partition.
+        If `ends_rebalance` is true, no assignment of this rebalance follows. If it is false, a cooperative
+        rebalance continues with another JoinGroup, and the next assignment may still contain the partition.
         """
         ended: list[TopicPartition] = []
-        for partition, seek in list(self._waiting.items()):
-            late = seek.until is not None and (now > seek.until or partition not in owned)
-            if late or (last and partition not in owned):
+        for partition, seek in list(self._seeks.items()):
+            has_ended = seek.until is not None and (now > seek.until or partition not in owned)
+            if has_ended or (ends_rebalance and partition not in owned):
                 ended.append(partition)
-                del self._waiting[partition]
+                del self._seeks[partition]
             elif partition not in owned:
-                seek.until = now + self._patience
+                seek.until = now + self._max_wait_ms
         return sorted(ended)
 
     def apply(self, state: PartitionState) -> None:
         """Apply the waiting seek of a partition that was just assigned, if the partition has one."""
-        seek = self._waiting.pop(state.partition, None)
+        seek = self._seeks.pop(state.partition, None)
         if seek is not None:
             seek.apply(state)

@@ -219,7 +219,7 @@ class PositionValidator:
         if diverging is None:
             cause = f"it contains nothing of epoch {state.leader_epoch}"
             why = f"the log was truncated below the position {position}: {cause}"
-            self._finder.out_of_range(state, why)
+            self._finder.reset_out_of_range(state, why)
             return
         reason = f"the log was truncated at {diverging}, below the position {position}"
         committed = state.committed

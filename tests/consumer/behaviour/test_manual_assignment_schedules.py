@@ -248,7 +248,7 @@ def close_commits_nothing(patch: pytest.MonkeyPatch) -> None:
 def commits_in_progress_are_never_reset(patch: pytest.MonkeyPatch) -> None:
     def on_committed(self: Any, offset: int, by: object = None) -> None:
         self.committed = offset
-        self._home.update_uncommitted(self)
+        self._subscription.update_uncommitted(self)
 
     patch.setattr(PartitionState, "on_committed", on_committed)
 

@@ -58,7 +58,7 @@ def state_of(a: Consumer) -> Any:
         [(s.position, s.processed, s.committed, s.has_returned, s.lag) for s in a.engine.partitions.values()],
         (member.poll_ends_at, member.is_polling, member.state),
         list(a.engine.core.partitions.returned),
-        list(a.engine.core.partitions.to_commit()),
+        list(a.engine.core.partitions.states_to_commit()),
         next_deadline(a.engine),
     )
 

@@ -31,7 +31,7 @@ _metadata_changed = metadata.metadata_changed
 
 def _start_at_latest(finder: Any, state: Any, *, others_committed: bool) -> None:
     reason = "no committed offset: latest"
-    state.await_reset(offset_lookup.OffsetReset(finder._timestamp("latest"), reason, False))
+    state.await_reset(offset_lookup.OffsetReset(finder._reset_timestamp("latest"), reason, False))
 
 
 def _has_more_partitions(consumer: Any) -> bool:
@@ -62,7 +62,7 @@ LEADER_IGNORES_PARTITIONS = Mutant(
 NEW_PARTITION_AT_LATEST = Mutant(
     "a new partition starts at the latest offset",
     offset_lookup.OffsetLookup,
-    "_without_commit",
+    "_reset_without_commit",
     _start_at_latest,
 )
 DETECTS_PARTITIONS = Mutant(

@@ -330,11 +330,11 @@ def test_a_partition_is_new_by_the_first_assignment_or_by_the_commits_of_its_top
     world = world_with_records()
     a = caught_up_member(world)
     lookup = a.engine.offset_lookup
-    lookup.existed, lookup.first = existed, first
+    lookup.initial_counts, lookup.is_first_generation = existed, first
     state = SubscriptionState().add(tp("t", 1))
     assert lookup._is_new(state, others_committed) is is_new
     manual = world.consumer(group_id="h").engine.offset_lookup
-    manual.existed, manual.first = existed, first
+    manual.initial_counts, manual.is_first_generation = existed, first
     assert not manual._is_new(state, others_committed)
 
 
@@ -348,7 +348,7 @@ def test_a_partition_without_a_commit_is_new_if_another_one_of_its_topic_has_one
     assert world.run(until=lambda: len(a.owned) == 2)
     world.run(1_000)
     lookup, states = a.engine.offset_lookup, a.engine.core.partitions
-    lookup.existed, lookup.first = {}, False
+    lookup.initial_counts, lookup.is_first_generation = {}, False
     entries = [
         OffsetFetchResponsePartitions(
             partition_index=index, committed_offset=offset, metadata="", error_code=0

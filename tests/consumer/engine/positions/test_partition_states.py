@@ -71,9 +71,9 @@ def test_returned_records_are_committed_when_they_are_processed() -> None:
     assert (state.fetch_offset, state.position, state.lag) == (8, 5, None)
     take(state, 2)
     assert (state.position, state.leader_epoch, len(state.fetches)) == (7, 4, 1)
-    assert home.to_commit() == {}
+    assert home.states_to_commit() == {}
     home.mark_processed()
-    assert home.to_commit() == {T0: state}
+    assert home.states_to_commit() == {T0: state}
     assert state.offset_to_commit == (7, 4, "")
     take(state, 9)
     assert (state.position, len(state.fetches)) == (8, 0)
@@ -89,18 +89,18 @@ def test_a_commit_is_uncertain_until_its_response_and_only_the_last_one_counts()
     take(state, 3)
     state.on_commit_sent(8, "first")
     assert state.processed == 8
-    assert home.to_commit() == {T0: state}
+    assert home.states_to_commit() == {T0: state}
     state.on_commit_sent(8, "second")
     state.on_committed(8, "first")
     assert not state.has_committed(8)
     state.on_committed(8, "second")
     assert state.has_committed(8)
-    assert home.to_commit() == {}
+    assert home.states_to_commit() == {}
     state.on_commit_sent(8, "again")
     assert state.has_committed(8)
     state.on_commit_sent(6, "lower")
     assert (state.processed, state.has_committed(8)) == (8, False)
-    assert home.to_commit() == {T0: state}
+    assert home.states_to_commit() == {T0: state}
 
 
 def test_the_commit_of_returned_records_is_uncertain_although_the_start_was_committed() -> None:
@@ -108,9 +108,9 @@ def test_the_commit_of_returned_records_is_uncertain_although_the_start_was_comm
     state.on_committed(5)
     state.add_fetch(fetched(5, 3))
     take(state, 3)
-    assert home.to_commit() == {}
+    assert home.states_to_commit() == {}
     state.on_commit_sent(8, "commit")
-    assert home.to_commit() == {T0: state}
+    assert home.states_to_commit() == {T0: state}
 
 
 @pytest.mark.parametrize("offset", [5, 9])
@@ -125,27 +125,27 @@ def test_a_commit_outside_of_the_returned_records_processes_none(offset: int) ->
 def test_stored_offsets_replace_those_of_processed_records() -> None:
     home, state = fetching()
     home.stores_manually = True
-    assert (home.to_commit(), state.offset_to_commit) == ({}, (0, None, ""))
+    assert (home.states_to_commit(), state.offset_to_commit) == ({}, (0, None, ""))
     state.on_committed(4)
     assert state.offset_to_commit == (4, None, "")
     state.store(6, 2, "note")
-    assert (home.to_commit(), state.offset_to_commit) == ({T0: state}, (6, 2, "note"))
+    assert (home.states_to_commit(), state.offset_to_commit) == ({T0: state}, (6, 2, "note"))
     state.on_commit_sent(6, "commit")
     state.on_committed(6, "commit")
-    assert home.to_commit() == {}
+    assert home.states_to_commit() == {}
     assert state.offset_to_commit == (6, 2, "note")
 
 
 def test_the_start_offset_of_a_reset_is_not_committed_as_progress() -> None:
     home, state = fetching(start_offset=5)
     home.update_uncommitted(state)
-    assert (state.is_at_start, home.to_commit()) == (True, {})
+    assert (state.is_at_start, home.states_to_commit()) == (True, {})
     state.on_committed(5)
     assert state.offset_to_commit == (5, 3, "")
     state.add_fetch(fetched(5, 1))
     take(state, 1)
     home.mark_processed()
-    assert (state.is_at_start, home.to_commit()) == (False, {T0: state})
+    assert (state.is_at_start, home.states_to_commit()) == (False, {T0: state})
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_new_position_forgets_everything_about_the_previous_one() -> None:
     assert flags == (False,) * 4
     assert (state.start_offset, state.start_uncommitted, state.empty_at) == (None, False, -1)
     assert (list(state.fetches), state.leader_epoch, state.epoch > epoch) == ([], None, True)
-    assert home.to_commit() == {T0: state}
+    assert home.states_to_commit() == {T0: state}
 
 
 def test_a_rewind_keeps_the_commit_and_lowers_what_was_processed() -> None:
@@ -265,7 +265,7 @@ def test_a_rewind_keeps_the_commit_and_lowers_what_was_processed() -> None:
     state.rewind(6)
     assert (state.position, state.processed, state.committed) == (6, 6, 5)
     assert (state.validated, state.has_returned, state.leader_epoch) == (3, True, 3)
-    assert home.to_commit() == {T0: state}
+    assert home.states_to_commit() == {T0: state}
 
 
 def test_a_discarded_buffer_is_fetched_again_from_the_position() -> None:
@@ -319,11 +319,11 @@ def test_a_dropped_partition_is_neither_committed_nor_returned() -> None:
     home.mark_processed()
     assert (T0 in home, len(home), list(home)) == (True, 1, [T0])
     assert home.drop(T0) is state
-    assert (home.losses, home.to_commit(), home.returned, list(state.fetches)) == (1, {}, {}, [])
+    assert (home.losses, home.states_to_commit(), home.returned, list(state.fetches)) == (1, {}, {}, [])
     assert home.drop(T0) is None
     assert home.losses == 1
     home.update_uncommitted(state)
-    assert home.to_commit() == {}
+    assert home.states_to_commit() == {}
 
 
 def test_a_partition_that_was_assigned_again_is_not_made_dirty_by_its_old_state() -> None:
@@ -341,16 +341,16 @@ def test_commits_may_be_limited_to_partitions_and_to_committed_ones() -> None:
     home, state = fetching()
     second = home.add(T1)
     second.set_position(2)
-    assert home.to_commit() == {T0: state, T1: second}
-    assert home.to_commit([T1, tp("t", 9)]) == {T1: second}
-    assert home.processed_at_all() == {T0: state, T1: second}
-    assert home.committed_before() == {}
+    assert home.states_to_commit() == {T0: state, T1: second}
+    assert home.states_to_commit([T1, tp("t", 9)]) == {T1: second}
+    assert home.processed_states() == {T0: state, T1: second}
+    assert home.committed_states() == {}
     second.on_committed(2)
-    assert home.committed_before() == {T1: second}
+    assert home.committed_states() == {T1: second}
     second.start_uncommitted = True
-    assert home.committed_before() == {}
+    assert home.committed_states() == {}
     second.await_committed_offset()
-    assert home.processed_at_all() == {T0: state}
+    assert home.processed_states() == {T0: state}
 
 
 def test_every_change_that_another_part_of_the_engine_must_see_makes_the_partition_dirty() -> None:

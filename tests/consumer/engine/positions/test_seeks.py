@@ -141,17 +141,17 @@ def test_a_seek_waits_for_an_assignment_until_max_poll_interval_ms_has_passed() 
     for later, expired in ((5_000, []), (5_001, [T0])):
         seeks = PendingSeeks(5_000)
         seeks.put(T0, lambda state: None)
-        assert seeks.over({T1}, 100, last=False) == []
-        assert seeks.over({T0}, 100 + later, last=True) == expired
+        assert seeks.drop_ended({T1}, 100, ends_rebalance=False) == []
+        assert seeks.drop_ended({T0}, 100 + later, ends_rebalance=True) == expired
 
 
 def test_a_seek_that_the_next_assignment_does_not_contain_expires_with_it() -> None:
     for last in (False, True):
         seeks = PendingSeeks(5_000)
         seeks.put(T0, lambda state: None)
-        assert seeks.over({T1}, 100, last=False) == []
-        assert seeks.over({T1}, 101, last=last) == [T0]
-        assert seeks.over({T1}, 102, last=True) == []
+        assert seeks.drop_ended({T1}, 100, ends_rebalance=False) == []
+        assert seeks.drop_ended({T1}, 101, ends_rebalance=last) == [T0]
+        assert seeks.drop_ended({T1}, 102, ends_rebalance=True) == []
 
 
 @pytest.mark.parametrize(("place", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
