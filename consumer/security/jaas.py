@@ -5,11 +5,11 @@ r"""Reads the value of sasl.jaas.config as Kafka's JaasConfig does, with the rul
 
 * Quotes are double or single. A string without a closing quote ends at the end of its line.
 
-* Inside quotes, \\n and similar escapes have Java's meaning, and \\101 is the character with this octal
+* Inside quotes, \n and similar escapes have Java's meaning, and \101 is the character with this octal
   number. Any other character after a backslash stands for itself.
 
-* A value without quotes begins with a letter. A token that begins with a digit is a number, which cannot be a
-  value.
+* A value without quotes begins with a letter, `_`, `$` or a character from U+00A0 on. A token that begins
+  with a digit, "." or "-" is a number or a sign, which cannot be a value.
 """
 
 from __future__ import annotations

@@ -316,8 +316,8 @@ def _stores(settings: dict[str, str], options: dict[str, Any]) -> None:
 def _kind(path: str | None, declared: str | None) -> str:
     """Return a store's format: the declared one, else that of the file extension, else Java's default.
 
-    Java also reads a PKCS12 file that is declared as JKS, the default format. So for JKS the file's content
-    is checked.
+    Java also reads a PKCS12 file that is declared as JKS, the default format. So a file declared as JKS
+    counts as PKCS12 if its content is PKCS12.
     """
     names = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
     if declared is None:
@@ -425,7 +425,7 @@ def read_properties(text: str) -> dict[str, str]:
     A line may be a comment, or may end with a backslash to continue on the next line. The name ends at `=`,
     `:` or whitespace.
 
-    A \\u that is not followed by four hexadecimal digits raises ConfigError, as in Java.
+    A \u that is not followed by four hexadecimal digits raises ConfigError, as in Java.
     """
     properties: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))
@@ -455,7 +455,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _unescaped(text: str) -> str | None:
-    r"""Replace Java's escape sequences. Return None for a \\u that is not followed by four hex digits."""
+    r"""Replace Java's escape sequences. Return None for a \u that is not followed by four hex digits."""
     if "\\" not in text:
         return text
     if any(escape[2] == "u" for escape in _ESCAPE.finditer(text)):

@@ -46,7 +46,8 @@ class Secret:
 class HiddenText(str):
     """A str whose repr is masked, for code that requires a str.
 
-    Some tools print the local variables of a traceback. They show the repr of a string, even inside a dict.
+    Some tools print the local variables of a traceback. They call the repr of each string, even inside a
+    dict, and so print the mask instead of the secret.
     """
 
     __slots__ = ()
@@ -92,8 +93,8 @@ def is_secret(option: str) -> bool:
 def is_secret_value(option: str, value: object) -> bool:
     """Return whether an option's value is a secret.
 
-    A value is a secret if the option's name suggests it. A value that may be a token, although the option
-    expects a token provider, is also a secret.
+    A value is a secret if the option's name suggests it. The value of an option for a token provider is a
+    secret if it may be a token instead of a provider.
     """
     if option.lower().replace(".", "_").endswith(("token_provider", "oauth_cb")):
         if isinstance(value, str):

@@ -2,7 +2,7 @@ r"""Adds the source to a session, or starts a small local session that has it.
 
     from consumer.spark import session
     spark = session()
-    flights = spark.read.format("kproto").option("kafka.bootstrap.servers", "localhost:9092") \\
+    flights = spark.read.format("kproto").option("kafka.bootstrap.servers", "localhost:9092") \
         .option("subscribe", "flights").load()
 
 For an existing session, call ``register(spark)``. Spark's workers import this package by name. So the package

@@ -258,7 +258,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"], min_codepoint=33), min_
 
 
 def _escaped(text: str) -> str:
-    r"""Escape text as Java does: a character above \\uffff becomes two surrogates."""
+    r"""Escape text as Java does: a character above \uffff becomes two surrogates."""
     halves = text.encode("utf-16-be")
     return "".join(f"\\u{halves[at : at + 2].hex()}" for at in range(0, len(halves), 2))
 
