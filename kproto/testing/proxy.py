@@ -28,6 +28,7 @@ from consumer.security.tls import sentence
 
 from ..addresses import address_text
 from ..broker.acceptor import Acceptor, close_acceptors, listening_socket, stream_protocols
+from ..broker.server import advertised
 from ..errors import ConnectionFailed, IllegalState
 from ..inspect.exchanges import Address, Conversation, Exchange, addresses_in, replace_addresses
 from ..printable import Log
@@ -55,7 +56,8 @@ class WatchProxy:
     """A proxy that listens on `listen` for the broker at `bootstrap` (HOST:PORT).
 
     With port 0 in `listen`, the proxy uses any free port. The listeners of other brokers use free ports of
-    the same address.
+    the same address. If the host means all addresses, as 0.0.0.0 does, responses contain the name of this
+    computer.
 
     `advertise` replaces the address `listen` in responses to Metadata requests. `tls` is the SSL context for
     connections to the cluster.
@@ -74,6 +76,8 @@ class WatchProxy:
     ) -> None:
         self._broker = parse_broker_address("bootstrap", bootstrap)
         self._listen = listen
+        # A host with which clients reach the listeners.
+        self._host = advertised(listen[0])
         self._advertise = advertise
         self._tell = tell
         self._on_disconnected = on_disconnected
@@ -94,7 +98,7 @@ class WatchProxy:
         """HOST:PORT for the clients. Raises IllegalState before the proxy listens."""
         if self._broker not in self._ports:
             raise IllegalState("the proxy is not listening: use it in an async with statement")
-        return address_text(self._listen[0], self._ports[self._broker])
+        return address_text(self._host, self._ports[self._broker])
 
     async def __aenter__(self) -> WatchProxy:
         """Start listening.
@@ -250,7 +254,7 @@ class WatchProxy:
                 raise
         if self._advertise is not None:
             return self._advertise if broker == self._broker else (self._advertise[0], self._ports[broker])
-        return self._listen[0], self._ports[broker]
+        return self._host, self._ports[broker]
 
 
 class _SpeaksTls(EOFError):

@@ -54,6 +54,23 @@ def test_clients_use_the_ipv6_address_of_a_proxy() -> None:
         assert asyncio.run(main(server.bootstrap)) == {"t": 3}
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_proxy_on_all_addresses_advertises_the_name_of_the_computer(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "localhost")
+
+    async def main(bootstrap: str) -> None:
+        async with WatchProxy(bootstrap, listen=(host, 0), tell=lambda exchange: None) as proxy:
+            assert proxy.bootstrap.startswith("localhost:")
+            async with AsyncAdmin(proxy.bootstrap) as admin:
+                [node] = (await admin.describe_cluster()).nodes
+                assert f"{node.host}:{node.port}" == proxy.bootstrap
+
+    with running(topics={"t": 3}) as server:
+        asyncio.run(main(server.bootstrap))
+
+
 def test_a_missing_cluster_is_reported_immediately() -> None:
     async def main() -> None:
         async with WatchProxy("127.0.0.1:1", tell=print):
