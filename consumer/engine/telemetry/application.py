@@ -23,7 +23,7 @@ from kproto.validation import encodable_text
 from ..metrics import Metric
 
 # A metric group whose name starts with one of these belongs to the clients' own metrics.
-_CLIENTS: Final = ("consumer", "producer", "admin-client")
+_CLIENT_PREFIXES: Final = ("consumer", "producer", "admin-client")
 
 
 class ApplicationMetric:
@@ -54,15 +54,16 @@ class ApplicationMetric:
         Raises ConfigError if a string is empty or cannot be encoded as UTF-8, if `group` is a group of the
         clients' own metrics, or if the value is not a finite number.
         """
-        self.name: Final = _text("name", name)
-        self.group: Final = _text("group", group)
-        if _words(group)[0] in ("consumer", "producer") or _words(group)[:2] == ["admin", "client"]:
-            allowed = f'a group of the application, such as "shop-metrics"; {", ".join(_CLIENTS)} are clients'
+        self.name: Final = _checked_text("name", name)
+        self.group: Final = _checked_text("group", group)
+        if _is_client_group(group):
+            prefixes = ", ".join(_CLIENT_PREFIXES)
+            allowed = f'a group of the application, such as "shop-metrics"; {prefixes} are clients'
             raise ConfigError("group", group, allowed)
         if tags is not None and not isinstance(tags, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("tags", tags, 'a dict of strings, such as {"region": "eu"}')
         self.tags: Final[Mapping[str, str]] = {
-            _text("tags", tag): _text("tags", text) for tag, text in (tags or {}).items()
+            _checked_text("tags", tag): _checked_text("tags", text) for tag, text in (tags or {}).items()
         }
         self.value = value
 
@@ -85,7 +86,7 @@ class ApplicationMetric:
         return Metric(self.name, self.group, self.tags, self._value, "", "")
 
 
-def _text(option: str, text: Any) -> str:
+def _checked_text(option: str, text: Any) -> str:
     if not isinstance(text, str) or not text:
         raise ConfigError(option, text, "a string that is not empty")
     return encodable_text(option, text)
@@ -98,5 +99,6 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _words(group: str) -> list[str]:
-    return group.lower().replace(".", "-").split("-")
+def _is_client_group(group: str) -> bool:
+    words = group.lower().replace(".", "-").split("-")
+    return words[0] in ("consumer", "producer") or words[:2] == ["admin", "client"]

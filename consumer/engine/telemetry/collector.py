@@ -34,8 +34,8 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 def telemetry_name(group: str, name: str) -> str:
     """Return the KIP-714 name of a client's metric."""
-    cleaned = _dotted(group).replace(".metrics", "")
-    return f"{_PREFIX}.{cleaned}.{_dotted(name)}"
+    cleaned = _dotted_name(group).replace(".metrics", "")
+    return f"{_PREFIX}.{cleaned}.{_dotted_name(name)}"
 
 
 def telemetry_key(metric: Metric) -> tuple[str, dict[str, str]]:
@@ -46,7 +46,7 @@ def telemetry_key(metric: Metric) -> tuple[str, dict[str, str]]:
     return telemetry_name(metric.group, metric.name), attributes
 
 
-def _dotted(name: str) -> str:
+def _dotted_name(name: str) -> str:
     return name.lower().replace("-", ".")
 
 
@@ -69,7 +69,7 @@ class MetricsCollector:
     def collect(
         self, metrics: Iterable[Metric], selects: Callable[[str], bool], now_ns: int, *, is_delta: bool
     ) -> list[MetricPoint]:
-        """Return the selected metrics at the time `now_ns`.
+        """Return the selected metrics at the time `now_ns`, and remember their sums for the next push.
 
         The sums of metrics that are missing from `metrics` are forgotten, because their sensors have been
         removed.
@@ -80,16 +80,16 @@ class MetricsCollector:
             name, attributes = telemetry_key(metric)
             key: _Key = (name, tuple(attributes.items()))
             if metric.value is None or not selects(name):
-                if key in known:
+                if key in known:  # The sensor still exists, so its sum is kept for a later push.
                     sums[key] = known[key]
                 continue
             value = float(metric.value)
             if not is_sum(metric):
                 points.append(MetricPoint(name, value, attributes, now_ns))
                 continue
-            before, start_ns = known.get(key, (0.0, self._start_ns)) if is_delta else (0.0, self._start_ns)
-            # A sum that is smaller than before belongs to a sensor that was re-created.
-            change = value - before if value >= before else value
+            pushed, start_ns = known.get(key, (0.0, self._start_ns)) if is_delta else (0.0, self._start_ns)
+            # A sum that is smaller than the pushed one belongs to a sensor that was re-created.
+            change = value - pushed if value >= pushed else value
             temporality = Temporality.DELTA if is_delta else Temporality.CUMULATIVE
             points.append(MetricPoint(name, change, attributes, now_ns, start_ns, temporality, True))
             sums[key] = value, now_ns

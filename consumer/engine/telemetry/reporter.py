@@ -64,8 +64,8 @@ from .table import (
 )
 
 # The bounds of the random factor of the first interval, as in Java.
-_LEAST_JITTER: Final = 0.5
-_MOST_JITTER: Final = 1.5
+_MIN_JITTER: Final = 0.5
+_MAX_JITTER: Final = 1.5
 # The longest time (ms) that close waits for the response to the last push.
 CLOSE_MS: Final = 1_000
 _APIS: Final[tuple[type[Message], ...]] = (GetTelemetrySubscriptionsRequest, PushTelemetryRequest)
@@ -99,7 +99,7 @@ class ClientTelemetry:
         self._collector = MetricsCollector(wall() * NS_PER_MS)
         # (KIP-714 name, attributes) -> the registered metric of the application. Any thread may change the
         # dict.
-        self._application: dict[object, ApplicationMetric] = {}
+        self._application_metrics: dict[object, ApplicationMetric] = {}
         self._node: int | None = None
         # The last request. The responses to earlier ones are ignored.
         self._call: Call | None = None
@@ -124,11 +124,11 @@ class ClientTelemetry:
 
     def register(self, metric: ApplicationMetric) -> None:
         """Push this metric with the client's metrics. It replaces one with the same name, group and tags."""
-        self._application[_key(metric)] = metric
+        self._application_metrics[_metric_key(metric)] = metric
 
     def unregister(self, metric: ApplicationMetric) -> None:
         """Stop pushing a metric of the application. An unregistered metric is ignored."""
-        self._application.pop(_key(metric), None)
+        self._application_metrics.pop(_metric_key(metric), None)
 
     def pump(self) -> None:
         """Send the request that is due, if a broker is ready for it."""
@@ -163,50 +163,54 @@ class ClientTelemetry:
             self._apply(Closed())
 
     def _apply(self, event: TelemetryEvent) -> None:
+        """Pass the event to the machine, and send the request that the machine returns."""
         for action in step(self.machine, event, self._clock()):
             if isinstance(action, RequestSubscription):
                 self._send(
                     GetTelemetrySubscriptionsRequest(client_instance_id=action.client_instance_id),
-                    self._on_subscription,
+                    self._on_subscription_response,
                 )
             else:
                 self._push(action)
 
     def _send(self, request: Message, then: Callable[[Call], None]) -> None:
+        """Send a request; `then` receives its response or failure, unless a later request was sent."""
+
         def on_ended(call: Call) -> None:
             if call is self._call:
                 then(call)
 
         self._call = self._network.send(request, self._clock(), node=self._node, purpose=on_ended)
 
-    def _on_subscription(self, call: Call) -> None:
+    def _on_subscription_response(self, call: Call) -> None:
         response = call.response
         if not isinstance(response, GetTelemetrySubscriptionsResponse):
             self._on_failure(call)
         elif response.error_code:
-            self._reject(call, response.error_code)
+            self._on_rejected(call, response.error_code)
         elif response.client_instance_id == NO_INSTANCE:
             log.warning("%s sent no client instance id; no metrics are pushed", call.address)
             self._apply(Disabled())
         else:
-            before = self.machine.subscription
-            if before is not None and before.is_delta != response.delta_temporality:
+            previous = self.machine.subscription
+            if previous is not None and previous.is_delta != response.delta_temporality:
                 self._collector.reset()
             subscription = Subscription(
                 response.client_instance_id,
                 response.subscription_id,
                 response.push_interval_ms,
-                tuple(dict.fromkeys(filter(_is_codec, response.accepted_compression_types))),
+                tuple(dict.fromkeys(filter(_is_known_codec, response.accepted_compression_types))),
                 response.telemetry_max_bytes,
                 response.delta_temporality,
                 frozenset(response.requested_metrics),
             )
-            self._apply(Subscribed(subscription, self._random.uniform(_LEAST_JITTER, _MOST_JITTER)))
+            self._apply(Subscribed(subscription, self._random.uniform(_MIN_JITTER, _MAX_JITTER)))
 
     def _push(self, push: Push) -> None:
+        """Send PushTelemetry, unless encoding fails or the payload is too large for the broker."""
         subscription = push.subscription
         try:
-            codec, payload = self._payload(subscription)
+            codec, payload = self._collect_payload(subscription)
         except Exception:  # An error in the encoding of metrics must not end the client.
             log.exception("the metrics could not be encoded; no metrics are pushed")
             self._apply(Disabled())
@@ -228,16 +232,16 @@ class ClientTelemetry:
             metrics=payload,
         )
 
-        def on_pushed(call: Call) -> None:
-            self._on_pushed(call, codec)
+        def on_push_response(call: Call) -> None:
+            self._on_push_response(call, codec)
 
-        self._send(request, on_pushed)
+        self._send(request, on_push_response)
 
-    def _payload(self, subscription: Subscription) -> tuple[int, bytes]:
-        """Return the codec and the payload of a push."""
-        application = [metric.snapshot() for metric in list(self._application.values())]
+    def _collect_payload(self, subscription: Subscription) -> tuple[int, bytes]:
+        """Collect the metrics of a push, and return the codec and the compressed payload."""
+        application_metrics = [metric.snapshot() for metric in list(self._application_metrics.values())]
         points = self._collector.collect(
-            [*self._snapshot(self._clock()), *application],
+            [*self._snapshot(self._clock()), *application_metrics],
             subscription.selects,
             self._wall() * NS_PER_MS,
             is_delta=subscription.is_delta,
@@ -248,7 +252,7 @@ class ClientTelemetry:
     def _is_usable(self, codec: int) -> bool:
         return codec not in self._unusable_codecs and has_codec(codec)
 
-    def _on_pushed(self, call: Call, codec: int) -> None:
+    def _on_push_response(self, call: Call, codec: int) -> None:
         response: Any = call.response
         if not isinstance(response, PushTelemetryResponse):
             self._on_failure(call)
@@ -256,11 +260,11 @@ class ClientTelemetry:
             self._collector.restore()
             if response.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
                 self._unusable_codecs.add(codec)
-            self._reject(call, response.error_code)
+            self._on_rejected(call, response.error_code)
         else:
             self._apply(Pushed())
 
-    def _reject(self, call: Call, code: int) -> None:
+    def _on_rejected(self, call: Call, code: int) -> None:
         log.debug("%s: %s rejected the request: %s", call.name, call.address, describe(code))
         self._apply(Rejected(code))
 
@@ -270,11 +274,11 @@ class ClientTelemetry:
         self._apply(Disabled() if isinstance(call.error, UnsupportedVersion) else Failed())
 
 
-def _is_codec(number: int) -> bool:
+def _is_known_codec(number: int) -> bool:
     return 0 <= number < len(CODECS)
 
 
-def _key(metric: ApplicationMetric) -> object:
+def _metric_key(metric: ApplicationMetric) -> object:
     name, attributes = telemetry_key(metric.snapshot())
     return name, frozenset(attributes.items())
 

@@ -42,7 +42,7 @@ from kproto.error_codes import ErrorCode
 from kproto.machine import IMPOSSIBLE, NEVER, Cell, Table, move
 
 DEFAULT_INTERVAL_MS: Final = 300_000
-LEAST_INTERVAL_MS: Final = 100
+MIN_INTERVAL_MS: Final = 100
 ALL_METRICS: Final = "*"
 NO_INSTANCE: Final = UUID(int=0)
 
@@ -232,8 +232,9 @@ REACTIONS: Final[Mapping[int, Reaction]] = {
 
 def _request_subscription(step: _Step, machine: TelemetryMachine, event: NodeReady) -> None:
     """Request the subscription."""
-    known = machine.subscription
-    step.actions.append(RequestSubscription(NO_INSTANCE if known is None else known.client_instance_id))
+    subscription = machine.subscription
+    instance_id = NO_INSTANCE if subscription is None else subscription.client_instance_id
+    step.actions.append(RequestSubscription(instance_id))
     machine.next_request_at = NEVER
     move(machine, S.SUBSCRIPTION_IN_PROGRESS, EDGES)
 
@@ -254,7 +255,7 @@ def _push_last(step: _Step, machine: TelemetryMachine, event: NodeReady) -> None
     move(machine, S.TERMINATING_PUSH_IN_PROGRESS, EDGES)
 
 
-def _subscribe(step: _Step, machine: TelemetryMachine, event: Subscribed) -> None:
+def _on_subscribed(step: _Step, machine: TelemetryMachine, event: Subscribed) -> None:
     """Keep the subscription. Schedule the first push, or the next request if no metrics are requested."""
     machine.subscription = subscription = event.subscription
     interval_ms = _interval_ms(subscription)
@@ -277,7 +278,7 @@ def _on_subscription_rejected(step: _Step, machine: TelemetryMachine, event: Rej
     if REACTIONS.get(event.code, Reaction.STOP) is Reaction.STOP:
         _terminate(step, machine, event)
     else:
-        _need_subscription(machine, step.now + _interval_ms(machine.subscription))
+        _schedule_subscription_request(machine, step.now + _interval_ms(machine.subscription))
 
 
 def _on_push_rejected(step: _Step, machine: TelemetryMachine, event: Rejected) -> None:
@@ -287,12 +288,12 @@ def _on_push_rejected(step: _Step, machine: TelemetryMachine, event: Rejected) -
         _terminate(step, machine, event)
     else:
         wait_ms = 0 if reaction is Reaction.RETRY_NOW else _interval_ms(machine.subscription)
-        _need_subscription(machine, step.now + wait_ms)
+        _schedule_subscription_request(machine, step.now + wait_ms)
 
 
 def _retry_later(step: _Step, machine: TelemetryMachine, event: Failed) -> None:
     """Request the subscription again after five minutes."""
-    _need_subscription(machine, step.now + DEFAULT_INTERVAL_MS)
+    _schedule_subscription_request(machine, step.now + DEFAULT_INTERVAL_MS)
 
 
 def _begin_close(step: _Step, machine: TelemetryMachine, event: CloseBegan) -> None:
@@ -314,23 +315,26 @@ def _ignore(step: _Step, machine: TelemetryMachine, event: object) -> None:
     """Do nothing."""
 
 
-def _need_subscription(machine: TelemetryMachine, at: int) -> None:
+def _schedule_subscription_request(machine: TelemetryMachine, at: int) -> None:
+    """Request the subscription at the time `at` (ms)."""
     machine.next_request_at = at
     move(machine, S.SUBSCRIPTION_NEEDED, EDGES)
 
 
 def _interval_ms(subscription: Subscription | None) -> int:
+    """Return the push interval of a subscription, or the default interval if there is none."""
     if subscription is None or subscription.push_interval_ms <= 0:
         return DEFAULT_INTERVAL_MS
-    return max(subscription.push_interval_ms, LEAST_INTERVAL_MS)
+    return max(subscription.push_interval_ms, MIN_INTERVAL_MS)
 
 
 _IGNORED: Final = Cell(_ignore)
 _STOP: Final = Cell(_terminate, to=(S.TERMINATED,))
 _CLOSE: Final = Cell(_begin_close, to=(S.TERMINATING_PUSH_NEEDED, S.TERMINATED))
-_LATER: Final = Cell(_retry_later, to=(S.SUBSCRIPTION_NEEDED,))
+_RETRY_LATER: Final = Cell(_retry_later, to=(S.SUBSCRIPTION_NEEDED,))
 
-# The response to a request that was sent before close began is ignored, as in Java.
+# The cells of a row are in the order of TelemetryState. The response to a request that was sent before close
+# began is ignored, as in Java.
 TABLE: Final[Table[TelemetryKind, TelemetryState]] = Table(
     TelemetryState,
     EDGES,
@@ -346,7 +350,7 @@ TABLE: Final[Table[TelemetryKind, TelemetryState]] = Table(
         ),
         TelemetryKind.SUBSCRIBED: (
             IMPOSSIBLE,
-            Cell(_subscribe, to=(S.PUSH_NEEDED, S.SUBSCRIPTION_NEEDED)),
+            Cell(_on_subscribed, to=(S.PUSH_NEEDED, S.SUBSCRIPTION_NEEDED)),
             IMPOSSIBLE,
             IMPOSSIBLE,
             _IGNORED,
@@ -371,7 +375,7 @@ TABLE: Final[Table[TelemetryKind, TelemetryState]] = Table(
             _STOP,
             _IGNORED,
         ),
-        TelemetryKind.FAILED: (IMPOSSIBLE, _LATER, IMPOSSIBLE, _LATER, _IGNORED, _STOP, _IGNORED),
+        TelemetryKind.FAILED: (IMPOSSIBLE, _RETRY_LATER, IMPOSSIBLE, _RETRY_LATER, _IGNORED, _STOP, _IGNORED),
         TelemetryKind.DISABLED: (_STOP, _STOP, _STOP, _STOP, _STOP, _STOP, _IGNORED),
         TelemetryKind.CLOSE_BEGAN: (_STOP, _CLOSE, _CLOSE, _CLOSE, _IGNORED, _IGNORED, _IGNORED),
         TelemetryKind.CLOSED: (_STOP, _STOP, _STOP, _STOP, _STOP, _STOP, _IGNORED),
