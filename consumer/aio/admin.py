@@ -367,15 +367,23 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         group: str,
         partitions: Iterable[TopicPartition] | None = None,
         *,
+        require_stable: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Return the committed offset of each partition, or None for a partition without one.
 
-        Without `partitions`, all committed offsets of the group are returned.
+        Without `partitions`, all committed offsets of the group are returned. With `require_stable` the call
+        waits for open transactions that commit offsets of the group (KIP-447).
         """
         group = check.group("group", group)
         chosen = check.optional(check.partitions, "partitions", partitions)
-        plan = offset_plans.committed_offsets(self.view, group, chosen, self._runner.clock)
+        plan = offset_plans.committed_offsets(
+            self.view,
+            group,
+            chosen,
+            self._runner.clock,
+            require_stable=check.flag("require_stable", require_stable),
+        )
         return await self._runner.run("committed_offsets", plan, self._runner.timeout_ms(timeout))
 
     # ---- groups
@@ -404,13 +412,19 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         )
         return await self._runner.run("list_groups", plan, self._runner.timeout_ms(timeout))
 
-    async def group(self, group: str, timeout: float | None = None) -> Group:
+    async def group(self, group: str, timeout: float | None = None, *, require_stable: bool = False) -> Group:
         """Return the group's state, committed offsets and lag, and its members with their partitions.
 
-        If the group does not exist, its state is "Dead".
+        If the group does not exist, its state is "Dead". With `require_stable` the call waits for open
+        transactions that commit offsets of the group (KIP-447).
         """
         group = check.group("group", group)
-        plan = group_plans.group(self.view, group, self._runner.clock)
+        plan = group_plans.group(
+            self.view,
+            group,
+            self._runner.clock,
+            require_stable=check.flag("require_stable", require_stable),
+        )
         return await self._runner.run("group", plan, self._runner.timeout_ms(timeout))
 
     async def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:

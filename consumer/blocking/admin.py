@@ -305,13 +305,19 @@ class Admin(BoundToProcess, Block):
         group: str,
         partitions: Iterable[TopicPartition] | None = None,
         *,
+        require_stable: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Return the committed offset of each partition, or None for a partition without one.
 
-        Without `partitions`, all committed offsets of the group are returned.
+        Without `partitions`, all committed offsets of the group are returned. With `require_stable` the call
+        waits for open transactions that commit offsets of the group (KIP-447).
         """
-        return run_to_end(self._operations.committed_offsets(group, partitions, timeout=timeout))
+        return run_to_end(
+            self._operations.committed_offsets(
+                group, partitions, require_stable=require_stable, timeout=timeout
+            )
+        )
 
     # ---- groups
 
@@ -336,12 +342,13 @@ class Admin(BoundToProcess, Block):
             )
         )
 
-    def group(self, group: str, timeout: float | None = None) -> Group:
+    def group(self, group: str, timeout: float | None = None, *, require_stable: bool = False) -> Group:
         """Return the group's state, committed offsets and lag, and its members with their partitions.
 
-        If the group does not exist, its state is "Dead".
+        If the group does not exist, its state is "Dead". With `require_stable` the call waits for open
+        transactions that commit offsets of the group (KIP-447).
         """
-        return run_to_end(self._operations.group(group, timeout))
+        return run_to_end(self._operations.group(group, timeout, require_stable=require_stable))
 
     def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
         """Delete groups of any type, with their committed offsets.

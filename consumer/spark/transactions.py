@@ -144,7 +144,7 @@ def write(
 def _find_marker(task: Task, options: Options, marker_partition: TopicPartition) -> CommittedOffset | None:
     """Return the committed marker if it is for this batch or a later one, or else None."""
     with connect(options) as cluster:
-        marker = cluster.committed_offsets(task.id, [marker_partition])[marker_partition]
+        marker = cluster.committed_offsets(task.id, [marker_partition], require_stable=True)[marker_partition]
     return marker if marker is not None and marker.offset >= task.batch else None
 
 

@@ -189,7 +189,7 @@ class Kafka:
     @checked(name=TEXT)
     def group(self, name: str) -> Group:
         """Return the group's current state, members, committed offsets and lag."""
-        return self.cluster.group(name)
+        return self.cluster.group(name, require_stable=True)
 
     @checked(name=TEXT)
     def delete_group(self, name: str) -> None:

@@ -148,8 +148,13 @@ def list_groups(
             return dict(sorted(listed for groups in by_node.values() for listed in groups.items()))
 
 
-def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]:
-    """Return the group's state, members, committed offsets and lag."""
+def group(
+    view: ClusterView, name: str, clock: Callable[[], int], *, require_stable: bool = False
+) -> Plan[Group]:
+    """Return the group's state, members, committed offsets and lag.
+
+    With `require_stable` the plan waits for open transactions that commit offsets of the group.
+    """
     description = yield from describe_group(view, name, clock)
     if description is None:
         result = Group(name, DEAD)
@@ -163,7 +168,7 @@ def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]
         )
     if result.type == "share":
         return result
-    values = yield from committed_offsets(view, name, None, clock)
+    values = yield from committed_offsets(view, name, None, clock, require_stable=require_stable)
     committed = {partition: value.offset for partition, value in values.items() if value is not None}
     assigned = (partition for member in result.members for partition in member.partitions)
     lag = yield from _partition_lags(view, committed, assigned, clock)

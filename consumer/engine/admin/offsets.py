@@ -90,6 +90,7 @@ def committed_offsets(
     coordinator: int | None = None,
     on_coordinator: Callable[[int], object] | None = None,
     by_name: bool = False,
+    require_stable: bool = True,
 ) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
     """Return the committed offset of each partition, or None if the partition has none.
 
@@ -99,6 +100,8 @@ def committed_offsets(
     with the node.
 
     With `by_name` the request identifies topics by name, so its version is 9 or lower.
+
+    With `require_stable` the plan waits for open transactions that commit offsets of the group (KIP-447).
     """
     requested_partitions = None if partitions is None else set(partitions)
     next_node = coordinator
@@ -116,7 +119,7 @@ def committed_offsets(
         else:
             topics = (partition.topic for partition in requested_partitions)
             max_version = version_limit(view, topics, LAST_VERSION_WITH_NAMES)
-        request = offset_fetch_request(group, requested_partitions, view)
+        request = offset_fetch_request(group, requested_partitions, view, require_stable=require_stable)
         [call] = yield [Ask(request, node=node, max_version=max_version)]
         if failed_without_response(call):
             yield Rest(str(call.error))

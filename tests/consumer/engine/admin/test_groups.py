@@ -12,7 +12,14 @@ from consumer import Admin, AsyncAdmin, Consumer, ListedGroup, Producer, TopicPa
 from consumer.engine.admin import groups as group_plans
 from consumer.engine.metadata.cluster import ClusterView
 from kproto.broker.server import Server, running
-from kproto.errors import CommitFailed, ConfigError, NotAuthorized, PartialFailure, UnsupportedVersion
+from kproto.errors import (
+    CommitFailed,
+    ConfigError,
+    NotAuthorized,
+    PartialFailure,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
 from kproto.group.subscription import Assignment
 from kproto.messages import consumer_group_describe as newer
 from kproto.messages import share_group_describe as share
@@ -71,6 +78,31 @@ def test_lag_is_the_distance_from_the_commit_to_the_end(server: Server) -> None:
         group = cluster.group("behind")
         assert (group.state, group.members, group.committed) == ("Empty", (), {P0: 1})
         assert group.lag == {P0: 1, P1: 1}
+
+
+def wait_for_pending_offset(admin: Admin) -> None:
+    """Raise RequestTimedOut as soon as the coordinator of "g" has a pending offset."""
+    while True:
+        admin.committed_offsets("g", require_stable=True, timeout=0.3)
+
+
+def test_an_open_transaction_delays_offsets_only_with_require_stable(server: Server) -> None:
+    """By default the last stable offsets are returned, as Java's Admin and Kafka's tools do (KIP-447)."""
+    with Admin(server.bootstrap) as admin, Producer(server.bootstrap, transactional_id="x") as producer:
+        admin.commit_offsets("g", {P0: 1})
+        with producer.transaction():
+            producer.send_offsets("g", {P0: 2})
+            with pytest.raises(RequestTimedOut, match="UNSTABLE_OFFSET_COMMIT"):
+                wait_for_pending_offset(admin)
+            assert admin.group("g").committed == {P0: 1}
+            assert admin.group("g").lag == {P0: 1, P1: 1}
+            for partitions in (None, [P0]):
+                offset = admin.committed_offsets("g", partitions)[P0]
+                assert offset is not None
+                assert offset.offset == 1
+            with pytest.raises(RequestTimedOut, match="UNSTABLE_OFFSET_COMMIT"):
+                admin.group("g", timeout=0.3, require_stable=True)
+        assert admin.group("g", require_stable=True).committed == {P0: 2}
 
 
 def test_an_unknown_group_is_dead(server: Server) -> None:
