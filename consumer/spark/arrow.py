@@ -3,7 +3,8 @@
 Spark rejects a first batch whose schema is not *exactly* the one that Spark derives from the source's
 columns. It rejects dictionary types, large types, and timestamps other than microseconds in UTC.
 
-Constant columns (topic, partition) are built once, with at most twice as many rows as needed, and sliced.
+The constant columns (topic, partition) are slices of cached columns. The number of rows of a cached column is
+a power of two, or `ROWS` if that is less, so batches of similar sizes share a cached column.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ Column: TypeAlias = Any
 # The aborted transactions of a fetch response, each as (producer id, first offset).
 Aborted: TypeAlias = tuple[tuple[int, int], ...]
 
-# The maximum number of rows in an Arrow batch. The JVM is equally fast between 2,000 and 65,000 rows, but
-# small batches cost more CPU time in Python: batches of 2,000 rows cost a quarter more than those of 50,000.
+# The maximum number of rows in an Arrow batch. The JVM reads batches of 2,000 to 65,000 rows equally fast,
+# but Python needs more CPU time for small ones: in batches of 2,000 rows, the same records cost a quarter
+# more than in batches of 50,000.
 ROWS = 50_000
 
 _MAGIC_AT = 16  # The offset (bytes) of the magic byte in a record batch, and in an older message.
@@ -164,8 +166,8 @@ class Builder:
                 yield from self._batches(decoded, position)
 
     def _columns(self, records: Data, aborted: Aborted, position: int) -> Columns | None:
-        """Decode all records together. Return None if there are too many, they are too large, or their format
-        is old.
+        """Decode all records together. Return None if there are too many records, if they are too large when
+        decompressed, or if their format is old.
         """
         if has_too_many_records(records) or _is_message_set(records):
             return None
@@ -238,7 +240,7 @@ class Builder:
         return RecordError(error.message, error.version, error.field, error.offset, detail)
 
     def _maker(self, name: str) -> Callable[[Columns, int, int], Column]:
-        """Return a function of (records, row, end) that builds the column of this name from these rows."""
+        """Return a function of (records, a, b) that builds the column `name` from rows `a` to `b` - 1."""
         topic, partition = self._range.topic, self._range.partition
         match name:
             case "key":

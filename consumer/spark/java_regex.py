@@ -7,12 +7,13 @@ part of this syntax, and silently gives another part a different meaning.
 Rules:
 
 * A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. So each character class is translated to
-  a list of the characters that match it. Patterns for line ends, spaces and other alphabets never match.
+  a list of those characters that it contains. Spaces, line ends and other alphabets in a pattern match no
+  character of a topic name.
 
 * The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source. For
   example, `flights` also selects `my-flights-2`, and `^flights$` selects only `flights`.
 
-* Syntax that Java rejects, or that this module does not support, raises ConfigError with the position. All
+* Syntax that Java rejects, or that this module or Python's `re` does not support, raises ConfigError. All
   other syntax has Java's meaning.
 
 The module follows the documentation of java.util.regex.Pattern (Java 17).
@@ -45,8 +46,8 @@ _GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], bool]:
     """Return a function that returns whether Java's `pattern` matches somewhere in a topic name.
 
-    Raises ConfigError if Java rejects the pattern or Python cannot express it. If possible, the error gives
-    the position in the pattern.
+    Raises ConfigError if Java rejects the pattern, or if it cannot be translated to Python. The error shows
+    the position in the pattern, unless only Python's `re` rejects the translation.
     """
     reader = _Reader(pattern, option)
     translated = reader.alternatives(inside=False)

@@ -11,9 +11,9 @@ Rules:
 * Every wait has a timeout, because a driver that hangs during planning would show no error at all
   (SPARK-32032).
 
-* While the cluster is unreachable, requests are retried, as in Java's clients. The limit is
-  ``kafka.default.api.timeout.ms`` if the cluster has answered before, and ``kafka.request.timeout.ms`` if
-  not.
+* Requests are retried while the cluster is unreachable, as in Java's clients, for at most
+  ``kafka.request.timeout.ms``. After the first response of the cluster, the limit is
+  ``kafka.default.api.timeout.ms``.
 
 * If ``kafka.default.api.timeout.ms`` is set and shorter, it is the limit in both cases.
 
@@ -54,9 +54,12 @@ from .selection import Assigned, Bound, GlobalTimestamp, LogEdge, Pattern, Speci
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# The number of requests after which a missing topic counts as deleted, and the pause between them in seconds.
-# A broker may learn of a new topic late, and until then reports that the topic does not exist.
+# The number of requests after which a missing topic counts as deleted. A broker may learn of a new topic
+# late, and until then reports that the topic does not exist.
 METADATA_TRIES = 5
+
+# The pause between these requests in seconds. It is also the first pause while the cluster is unreachable,
+# and each further pause is twice as long, up to LONGEST_PAUSE_S.
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 
@@ -120,12 +123,12 @@ class OffsetReader:
     ) -> tuple[list[TopicPartition], dict[str, str]]:
         """Return the partitions that the query reads now, in order, and the ids of their topics.
 
-        A missing topic in `expected` is requested several times before it counts as deleted. If `expected` is
-        None, this applies to every topic in the options.
+        A topic in `expected` that is missing from a response is requested again several times before it
+        counts as deleted. If `expected` is None, this applies to every topic that the options name.
 
-        `strict` is for the start of a query. With `strict`, a missing topic raises UnknownTopic, and so does
-        the option `assign` if none of its partitions exists. If only some of them are missing, a warning is
-        logged.
+        `strict` is for the start of a query. A missing topic that the options name then raises UnknownTopic,
+        and so does the option `assign` if none of its partitions exists. If only some of its partitions are
+        missing, a warning is logged. Without `strict`, missing topics and partitions are omitted.
         """
         choice = self.options.choice
         wanted: list[str] | None = None

@@ -8,8 +8,8 @@ Spark's own source:
      "flights": {"0": 17, "1": 9, "2": 4}}
 
 A source can store only offsets in the checkpoint. So all other data that must survive a crash is stored in
-additional keys, which cannot be topic names. Their values are empty objects. Other readers see these keys as
-topics without partitions.
+additional keys, which cannot be topic names. Their values are empty objects, so other readers of the
+checkpoint, such as Spark's own source, see these keys as topics without partitions.
 
 Each topic has up to two additional keys: one with its id and the first offsets of its new partitions
 (``began=``), and one with the leader epochs of its logs. The keys "@ids" and "@began" of the oldest
@@ -30,9 +30,9 @@ Rules:
 * The first end offset of a new query contains the first offset of every partition, even if there is nothing
   to read. Spark runs a batch up to this offset and stores it, so the options are not evaluated again.
 
-* A query that began when no partition existed is not a new query. Its offset is `{"@": {}}`, or `{}` if
-  Spark's own source wrote it. The offset of a new query is `{"@new": {}}`. A topic that appears later is read
-  from its start, whatever `startingOffsets` says.
+* A query that began when no partition existed is not a new query: a topic that is created afterwards is read
+  from its start, whatever `startingOffsets` says. The offset of such a query is `{"@": {}}`, or `{}` if
+  Spark's own source wrote it. The offset of a new query is `{"@new": {}}`.
 
 * A position moves back only to the offset at which a log was truncated, or to the start of a re-created log.
   Both are data loss, and raise an error unless failOnDataLoss=false.
@@ -41,8 +41,8 @@ Rules:
   position again. For example, the query has read records of epoch 3 up to offset 20. If epoch 3 now ends at
   offset 10, the log was truncated at offset 10.
 
-* Without leader epochs (an older checkpoint or broker), truncation is detected only while the log is shorter
-  than the position.
+* Brokers before Kafka 2.1 and checkpoints of Spark's own source or old releases of kproto lack leader epochs.
+  Truncation is then detected only while the log is shorter than the position.
 
 * Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
   Data loss is detected from the start and end of a log, the topic id and the leader epochs.
@@ -267,7 +267,7 @@ def advance(
     """Return the end of the next batch, or the object `start` itself if there is no batch.
 
     `starts` contains the first position of each new, re-created or truncated partition (see `find_changes`).
-    `limit` is the maximum number of offsets in the batch, divided among the partitions in proportion to their
+    `limit` is the number of offsets that `share` divides among the partitions, in proportion to their
     backlogs. `ceiling` contains ends that must not be exceeded.
     """
     ends = dict(view.ends)
@@ -317,8 +317,8 @@ def describe_trimmed(new: Positions) -> list[str]:
 def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
     """Divide `limit` offsets among the partitions, in proportion to each partition's backlog.
 
-    Each share is rounded down, but is at least one, so every partition makes progress. Spark's own source
-    computes the same shares.
+    Each share is rounded down, but is at least one, so every partition makes progress. The sum of the shares
+    can therefore exceed `limit`. Spark's own source computes the same shares.
     """
     total = sum(backlog.values())
     return {p: min(waiting, max(1, int(limit * (waiting / total)))) for p, waiting in backlog.items()}
@@ -511,8 +511,8 @@ def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
         if not isinstance(partitions, Mapping):
             raise _broken({topic: partitions})
         for number, position in cast("Mapping[str, object]", partitions).items():
-            # An offset must be a non-negative integer that fits into Kafka's 64 bits. A bool or a float is
-            # rejected.
+            # An offset must be a non-negative integer that fits into 64 bits with a sign, as in Kafka. A bool
+            # or a float is rejected.
             is_offset = type(position) is int and 0 <= position < 1 << 63
             if not (is_offset and number.isascii() and number.isdigit()):
                 raise _broken({topic: {number: position}})

@@ -58,8 +58,8 @@ log = logging.getLogger(__name__)
 class Options:
     """The parsed options. They can be pickled, and are the same in every process that Spark starts.
 
-    `names` contains the documented names of the options that were set. Batches, streams and sinks each reject
-    some options.
+    `names` contains the documented names of the options that were set. `for_batch`, `for_stream` and
+    `for_sink` use it to find options that they reject or ignore.
     """
 
     # The repr does not show the addresses: an address that was copied from a URL may contain a password.
@@ -308,8 +308,8 @@ _REFUSED = {
     "transaction.two.phase.commit.enable": "each task commits its own transaction; set transactionalIdPrefix",
 }
 
-# Options without effect: those for group membership, which Spark's own source does not use either, and those
-# for the Java client's buffers, metrics and reconnection.
+# Options without effect: those for group membership, because this source does not join a group, and those
+# that tune the Java client itself, such as its buffers, metrics and reconnection.
 _WITHOUT_EFFECT = frozenset(
     {
         "group.id", "group.instance.id", "group.protocol", "group.remote.assignor",

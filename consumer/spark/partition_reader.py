@@ -61,9 +61,9 @@ T = TypeVar("T")
 # round trips.
 FETCH_BYTES = 16 * 1024 * 1024
 
-# The assumed size of a record in bytes, until records have been read. It limits a fetch near the end of a
-# slice, because later records belong to another slice. A limit that is too low does no harm: brokers always
-# send at least one whole batch.
+# The assumed size of a record in bytes, used until records of the partition have been read and measured. The
+# size limits a fetch near the end of a slice, because the records after the end belong to another slice. A
+# limit that is too low costs only another fetch: brokers always send at least one whole batch.
 GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
 
@@ -235,7 +235,8 @@ class _Chunk:
 def _current_range(slice_: Slice, options: Options) -> Range:
     """Return the range that a task must read for this slice.
 
-    If an open end was planned for another Spark action, it is replaced by the log's current end.
+    If the slice was planned for another Spark action and its range has an open end, the range is extended or
+    shortened to the log's current end.
     """
     range_ = slice_.range
     if not range_.open_end or (slice_.plan is not None and slice_.plan.is_of_this_action()):
@@ -328,9 +329,9 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
 
 
 def _resume_position(fetches: _Fetches, position: int) -> int:
-    """Report any lost records, and return the offset at which to continue: `position` is not in the log.
+    """Return the offset at which to continue after the log no longer contains `position`.
 
-    The offset is at most the end of the slice.
+    Any lost records are reported first. The offset is at most the end of the slice.
     """
     range_ = fetches.range
     first = _log_edge(range_, "earliest", fetches.options)
