@@ -65,7 +65,7 @@ from .produce_responses import ProduceResponses
 from .producer_ids import SequenceNumbers
 from .schedule import SendSchedule
 from .sensors import ProducerSensors
-from .transaction_states import TransactionalAppends
+from .transaction_states import TransactionalAccumulator
 from .transactions import TransactionManager
 
 TOPIC_IDS_FROM = 13
@@ -112,7 +112,7 @@ class ProducerEngine:
         self.core: ClientCore[ProducerOptions] = ClientCore(options, network, wall, random)
         self.metadata = MetadataUpdater(self.core, self._metadata_changed)
         self._transactional = options.transactional_id is not None
-        accumulator = TransactionalAppends if self._transactional else RecordAccumulator
+        accumulator = TransactionalAccumulator if self._transactional else RecordAccumulator
         self.records = accumulator(options, random, clock or self.core.clock, guard)
         self.schedule = SendSchedule(self.core, self.metadata)
         self.sensors = ProducerSensors()
@@ -121,7 +121,7 @@ class ProducerEngine:
         self._requests_in_flight: dict[BrokerConnection, int] = {}
         self._ids: dict[str, UUID | None] = {}
         self.transactions: TransactionManager | None = None
-        if isinstance(self.records, TransactionalAppends):
+        if isinstance(self.records, TransactionalAccumulator):
             self.transactions = TransactionManager(
                 self.core,
                 self.records,
@@ -183,7 +183,7 @@ class ProducerEngine:
         self.sensors.add_to(
             snapshot,
             buffer_memory=self.options.buffer_memory,
-            buffered=self.buffered,
+            buffered_bytes=self.buffered,
             requests_in_flight=sum(self._requests_in_flight.values()),
             metadata_age=seconds_since(self.metadata.updated_at, now),
         )

@@ -23,50 +23,55 @@ from ..network.sensors import NETWORK_METRICS
 from .batches import ProducerBatch
 
 M = Measure
-_client = partial(MetricDefinition, group="metrics")
-_topic = partial(MetricDefinition, group="topic-metrics", tags=("topic",))
+_client_metric = partial(MetricDefinition, group="metrics")
+_topic_metric = partial(MetricDefinition, group="topic-metrics", tags=("topic",))
 
 
-def _records(define: partial[MetricDefinition], name: str, description: str) -> tuple[MetricDefinition, ...]:
+def _record_metrics(
+    define: partial[MetricDefinition], name: str, description: str
+) -> tuple[MetricDefinition, ...]:
     return meter(define, name, "records", description, counts=False)
 
 
-def _time(name: str, description: str) -> tuple[MetricDefinition, ...]:
-    return (_client(f"{name}-time-ns-total", measure=M.TOTAL, unit="ns", description=description),)
+def _time_metrics(name: str, description: str) -> tuple[MetricDefinition, ...]:
+    """Return the metric of the total time (ns) that calls have taken."""
+    return (_client_metric(f"{name}-time-ns-total", measure=M.TOTAL, unit="ns", description=description),)
 
 
-BATCH_SIZE = avg_max(_client, "batch-size", "Bytes of a batch in a request", unit="bytes")
-BATCH_SPLIT = meter(_client, "batch-split", "batches", "Batches that the broker rejected and that were split")
-BUFFER_TOTAL = _client(
+BATCH_SIZE = avg_max(_client_metric, "batch-size", "Bytes of a batch in a request", unit="bytes")
+BATCH_SPLIT = meter(
+    _client_metric, "batch-split", "batches", "Batches that the broker rejected and that were split"
+)
+BUFFER_TOTAL = _client_metric(
     "buffer-total-bytes", measure=M.GAUGE, unit="bytes", description="The option `buffer_memory`"
 )
-BUFFER_AVAILABLE = _client(
+BUFFER_AVAILABLE = _client_metric(
     "buffer-available-bytes", measure=M.GAUGE, unit="bytes", description="Bytes of the buffer that are free"
 )
 BUFFER_EXHAUSTED = meter(
-    _client, "buffer-exhausted", "records", "Sends that found no free memory within `max_block_ms`"
+    _client_metric, "buffer-exhausted", "records", "Sends that found no free memory within `max_block_ms`"
 )
 BUFFER_WAIT = (
-    _client(
+    _client_metric(
         "bufferpool-wait-ratio",
         measure=M.TIME_RATIO,
         unit="ratio",
         description="Time in which sends waited for free memory",
     ),
-    *_time("bufferpool-wait", "Time in which sends waited for free memory"),
+    *_time_metrics("bufferpool-wait", "Time in which sends waited for free memory"),
 )
-WAITING_THREADS = _client(
+WAITING_THREADS = _client_metric(
     "waiting-threads", measure=M.GAUGE, unit="calls", description="Sends that wait for free memory now"
 )
-METADATA_WAIT = _time("metadata-wait", "Time in which sends waited for the metadata of their topic")
-METADATA_AGE = _client(
+METADATA_WAIT = _time_metrics("metadata-wait", "Time in which sends waited for the metadata of their topic")
+METADATA_AGE = _client_metric(
     "metadata-age", measure=M.GAUGE, unit="s", description="Time since the last Metadata response"
 )
 RECORD_SIZE = avg_max(
-    _client, "record-size", "Size of the largest record of a batch, before compression", unit="bytes"
+    _client_metric, "record-size", "Size of the largest record of a batch, before compression", unit="bytes"
 )
 COMPRESSION = (
-    _client(
+    _client_metric(
         "compression-rate-avg",
         measure=M.AVERAGE,
         unit="ratio",
@@ -74,41 +79,41 @@ COMPRESSION = (
     ),
 )
 QUEUE_TIME = avg_max(
-    _client, "record-queue-time", "Time from the start of a batch to the request that carries it"
+    _client_metric, "record-queue-time", "Time from the start of a batch to the request that carries it"
 )
 SENT = (
-    *_records(_client, "record-send", "Records in Produce requests"),
-    _client(
+    *_record_metrics(_client_metric, "record-send", "Records in Produce requests"),
+    _client_metric(
         "records-per-request-avg",
         measure=M.AVERAGE,
         unit="records",
         description="Records in a Produce request",
     ),
 )
-RETRIED = _records(_client, "record-retry", "Records that are sent again")
-FAILED = _records(_client, "record-error", "Records that were not delivered")
-LATENCY = avg_max(_client, "request-latency", "Time from a Produce to its response")
-THROTTLE = avg_max(_client, "produce-throttle-time", "Throttle time in the responses to Produce")
-IN_FLIGHT = _client(
+RETRIED = _record_metrics(_client_metric, "record-retry", "Records that are sent again")
+FAILED = _record_metrics(_client_metric, "record-error", "Records that were not delivered")
+LATENCY = avg_max(_client_metric, "request-latency", "Time from a Produce to its response")
+THROTTLE = avg_max(_client_metric, "produce-throttle-time", "Throttle time in the responses to Produce")
+IN_FLIGHT = _client_metric(
     "requests-in-flight",
     measure=M.GAUGE,
     unit="requests",
     description="Produce requests without a response",
 )
-FLUSH_TIME = _time("flush", "Time in flush()")
+FLUSH_TIME = _time_metrics("flush", "Time in flush()")
 TRANSACTION_TIMES = {
-    "init": _time("txn-init", "Time in the first begin(), which requests the producer id"),
-    "begin": _time("txn-begin", "Time in every later begin()"),
-    "commit": _time("txn-commit", "Time in commit()"),
-    "abort": _time("txn-abort", "Time in abort()"),
+    "init": _time_metrics("txn-init", "Time in the first begin(), which requests the producer id"),
+    "begin": _time_metrics("txn-begin", "Time in every later begin()"),
+    "commit": _time_metrics("txn-commit", "Time in commit()"),
+    "abort": _time_metrics("txn-abort", "Time in abort()"),
 }
-SEND_OFFSETS_TIME = _time("txn-send-offsets", "Time in send_offsets()")
-TOPIC_SENT = _records(_topic, "record-send", "Records in Produce requests")
-TOPIC_BYTES = meter(_topic, "byte", "bytes", "Bytes of batches in Produce requests", counts=False)
-TOPIC_RETRIED = _records(_topic, "record-retry", "Records that are sent again")
-TOPIC_FAILED = _records(_topic, "record-error", "Records that were not delivered")
+SEND_OFFSETS_TIME = _time_metrics("txn-send-offsets", "Time in send_offsets()")
+TOPIC_SENT = _record_metrics(_topic_metric, "record-send", "Records in Produce requests")
+TOPIC_BYTES = meter(_topic_metric, "byte", "bytes", "Bytes of batches in Produce requests", counts=False)
+TOPIC_RETRIED = _record_metrics(_topic_metric, "record-retry", "Records that are sent again")
+TOPIC_FAILED = _record_metrics(_topic_metric, "record-error", "Records that were not delivered")
 TOPIC_COMPRESSION = (
-    _topic(
+    _topic_metric(
         "compression-rate",
         measure=M.AVERAGE,
         unit="ratio",
@@ -182,41 +187,46 @@ class ProducerSensors:
 
     def record_request(self, batches: Sequence[ProducerBatch], now: int) -> None:
         """Record the batches of a Produce request."""
-        number = 0
+        record_count = 0
         for batch in batches:
             size = 0 if batch.data is None else len(batch.data)
             self._batch_size.record(size, now)
             self._queue_time.record(now - batch.created, now)
             self._record_size.record(batch.largest_record, now)
             self._compression.record(batch.compression_ratio, now)
-            topic = self._topic(batch)
+            topic = self._topic_sensors(batch)
             topic.compression.record(batch.compression_ratio, now)
             topic.bytes.record(size, now)
             topic.sent.record(len(batch), now)
-            number += len(batch)
-        self._sent.record(number, now)
+            record_count += len(batch)
+        self._sent.record(record_count, now)
 
-    def record_wait(self, duration: int, now: int, *, for_memory: bool, timed_out: bool) -> None:
-        """Record how long (ms) a send has waited for memory or metadata, and whether it then timed out."""
-        (self._buffer_wait if for_memory else self._metadata_wait).record(duration * NS_PER_MS, now)
+    def record_wait(self, wait_ms: int, now: int, *, for_memory: bool, timed_out: bool) -> None:
+        """Record how long a send has waited for memory or metadata, and whether it then timed out.
+
+        A timeout is counted only if the send waited for memory.
+        """
+        sensor = self._buffer_wait if for_memory else self._metadata_wait
+        sensor.record(wait_ms * NS_PER_MS, now)
         if for_memory and timed_out:
             self._buffer_exhausted.record(1, now)
 
     def record_retry(self, batch: ProducerBatch, now: int) -> None:
         """Record that a batch is sent again."""
         self._retried.record(len(batch), now)
-        self._topic(batch).retried.record(len(batch), now)
+        self._topic_sensors(batch).retried.record(len(batch), now)
 
     def record_failure(self, batch: ProducerBatch, now: int) -> None:
         """Record that a batch was not delivered."""
         self._failed.record(len(batch), now)
-        self._topic(batch).failed.record(len(batch), now)
+        self._topic_sensors(batch).failed.record(len(batch), now)
 
     def record_split(self, now: int) -> None:
         """Record that a batch was split."""
         self._batch_split.record(1, now)
 
-    def _topic(self, batch: ProducerBatch) -> _TopicSensors:
+    def _topic_sensors(self, batch: ProducerBatch) -> _TopicSensors:
+        """Return the sensors of the batch's topic, which its first batch creates."""
         name = batch.partition.topic
         topic = self._topics.get(name)
         if topic is None:
@@ -228,7 +238,7 @@ class ProducerSensors:
         snapshot: SnapshotBuilder,
         *,
         buffer_memory: int,
-        buffered: int,
+        buffered_bytes: int,
         requests_in_flight: int,
         metadata_age: int | None,
     ) -> None:
@@ -238,7 +248,7 @@ class ProducerSensors:
         """
         snapshot.add_sensors(self._batch_size, self._batch_split)
         snapshot.add(BUFFER_TOTAL, buffer_memory)
-        snapshot.add(BUFFER_AVAILABLE, max(0, buffer_memory - buffered))
+        snapshot.add(BUFFER_AVAILABLE, max(0, buffer_memory - buffered_bytes))
         snapshot.add_sensors(self._buffer_exhausted, self._buffer_wait)
         snapshot.add(WAITING_THREADS, self.waiting_threads)
         snapshot.add_sensors(self._metadata_wait)

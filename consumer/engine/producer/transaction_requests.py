@@ -19,6 +19,7 @@ from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
+    TxnOffsetCommitResponseTopic,
 )
 
 from ...records import GroupMetadata
@@ -27,15 +28,16 @@ from ..requests import by_topic, consistent_values
 
 # The last versions that Java's client uses without transaction version 2 (KIP-890). From version 4 on, only
 # brokers send AddPartitionsToTxn.
-LAST_PRODUCE: Final = 11
-LAST_END: Final = 4
-LAST_OFFSETS: Final = 4
+LAST_PRODUCE_VERSION: Final = 11
+LAST_END_TXN_VERSION: Final = 4
+LAST_OFFSETS_VERSION: Final = 4
 # The last version of TxnOffsetCommit with topic names. Later versions use topic ids (KIP-1319).
-LAST_OFFSETS_WITH_NAMES: Final = 5
-LAST_PARTITIONS: Final = 3
+LAST_OFFSETS_VERSION_WITH_NAMES: Final = 5
+LAST_ADD_PARTITIONS_VERSION: Final = 3
 # From this version on, InitProducerId can bump the epoch of the producer's own id (KIP-360).
-OWN_EPOCH_FROM: Final = 3
-MEMBERS_FROM: Final = 3  # From this version on TxnOffsetCommit identifies the group member (KIP-447).
+EPOCH_BUMP_VERSION: Final = 3
+# From this version on, TxnOffsetCommit identifies the group member (KIP-447).
+GROUP_MEMBER_VERSION: Final = 3
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -50,24 +52,25 @@ Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 
 
 def init_producer_id_request(
-    transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch | None
+    transactional_id: str, timeout_ms: int, current: ProducerIdAndEpoch | None
 ) -> Prepared:
-    """Build an InitProducerId request for a new producer id, or for the next epoch of the producer id `own`.
+    """Build an InitProducerId request for a new producer id, or for the next epoch of `current`.
 
-    A request without `own` fences the previous producer with the same transactional id.
+    A request without `current` fences the previous producer with the same transactional id. With `current`,
+    building the request raises UnsupportedVersion if the version cannot bump an epoch.
     """
 
     def build(version: int) -> InitProducerIdRequest:
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-        if own is not None:
-            if version < OWN_EPOCH_FROM:
+        if current is not None:
+            if version < EPOCH_BUMP_VERSION:
                 raise UnsupportedVersion(
                     "InitProducerId",
                     version,
-                    f"{OWN_EPOCH_FROM} and higher (Kafka 2.5 and later), because a request of the aborted "
-                    f"transaction of {transactional_id!r} was not answered; create a new producer",
+                    f"{EPOCH_BUMP_VERSION} and higher (Kafka 2.5 and later), because a request of the "
+                    f"aborted transaction of {transactional_id!r} was not answered; create a new producer",
                 )
-            request.producer_id, request.producer_epoch = own
+            request.producer_id, request.producer_epoch = current
         return request
 
     return Prepared(InitProducerIdRequest, build)
@@ -102,12 +105,15 @@ def txn_offset_commit_codes(
 ) -> dict[TopicPartition, int]:
     """Map each partition in the response to its error code. `topic_ids` are those of the request."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
-    has_ids = version > LAST_OFFSETS_WITH_NAMES
+    has_ids = version > LAST_OFFSETS_VERSION_WITH_NAMES
+
+    def partition_of(topic: TxnOffsetCommitResponseTopic, index: int) -> TopicPartition:
+        return TopicPartition(names.get(topic.topic_id, "") if has_ids else topic.name, index)
+
     return consistent_values(
-        (TopicPartition(names.get(topic.topic_id, "") if has_ids else topic.name, index), entry.error_code)
+        (partition_of(topic, entry.partition_index), entry.error_code)
         for topic in response.topics
         for entry in topic.partitions
-        for index in (entry.partition_index,)
     )
 
 
@@ -118,7 +124,7 @@ def txn_offset_commit_request(
     offsets: Offsets,
     topic_ids: Mapping[str, UUID],
 ) -> Prepared:
-    """Build a TxnOffsetCommit request. If the generation is -1, the coordinator does not check the member.
+    """Build a TxnOffsetCommit request. A generation of -1 means that the member is not checked.
 
     From version 6 on, the request identifies topics by id. `topic_ids` must then contain the id of each topic
     (KIP-1319).
@@ -131,11 +137,11 @@ def txn_offset_commit_request(
     is_member = member.generation >= 0 or bool(member.member_id) or member.group_instance_id is not None
 
     def build(version: int) -> TxnOffsetCommitRequest:
-        if is_member and version < MEMBERS_FROM:
+        if is_member and version < GROUP_MEMBER_VERSION:
             raise UnsupportedVersion(
                 "TxnOffsetCommit",
                 version,
-                f"{MEMBERS_FROM} and higher (Kafka 2.5 and later), because this coordinator of group "
+                f"{GROUP_MEMBER_VERSION} and higher (Kafka 2.5 and later), because this coordinator of group "
                 f"{member.group_id!r} cannot check the generation of members (KIP-447). With this broker, "
                 f"call assign() instead of subscribe(), use a transactional_id for each input partition, and "
                 f"call send_offsets({member.group_id!r}, ...)",
@@ -153,7 +159,7 @@ def txn_offset_commit_request(
                         committed_metadata=metadata,
                     )
                 )
-            if version > LAST_OFFSETS_WITH_NAMES:
+            if version > LAST_OFFSETS_VERSION_WITH_NAMES:
                 topic = TxnOffsetCommitRequestTopic(topic_id=topic_ids[name], partitions=entries)
             else:
                 topic = TxnOffsetCommitRequestTopic(name=name, partitions=entries)

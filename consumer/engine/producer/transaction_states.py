@@ -84,13 +84,14 @@ class PendingCall(msgspec.Struct):
         return self.error if self.name == "commit" and self.done and not self.reported else None
 
 
-class TransactionalAppends(RecordAccumulator):
+class TransactionalAccumulator(RecordAccumulator):
     """An accumulator that calls `gate` before it accepts a record, while the guard is held.
 
     `gate` raises an error to reject the record.
     """
 
     gate: Callable[[], None]
+    # Callers must append every record through `take`, which calls `gate`.
     gated = True
 
     def take(

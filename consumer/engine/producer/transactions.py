@@ -66,12 +66,12 @@ from ..timeouts import ADD_PARTITIONS_RETRY_BACKOFF_MS
 from .batches import PartitionQueue, ProducerBatch
 from .produce_responses import ProduceResponses
 from .transaction_requests import (
-    LAST_END,
-    LAST_OFFSETS,
-    LAST_OFFSETS_WITH_NAMES,
-    LAST_PARTITIONS,
-    LAST_PRODUCE,
-    OWN_EPOCH_FROM,
+    EPOCH_BUMP_VERSION,
+    LAST_ADD_PARTITIONS_VERSION,
+    LAST_END_TXN_VERSION,
+    LAST_OFFSETS_VERSION,
+    LAST_OFFSETS_VERSION_WITH_NAMES,
+    LAST_PRODUCE_VERSION,
     Offsets,
     ProducerIdAndEpoch,
     add_partitions_request,
@@ -85,11 +85,11 @@ from .transaction_states import (
     EDGES,
     PendingCall,
     ProducerTransactionState,
-    TransactionalAppends,
+    TransactionalAccumulator,
 )
 
 ADDING_REQUESTS: Final = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
-TRANSACTIONAL_ID: Final = 1  # FindCoordinator's type of key
+TRANSACTIONAL_ID_KEY_TYPE: Final = 1  # FindCoordinator's `key_type` for a transactional id.
 S = ProducerTransactionState
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class TransactionManager:
     def __init__(
         self,
         core: ClientCore[ProducerOptions],
-        records: TransactionalAppends,
+        records: TransactionalAccumulator,
         responses: ProduceResponses,
         *,
         busy: Callable[[], bool],
@@ -123,15 +123,18 @@ class TransactionManager:
         # The reason why the current request is retried. If the call times out, its error contains the reason.
         self.why = ""
         self._core, self._records, self._responses = core, records, responses
-        self._busy, self._queued, self._need_metadata = busy, ready_queues, need_metadata
+        self._is_sending = busy
+        self._ready_queues = ready_queues
+        self._need_metadata = need_metadata
         self.current_call: PendingCall | None = None
         self._identity = ProducerIdAndEpoch(-1, -1)
-        self._version_2 = False  # Whether the cluster uses transaction version 2 (KIP-890).
-        self._node: int | None = None
-        self._groups: dict[str, int] = {}
-        self._call: Call | None = None
-        self._not_before = 0
-        self._failures = 0
+        self._uses_version_2 = False  # Whether the cluster uses transaction version 2 (KIP-890).
+        # The node ids of the transaction coordinator, and of the coordinator of each group.
+        self._coordinator_node: int | None = None
+        self._group_coordinators: dict[str, int] = {}
+        self._request_in_flight: Call | None = None
+        self._next_request_at = 0  # The next request is not sent before this time (ms).
+        self._failures = 0  # Number of consecutive failures of requests.
         # Whether the coordinator may have started the transaction. If so, the producer has to end it there.
         self.started = False
         # Whether the next transaction needs a new epoch, because requests of this one may still reach a
@@ -139,31 +142,38 @@ class TransactionManager:
         self._needs_new_epoch = False
         # Whether the coordinator can bump the epoch of the producer id (KIP-360).
         self._bumps_epochs = True
-        self._partitions: set[TopicPartition] = set()
-        self._new: set[TopicPartition] = set()
-        self._added: set[str] = set()
+        # The partitions that the coordinator has added to the transaction, and those that it has to add
+        # before their batches are sent. With transaction version 2, both are empty.
+        self._added_partitions: set[TopicPartition] = set()
+        self._new_partitions: set[TopicPartition] = set()
+        # The groups that the coordinator has added to the transaction.
+        self._added_groups: set[str] = set()
+        # The offsets that are not committed yet.
         self._offsets: dict[GroupMetadata, dict[TopicPartition, tuple[int, int | None, str]]] = {}
-        self._offsets_until: int | None = None  # Time (ms) at which the offsets time out.
+        self._offsets_expire_at: int | None = None  # Time (ms) at which the offsets time out.
         # Topic -> topic id of the offsets of this transaction. If a topic is re-created during the
         # transaction, its offsets are not committed for the new topic (KIP-1319).
         self._topic_ids: dict[str, UUID] = {}
-        records.gate = self._gate
+        records.gate = self._require_open_transaction
         responses.on_batch_failed = self.on_batch_failed
 
-    def _gate(self) -> None:
-        """Raise an error unless a record may be sent now."""
+    def _require_open_transaction(self) -> None:
+        """Raise an error unless a transaction is open, so that a record may be sent now."""
         if self.state is not S.IN_TRANSACTION:
             self._require_allowed("send")
 
-    def call(self, name: str, who: object = None) -> PendingCall:
+    def call(self, name: str, caller: object = None) -> PendingCall:
         """Start the operation `name` (begin, commit or abort), and return the call to wait for.
 
         Raises IllegalState if the state does not allow the operation. Raises the transaction's error if the
         transaction has failed. If the same operation is in progress, its pending call is returned.
+
+        `caller` identifies the calling thread or task. begin() raises IllegalState while another caller waits
+        for begin().
         """
         current_call = self.current_call
         if current_call is not None and current_call.name == name and not current_call.reported:
-            if name == "begin" and current_call.waiting - {who}:
+            if name == "begin" and current_call.waiting - {caller}:
                 raise IllegalState(
                     f"begin() of {self.id!r}: another thread or task has called begin() and waits for it"
                 )
@@ -172,12 +182,12 @@ class TransactionManager:
                 # The operation has already begun. If Ctrl-C interrupted the earlier call before that, the
                 # operation begins below.
                 return current_call
-        to = self._require_allowed(name)
+        next_state = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
-        if to is S.COMMITTING_TRANSACTION:
+        if next_state is S.COMMITTING_TRANSACTION:
             self._records.seal_all()
-        self.move(to)
-        current_call.done = to is S.IN_TRANSACTION
+        self.move(next_state)
+        current_call.done = next_state is S.IN_TRANSACTION
         return current_call
 
     def close(self) -> PendingCall | None:
@@ -204,13 +214,13 @@ class TransactionManager:
 
     def _require_allowed(self, name: str) -> ProducerTransactionState:
         """Return the state to which an operation leads. Raises an error if it is not allowed now."""
-        to = CALLS[self.state].get(name)
-        if to is None:
+        next_state = CALLS[self.state].get(name)
+        if next_state is None:
             if self.error is not None:
                 raise without_traceback(self.error)
             allowed = " or ".join(f"{name}()" for name in CALLS[self.state]) or "a new producer"
             raise IllegalState(f"{name}() of {self.id!r}: {self.state.value}; allowed now: {allowed}")
-        return to
+        return next_state
 
     def move(self, to: ProducerTransactionState, error: KprotoError | None = None) -> None:
         """Change the state along an edge of `EDGES`, and set the error that later calls raise."""
@@ -219,20 +229,21 @@ class TransactionManager:
         self.error = error
 
     def ensure_ready(self) -> bool:
-        """Add new partitions to the transaction. Return whether batches may be sent now."""
+        """Request that the coordinator add new partitions. Return whether batches may be sent now."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
             # Only batches that were sent before the failure or the abort remain. They are sent again if the
             # abort has to wait for their responses.
             return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
-        if not self._version_2:
-            self._new = {queue.partition for queue in self._queued()} - self._partitions
+        if not self._uses_version_2:
+            ready_partitions = {queue.partition for queue in self._ready_queues()}
+            self._new_partitions = ready_partitions - self._added_partitions
             self.pump()
-        return not self._new
+        return not self._new_partitions
 
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Assign a sequence number to the batch, in the epoch of this transaction."""
+        """Assign a sequence number to the batch, in the epoch of this transaction, and return True."""
         if queue.identity != self._identity:
             queue.identity, queue.next_sequence, queue.epoch_accepted = self._identity, 0, False
             queue.end_of_log = 0
@@ -245,27 +256,28 @@ class TransactionManager:
         """Return the highest version of Produce to use; None for no limit.
 
         `max_version` is the highest version that the request's topics allow. Without transaction version 2
-        (KIP-890), the version is at most LAST_PRODUCE.
+        (KIP-890), the version is at most LAST_PRODUCE_VERSION.
         """
-        return (
-            max_version
-            if self._version_2
-            else min(LAST_PRODUCE, LAST_PRODUCE if max_version is None else max_version)
-        )
+        if self._uses_version_2:
+            return max_version
+        return LAST_PRODUCE_VERSION if max_version is None else min(LAST_PRODUCE_VERSION, max_version)
 
     def on_batch_failed(self, batch: ProducerBatch, error: KprotoError) -> None:
         """Handle the failure of a batch: require an abort, or end the producer after a fatal error."""
         is_uncertain = self._bumps_epochs or isinstance(error, RequestTimedOut)
         self._needs_new_epoch = self._needs_new_epoch or (batch.sequence >= 0 and is_uncertain)
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
-            (self.fail if is_fatal_for_producer(error) else self._require_abort)(error)
+            if is_fatal_for_producer(error):
+                self.fail(error)
+            else:
+                self._require_abort(error)
 
     def _require_abort(self, error: KprotoError) -> None:
         """Move to ABORTABLE_ERROR, fail the current call and the records, and drop the offsets."""
         with self._records.guard:
             self.move(S.ABORTABLE_ERROR, error)
         self._end_call(error)
-        self._discard(error)
+        self._discard_records_and_offsets(error)
 
     def fail(self, error: KprotoError) -> None:
         """Move to FATAL_ERROR, and report the error: the application has to create a new producer."""
@@ -274,24 +286,27 @@ class TransactionManager:
             self.end(error)
 
     def end(self, error: KprotoError) -> None:
-        """Move to FATAL_ERROR, because the producer has been closed or has failed."""
+        """Move to FATAL_ERROR, because the producer has been closed or has failed.
+
+        The current call and the undelivered records fail with `error`. The error is not reported.
+        """
         if self.state is S.FATAL_ERROR:
             return
         with self._records.guard:
             self.move(S.FATAL_ERROR, error)
         error.add_note(f"The producer of {self.id!r} has failed: create a new one.")
         self._end_call(error)
-        self._discard(error)
+        self._discard_records_and_offsets(error)
 
-    def _discard(self, error: KprotoError) -> None:
+    def _discard_records_and_offsets(self, error: KprotoError) -> None:
         """Fail the undelivered records of this transaction, and drop its offsets.
 
         Records that were already sent do not fail yet if the abort has to wait for their responses.
         """
         keeps_sent = not self._bumps_epochs and self.state is not S.FATAL_ERROR
         with self._records.guard:
-            batches = [b for b in self._records.open if not keeps_sent or b.sequence < 0]
-        for batch in batches:
+            discarded = [batch for batch in self._records.open if not keeps_sent or batch.sequence < 0]
+        for batch in discarded:
             self._needs_new_epoch = self._needs_new_epoch or batch.sequence >= 0
             batch.error = error
             if batch in batch.queue.waiting:
@@ -302,104 +317,113 @@ class TransactionManager:
             # raised instead.
             self._records.take_failures()
             self._offsets.clear()
-        self._new.clear()
+        self._new_partitions.clear()
 
     def _end_call(self, error: KprotoError | None = None) -> None:
-        """End the current call."""
+        """End the current call, if it has not ended yet, and wake the callers that wait for it."""
         current_call = self.current_call
         if current_call is not None and not current_call.done:
             current_call.error, current_call.done = error, True
         self._core.wake_poll()
 
     def pump(self) -> None:
-        """Send the next request, if none is in flight."""
+        """Send the next request, if none is in flight. Discard what an abort or a timeout ends."""
         if self.state is S.ABORTING_TRANSACTION and (self._records.open or self._offsets):
-            self._discard(IllegalState(f"the transaction of {self.id!r} was aborted"))
-        self._expire()
-        while self._call is None and self._not_before <= self._core.now:
-            next_request = self._next_step()
-            if next_request is None:
+            self._discard_records_and_offsets(IllegalState(f"the transaction of {self.id!r} was aborted"))
+        self._expire_offsets()
+        while self._request_in_flight is None and self._next_request_at <= self._core.now:
+            next_step = self._next_step()
+            if next_step is None:
                 return
-            next_request()
+            next_step()
 
-    def _expire(self) -> None:
+    def _expire_offsets(self) -> None:
         """Require an abort if the commit of the offsets has timed out and no request is in flight."""
         now, timeout = self._core.now, self._core.options.delivery_timeout_ms
         if not self._offsets:
-            self._offsets_until = None
-        elif self._offsets_until is None:
-            self._offsets_until = now + timeout
-        elif self._offsets_until <= now and self._call is None:
+            self._offsets_expire_at = None
+        elif self._offsets_expire_at is None:
+            self._offsets_expire_at = now + timeout
+        elif self._offsets_expire_at <= now and self._request_in_flight is None:
             self._needs_new_epoch = self._needs_new_epoch or self.started
             self._require_abort(RequestTimedOut("TxnOffsetCommit", timeout, self.why))
 
     def due(self) -> int | None:
         """Return when (ms) to send the next request; None if one is in flight or none is needed."""
-        if self._call is not None or self._next_step() is None:
+        if self._request_in_flight is not None or self._next_step() is None:
             return None
-        return max(self._core.now, self._not_before)
+        return max(self._core.now, self._next_request_at)
 
     def _next_step(self) -> Callable[[], None] | None:
-        """Return the function that sends the next request; None if no request is needed."""
+        """Return the function that sends the next request; None if no request is needed.
+
+        If the transaction can end without a further request, return the function that completes it. Without a
+        coordinator, the next request is the lookup of the coordinator.
+        """
         next_request = None
         if self.state is S.INITIALIZING:
             next_request = self._request_producer_id
         elif self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
-            if self._new:
-                next_request = self._add_partitions
+            if self._new_partitions:
+                next_request = self._send_add_partitions
             elif self._offsets:
-                next_request = self._add_offsets
-            elif self.state is S.COMMITTING_TRANSACTION and not self._records.open and not self._busy():
+                next_request = self._send_offsets_request
+            elif self.state is S.COMMITTING_TRANSACTION and not self._records.open and not self._is_sending():
                 if not self.started:
-                    return self._complete
-                next_request = self._end
+                    return self._complete_transaction
+                next_request = self._send_end_txn
         elif self.state is S.ABORTING_TRANSACTION and not self._awaits_batches():
             if not self.started and not self._needs_new_epoch:
-                return self._complete
-            next_request = self._end if self.started else self._request_producer_id
-        return self._find if next_request is not None and self._node is None else next_request
+                return self._complete_transaction
+            next_request = self._send_end_txn if self.started else self._request_producer_id
+        if next_request is not None and self._coordinator_node is None:
+            return self._find_coordinator
+        return next_request
 
     def _awaits_batches(self) -> bool:
         """Return whether an abort has to wait for responses to batches that were sent."""
-        return self._busy() or (not self._bumps_epochs and bool(self._records.open))
+        return self._is_sending() or (not self._bumps_epochs and bool(self._records.open))
 
     def _send(
         self,
         request: Message | Prepared,
-        then: Callable[[Call], None],
+        on_response: Callable[[Call], None],
         *,
         node: int | None,
         max_version: int | None = None,
     ) -> None:
-        """Send a request to a coordinator."""
+        """Send a request to a coordinator, or to any broker if `node` is None."""
 
-        def on_response(call: Call) -> None:
-            self._call = None
+        def on_finished(call: Call) -> None:
+            self._request_in_flight = None
             if self.state is not S.FATAL_ERROR:
-                then(call)
+                on_response(call)
 
         # The coordinator may have executed the request, so the response is handled even if the state has
         # changed since the request.
-        self._call = self._core.send(request, on_response, node=node, max_version=max_version)
+        self._request_in_flight = self._core.send(request, on_finished, node=node, max_version=max_version)
 
-    def _find(self) -> None:
+    def _find_coordinator(self) -> None:
         """Look up the coordinator."""
-        self._send(coordinator_request(self.id, TRANSACTIONAL_ID), self._on_coordinator, node=None)
+        self._send(coordinator_request(self.id, TRANSACTIONAL_ID_KEY_TYPE), self._on_coordinator, node=None)
 
     def _on_coordinator(self, call: Call) -> None:
-        node = self._coordinator(call, TRANSACTION)
+        node = self._read_coordinator(call, TRANSACTION)
         if node is not None:
-            self._node = node
+            self._coordinator_node = node
 
-    def _coordinator(self, call: Call, row: Row) -> int | None:
-        """Return the coordinator's node id from the response to a lookup; None after an error."""
+    def _read_coordinator(self, call: Call, row: Row) -> int | None:
+        """Return the coordinator's node id from the response to a lookup.
+
+        After an error, handle it as `row` says, and return None.
+        """
         response = call.response
         if not isinstance(response, FindCoordinatorResponse):
             self._on_no_response(call)
             return None
         address = coordinator_of(response, call.version)
         if not isinstance(address, BrokerAddress):
-            self._check(address[0], row, "FindCoordinator", address[1])
+            self._check_error_code(address[0], row, "FindCoordinator", address[1])
             return None
         self._core.view.set_address(address.id, address.host, address.port)
         return address.id
@@ -409,25 +433,28 @@ class TransactionManager:
 
         While it aborts a transaction, the producer requests the next epoch of its own id instead.
         """
-        own = self._identity if self.state is S.ABORTING_TRANSACTION else None
-        request = init_producer_id_request(self.id, self._core.options.transaction_timeout_ms, own)
-        self._send(request, self._on_producer_id, node=self._node)
+        current = self._identity if self.state is S.ABORTING_TRANSACTION else None
+        request = init_producer_id_request(self.id, self._core.options.transaction_timeout_ms, current)
+        self._send(request, self._on_producer_id, node=self._coordinator_node)
 
     def _on_producer_id(self, call: Call) -> None:
         """Handle the InitProducerId response."""
         response = call.response
         if not isinstance(response, InitProducerIdResponse):
             self._on_no_response(call)
-        elif self._check(response.error_code, TRANSACTION, "InitProducerId"):
+        elif self._check_error_code(response.error_code, TRANSACTION, "InitProducerId"):
             received = {"an id"} if response.producer_id >= 0 else set[str]()
-            if not self._is_complete("InitProducerId", {"an id"}, received):
+            if not self._check_completeness("InitProducerId", {"an id"}, received):
                 return
             self._identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             self._needs_new_epoch = False
-            self._bumps_epochs = call.version >= OWN_EPOCH_FROM
-            self._complete() if self.state is S.ABORTING_TRANSACTION else self._begin()
+            self._bumps_epochs = call.version >= EPOCH_BUMP_VERSION
+            if self.state is S.ABORTING_TRANSACTION:
+                self._complete_transaction()
+            else:
+                self._begin_transaction()
 
-    def _begin(self) -> None:
+    def _begin_transaction(self) -> None:
         """Move to IN_TRANSACTION: the transaction has begun."""
         self._update_transaction_version()
         with self._records.guard:
@@ -436,13 +463,13 @@ class TransactionManager:
 
     def _update_transaction_version(self) -> None:
         """Read from the coordinator's features whether the cluster uses transaction version 2."""
-        if self._node is not None:
-            level = self._core.network.feature_at(self._node, "transaction.version")
-            self._version_2 = self._version_2 if level is None else level >= 2
+        if self._coordinator_node is not None:
+            level = self._core.network.feature_at(self._coordinator_node, "transaction.version")
+            self._uses_version_2 = self._uses_version_2 if level is None else level >= 2
 
-    def _add_partitions(self) -> None:
+    def _send_add_partitions(self) -> None:
         """Send AddPartitionsToTxn for the new partitions."""
-        requested = set(self._new)
+        requested = set(self._new_partitions)
 
         def on_response(call: Call) -> None:
             response = call.response
@@ -453,41 +480,43 @@ class TransactionManager:
             codes = added_partition_codes(response)
             # OPERATION_NOT_ATTEMPTED is checked last: it only means that another partition failed, and that
             # partition's code shows the reason.
-            last = ErrorCode.OPERATION_NOT_ATTEMPTED
-            for partition, code in sorted(codes.items(), key=lambda answer: answer[1] == last):
-                if not self._check(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
+            not_attempted = ErrorCode.OPERATION_NOT_ATTEMPTED
+            for partition, code in sorted(codes.items(), key=lambda entry: entry[1] == not_attempted):
+                if not self._check_error_code(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
                     return
-            if self._is_complete("AddPartitionsToTxn", requested, codes):
-                self._partitions |= requested
-                self._new -= requested
-                self._on_added()
+            if self._check_completeness("AddPartitionsToTxn", requested, codes):
+                self._added_partitions |= requested
+                self._new_partitions -= requested
+                self._on_added_to_transaction()
 
-        # `_on_added` clears `_needs_new_epoch` when the coordinator has confirmed the partitions.
+        # When the coordinator has confirmed the partitions, `_on_added_to_transaction` clears
+        # `_needs_new_epoch`.
         self._needs_new_epoch = self._bumps_epochs
         request = add_partitions_request(self.id, self._identity, requested)
-        self._send(request, on_response, node=self._node, max_version=LAST_PARTITIONS)
+        self._send(request, on_response, node=self._coordinator_node, max_version=LAST_ADD_PARTITIONS_VERSION)
 
-    def _on_added(self) -> None:
+    def _on_added_to_transaction(self) -> None:
         """Record that the coordinator has added partitions or a group to the transaction."""
         self.started, self._failures = True, 0
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             self._needs_new_epoch = False
 
-    def _add_offsets(self) -> None:
+    def _send_offsets_request(self) -> None:
         """Send the next request for offsets: add the group, find its coordinator, or commit offsets."""
         with self._records.guard:  # Without the guard, other threads could add offsets during the iteration.
             member, offsets_to_commit = next(
                 (member, dict(offsets)) for member, offsets in self._offsets.items()
             )
         group = member.group_id
-        if not self._version_2 and group not in self._added:
+        if not self._uses_version_2 and group not in self._added_groups:
             producer_id, epoch = self._identity
             request = AddOffsetsToTxnRequest(
                 transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, group_id=group
             )
+            # As in `_send_add_partitions`: `_on_added_to_transaction` clears `_needs_new_epoch`.
             self._needs_new_epoch = self._bumps_epochs
-            self._send(request, lambda call: self._on_group_added(group, call), node=self._node)
-        elif group not in self._groups:
+            self._send(request, lambda call: self._on_group_added(group, call), node=self._coordinator_node)
+        elif group not in self._group_coordinators:
             lookup = coordinator_request(group)
             self._send(lookup, lambda call: self._on_group_coordinator(group, call), node=None)
         else:
@@ -496,12 +525,12 @@ class TransactionManager:
                 self._topic_ids.setdefault(name, topic_id)
             topic_ids = self._topic_ids
             has_all_ids = all(partition.topic in topic_ids for partition in offsets_to_commit)
-            with_names = None if has_all_ids else LAST_OFFSETS_WITH_NAMES
+            max_version = None if has_all_ids else LAST_OFFSETS_VERSION_WITH_NAMES
             self._send(
                 txn_offset_commit_request(self.id, self._identity, member, offsets_to_commit, topic_ids),
-                lambda call: self._on_offsets(member, offsets_to_commit, call),
-                node=self._groups[group],
-                max_version=with_names if self._version_2 else LAST_OFFSETS,
+                lambda call: self._on_offsets_committed(member, offsets_to_commit, call),
+                node=self._group_coordinators[group],
+                max_version=max_version if self._uses_version_2 else LAST_OFFSETS_VERSION,
             )
 
     def _on_group_added(self, group: str, call: Call) -> None:
@@ -509,20 +538,25 @@ class TransactionManager:
         if not isinstance(call.response, AddOffsetsToTxnResponse):
             self._needs_new_epoch = True
             self._on_no_response(call)
-        elif self._check(call.response.error_code, TRANSACTION, "AddOffsetsToTxn", f"group {group!r}"):
-            self._added.add(group)
-            self._on_added()
+        elif self._check_error_code(
+            call.response.error_code, TRANSACTION, "AddOffsetsToTxn", f"group {group!r}"
+        ):
+            self._added_groups.add(group)
+            self._on_added_to_transaction()
 
     def _on_group_coordinator(self, group: str, call: Call) -> None:
         """Handle the response to the lookup of a group's coordinator."""
-        node = self._coordinator(call, TXN_OFFSETS)
+        node = self._read_coordinator(call, TXN_OFFSETS)
         if node is not None:
-            self._groups[group] = node
+            self._group_coordinators[group] = node
 
-    def _on_offsets(self, member: GroupMetadata, requested: Offsets, call: Call) -> None:
-        """Handle the TxnOffsetCommit response."""
+    def _on_offsets_committed(self, member: GroupMetadata, requested: Offsets, call: Call) -> None:
+        """Handle the TxnOffsetCommit response, and drop the requested offsets if all are committed.
+
+        Offsets that the application has replaced since the request are kept, for the next request.
+        """
         if not isinstance(call.response, TxnOffsetCommitResponse):
-            self._groups.pop(member.group_id, None)
+            self._group_coordinators.pop(member.group_id, None)
             if not isinstance(call.error, UnsupportedVersion):
                 self._on_no_response(call)
             elif self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
@@ -531,15 +565,15 @@ class TransactionManager:
         codes = txn_offset_commit_codes(self._topic_ids, call.response, call.version)
         for partition, code in codes.items():
             if action_for(TXN_OFFSETS, code) is ErrorAction.FIND_COORDINATOR:
-                self._groups.pop(member.group_id, None)
+                self._group_coordinators.pop(member.group_id, None)
             if code == ErrorCode.UNKNOWN_TOPIC_ID:
                 self._need_metadata()
             detail = f"group {member.group_id!r}, {partition}"
-            if not self._check(code, TXN_OFFSETS, "TxnOffsetCommit", detail):
+            if not self._check_error_code(code, TXN_OFFSETS, "TxnOffsetCommit", detail):
                 return
-        if not self._is_complete("TxnOffsetCommit", requested, codes):
+        if not self._check_completeness("TxnOffsetCommit", requested, codes):
             return
-        self._offsets_until = None
+        self._offsets_expire_at = None
         with self._records.guard:
             pending = self._offsets.get(member, {})
             for partition, offset in requested.items():
@@ -548,7 +582,7 @@ class TransactionManager:
             if not pending:
                 self._offsets.pop(member, None)
 
-    def _end(self) -> None:
+    def _send_end_txn(self) -> None:
         """Send EndTxn, which commits or aborts the transaction."""
         producer_id, epoch = self._identity
         request = EndTxnRequest(
@@ -557,28 +591,36 @@ class TransactionManager:
             producer_epoch=epoch,
             committed=self.state is S.COMMITTING_TRANSACTION,
         )
-        self._send(request, self._on_end, node=self._node, max_version=None if self._version_2 else LAST_END)
+        self._send(
+            request,
+            self._on_end_txn,
+            node=self._coordinator_node,
+            max_version=None if self._uses_version_2 else LAST_END_TXN_VERSION,
+        )
 
-    def _on_end(self, call: Call) -> None:
-        """Handle the EndTxn response."""
+    def _on_end_txn(self, call: Call) -> None:
+        """Handle the EndTxn response.
+
+        The transaction is complete, unless the next one needs a new epoch that the response does not contain.
+        """
         response = call.response
         if not isinstance(response, EndTxnResponse):
             self._on_no_response(call)
-        elif self._check(response.error_code, TRANSACTION, "EndTxn"):
+        elif self._check_error_code(response.error_code, TRANSACTION, "EndTxn"):
             if response.producer_id >= 0:
                 self._identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
                 self._needs_new_epoch = False
             self.started, self._failures = False, 0
             if not self._needs_new_epoch:
-                self._complete()
+                self._complete_transaction()
 
-    def _complete(self) -> None:
+    def _complete_transaction(self) -> None:
         """Move to READY: the transaction has ended."""
         if self.state is S.ABORTING_TRANSACTION and not self._bumps_epochs:
             self._restore_sequences()
         self.started = False
-        self._partitions.clear()
-        self._added.clear()
+        self._added_partitions.clear()
+        self._added_groups.clear()
         self._topic_ids.clear()
         self._update_transaction_version()
         with self._records.guard:
@@ -589,6 +631,7 @@ class TransactionManager:
         """Continue the sequence numbers after the last accepted batch of each partition.
 
         At this point every batch has been answered, so the rejected batches are certainly not in the log.
+        Their failures are not reported.
         """
         for queue in self._records.queues.values():
             if queue.identity == self._identity:
@@ -602,14 +645,14 @@ class TransactionManager:
         if call.outcome is Outcome.NO_RESPONSE:
             self.why = str(call.error)
             self._core.report_failure(call.name, self.why, repeated=self._failures > 0)
-            self._node = None
+            self._coordinator_node = None
             self._back_off()
         else:
             self.fail(call.error)
 
-    def _is_complete(self, request: str, requested: Iterable[T], answered: Container[T]) -> bool:
+    def _check_completeness(self, request: str, requested: Iterable[T], received: Container[T]) -> bool:
         """Return whether the response contains everything that was requested. If not, back off."""
-        missing = next((item for item in requested if item not in answered), None)
+        missing = next((item for item in requested if item not in received), None)
         if missing is not None:
             self.why = f"the broker's response to {request} does not contain {missing}"
             self._back_off()
@@ -619,11 +662,11 @@ class TransactionManager:
 
     def _back_off(self, first_ms: int | None = None) -> None:
         """Retry after a backoff."""
-        self._not_before = self._core.now + self._core.backoff.after(self._failures, first_ms)
+        self._next_request_at = self._core.now + self._core.backoff.after(self._failures, first_ms)
         self._failures += 1
 
-    def _check(self, code: int, row: Row, request: str, detail: str = "") -> bool:
-        """Return whether the request succeeded. If not, perform the action for its error code."""
+    def _check_error_code(self, code: int, row: Row, request: str, detail: str = "") -> bool:
+        """Return whether the request succeeded. If not, perform the action of `row` for the code."""
         action = action_for(row, code)
         if action is ErrorAction.USE:
             return True
@@ -636,7 +679,7 @@ class TransactionManager:
             self._core.report_failure(request, describe(code), repeated=self._failures > 0)
         if action is ErrorAction.FIND_COORDINATOR:
             if row is not TXN_OFFSETS:
-                self._node = None
+                self._coordinator_node = None
             self._back_off()
         elif action is ErrorAction.RETRY or action is ErrorAction.REFRESH_METADATA:
             is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS

@@ -418,19 +418,19 @@ def a_commit_does_not_wait_for_offsets(patch: pytest.MonkeyPatch) -> None:
 
 
 def aborted_records_are_sent_in_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TransactionManager, "_discard", lambda self, error: None)
+    patch.setattr(TransactionManager, "_discard_records_and_offsets", lambda self, error: None)
 
 
 def a_lost_end_response_counts_as_success(patch: pytest.MonkeyPatch) -> None:
-    original = TransactionManager._on_end
+    original = TransactionManager._on_end_txn
 
     def ended(self: Any, call: Any) -> None:
         if call.error is not None:
-            self._complete()
+            self._complete_transaction()
         else:
             original(self, call)
 
-    patch.setattr(TransactionManager, "_on_end", ended)
+    patch.setattr(TransactionManager, "_on_end_txn", ended)
 
 
 def a_fenced_producer_continues(patch: pytest.MonkeyPatch) -> None:
