@@ -29,6 +29,9 @@ class TopicConfig(NamedTuple):
     type: ValueType
     # Whether the config has the same effect on this broker as in Kafka.
     acts: bool = False
+    # The broker config that provides the default in Kafka (ServerTopicConfigSynonyms), if `settings` has no
+    # row for this broker config. Empty if there is none, or if its default is null.
+    broker_config: str = ""
 
 
 _NO_TIERED_STORAGE: Final = "false: this broker has no tiered storage"
@@ -36,40 +39,58 @@ TIMESTAMP_TYPE: Final = choice("CreateTime", "LogAppendTime")
 
 TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
     "cleanup.policy": TopicConfig("delete", CleanupPolicy(), acts=True),
-    "compression.gzip.level": TopicConfig("-1", Integer(32, -1, 9, (0,), "-1, or from 1 to 9")),
-    "compression.lz4.level": TopicConfig("9", Integer(32, 1, 17)),
-    "compression.type": TopicConfig(
-        "producer", choice("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+    "compression.gzip.level": TopicConfig(
+        "-1", Integer(32, -1, 9, (0,), "-1, or from 1 to 9"), broker_config="compression.gzip.level"
     ),
-    "compression.zstd.level": TopicConfig("3", Integer(32, -(1 << 17), 22)),
-    "delete.retention.ms": TopicConfig("86400000", Integer(64, 0), acts=True),
-    "file.delete.delay.ms": TopicConfig("60000", Integer(64, 0)),
-    "flush.messages": TopicConfig("9223372036854775807", Integer(64, 1)),
+    "compression.lz4.level": TopicConfig("9", Integer(32, 1, 17), broker_config="compression.lz4.level"),
+    "compression.type": TopicConfig(
+        "producer",
+        choice("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        broker_config="compression.type",
+    ),
+    "compression.zstd.level": TopicConfig(
+        "3", Integer(32, -(1 << 17), 22), broker_config="compression.zstd.level"
+    ),
+    "delete.retention.ms": TopicConfig(
+        "86400000", Integer(64, 0), acts=True, broker_config="log.cleaner.delete.retention.ms"
+    ),
+    "file.delete.delay.ms": TopicConfig("60000", Integer(64, 0), broker_config="log.segment.delete.delay.ms"),
+    "flush.messages": TopicConfig(
+        "9223372036854775807", Integer(64, 1), broker_config="log.flush.interval.messages"
+    ),
     "flush.ms": TopicConfig("9223372036854775807", Integer(64, 0)),
     "follower.replication.throttled.replicas": TopicConfig("", ThrottledReplicas()),
-    "index.interval.bytes": TopicConfig("4096", Integer(32, 0)),
+    "index.interval.bytes": TopicConfig("4096", Integer(32, 0), broker_config="log.index.interval.bytes"),
     "leader.replication.throttled.replicas": TopicConfig("", ThrottledReplicas()),
-    "local.retention.bytes": TopicConfig("-2", Integer(64, -2)),
-    "local.retention.ms": TopicConfig("-2", Integer(64, -2)),
-    "max.compaction.lag.ms": TopicConfig("9223372036854775807", Integer(64, 1), acts=True),
+    "local.retention.bytes": TopicConfig("-2", Integer(64, -2), broker_config="log.local.retention.bytes"),
+    "local.retention.ms": TopicConfig("-2", Integer(64, -2), broker_config="log.local.retention.ms"),
+    "max.compaction.lag.ms": TopicConfig(
+        "9223372036854775807", Integer(64, 1), acts=True, broker_config="log.cleaner.max.compaction.lag.ms"
+    ),
     "max.message.bytes": TopicConfig("1048588", Integer(32, 0), acts=True),
     "message.timestamp.after.max.ms": TopicConfig("3600000", Integer(64, 0), acts=True),
     "message.timestamp.before.max.ms": TopicConfig("9223372036854775807", Integer(64, 0), acts=True),
     "message.timestamp.type": TopicConfig("CreateTime", TIMESTAMP_TYPE, acts=True),
-    "min.cleanable.dirty.ratio": TopicConfig("0.5", Ratio(), acts=True),
-    "min.compaction.lag.ms": TopicConfig("0", Integer(64, 0), acts=True),
-    "min.insync.replicas": TopicConfig("1", Integer(32, 1)),
-    "preallocate": TopicConfig("false", Boolean()),
+    "min.cleanable.dirty.ratio": TopicConfig(
+        "0.5", Ratio(), acts=True, broker_config="log.cleaner.min.cleanable.ratio"
+    ),
+    "min.compaction.lag.ms": TopicConfig(
+        "0", Integer(64, 0), acts=True, broker_config="log.cleaner.min.compaction.lag.ms"
+    ),
+    "min.insync.replicas": TopicConfig("1", Integer(32, 1), broker_config="min.insync.replicas"),
+    "preallocate": TopicConfig("false", Boolean(), broker_config="log.preallocate"),
     "remote.log.copy.disable": TopicConfig("false", Boolean()),
     "remote.log.delete.on.disable": TopicConfig("false", Boolean()),
     "remote.storage.enable": TopicConfig("false", Boolean(refused=_NO_TIERED_STORAGE)),
     "retention.bytes": TopicConfig("-1", Integer(64), acts=True),
     "retention.ms": TopicConfig("604800000", Integer(64, -1), acts=True),
     "segment.bytes": TopicConfig("1073741824", Integer(32, 1_048_576), acts=True),
-    "segment.index.bytes": TopicConfig("10485760", Integer(32, 4)),
+    "segment.index.bytes": TopicConfig("10485760", Integer(32, 4), broker_config="log.index.size.max.bytes"),
     "segment.jitter.ms": TopicConfig("0", Integer(64, 0)),
     "segment.ms": TopicConfig("604800000", Integer(64, 1), acts=True),
-    "unclean.leader.election.enable": TopicConfig("false", Boolean()),
+    "unclean.leader.election.enable": TopicConfig(
+        "false", Boolean(), broker_config="unclean.leader.election.enable"
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from kproto.broker.dynamic_config import DYNAMIC
 from kproto.broker.server import running
 from kproto.broker.settings import Settings
 from kproto.error_codes import ErrorCode
+from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kproto.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -151,3 +152,27 @@ def test_both_brokers_report_values_and_synonyms_alike(
         while (reported := [describe(pair[0], broker_, name) for broker_ in ("1", "")]) != wanted:
             assert time.monotonic() < end, (broker, value, reported, wanted)
             time.sleep(0.05)  # Kafka's broker gets the change from its controller after the response.
+
+
+@pytest.mark.kafka
+def test_both_brokers_report_the_synonyms_of_topic_configs_alike(pair: tuple[Socket, Socket]) -> None:
+    name = f"synonyms-{time.time_ns()}"
+    described: list[dict[str, Any]] = []
+    for client in pair:
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+        resource = DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+        end = time.monotonic() + PATIENCE
+        while not (configs := client.ask(request, 4).results[0].configs):
+            assert time.monotonic() < end
+        described.append(
+            {
+                config.name: [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms]
+                for config in configs
+            }
+        )
+    kafka, ours = described
+    # With eligible leader replicas (KIP-966), Kafka sets min.insync.replicas for the whole cluster.
+    del kafka["min.insync.replicas"], ours["min.insync.replicas"]
+    assert ours == kafka

@@ -48,8 +48,12 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
         synonyms = [
             synonym for broker_name in INHERITED[name] for synonym in broker_synonyms(broker, broker_name)
         ]
-        if not synonyms:
-            synonyms = [DescribeConfigsSynonym(name=name, value=inherited, source=ConfigSource.DEFAULT)]
+        if config.broker_config:
+            synonyms = [
+                DescribeConfigsSynonym(
+                    name=config.broker_config, value=inherited, source=ConfigSource.DEFAULT
+                )
+            ]
         value = topic.configs.get(name)
         if value is not None:
             synonyms.insert(
@@ -60,7 +64,7 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
                 name=name,
                 value=inherited if value is None else value,
                 read_only=False,
-                config_source=synonyms[0].source,
+                config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
                 is_sensitive=False,
                 synonyms=synonyms,
                 config_type=config.type.config_type,

@@ -45,6 +45,36 @@ def test_a_topic_inherits_the_configs_of_the_broker() -> None:
     assert (config.value, config.config_source) == ("7000", 4)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "synonyms"),
+    [
+        ("max.message.bytes", None, [("message.max.bytes", "1048588", 5)]),
+        ("min.cleanable.dirty.ratio", None, [("log.cleaner.min.cleanable.ratio", "0.5", 5)]),
+        ("flush.ms", None, []),
+        ("retention.ms", None, []),
+        ("retention.ms", "7", [("retention.ms", "7", 1)]),
+        (
+            "preallocate",
+            "true",
+            [("preallocate", "true", 1), ("log.preallocate", "false", 5)],
+        ),
+    ],
+)
+def test_the_default_of_a_topic_config_has_the_name_of_the_broker_config(
+    stage: Stage, client: Client, name: str, value: str | None, synonyms: list[tuple[str, str, int]]
+) -> None:
+    """Kafka's ConfigHelper names the broker config that provides the default, and omits null defaults."""
+    topic = stage.broker.topics.named("t")
+    assert topic is not None
+    topic.configs = {} if value is None else {name: value}
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[name])
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    [config] = client.ask(request).results[0].configs
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms] == synonyms
+    assert config.value == (value or TOPIC_CONFIGS[name].default)
+    assert config.config_source == (5 if value is None else 1)
+
+
 def test_the_brokers_settings_are_described(client: Client) -> None:
     described = {config.name: config.value for config in configs_of(client, 4, "1").configs}
     assert described["auto.create.topics.enable"] == "true"
