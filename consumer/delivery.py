@@ -9,7 +9,7 @@ import msgspec
 
 from kproto.group.subscription import TopicPartition
 
-from .engine.producer.batches import ProducerBatch, current_place
+from .engine.producer.batches import ProducerBatch, current_location
 from .errors import without_traceback
 from .other_clients import unknown_method
 from .validation import seconds
@@ -66,7 +66,7 @@ class Delivery(msgspec.Struct, eq=False):
 
     def done(self) -> bool:
         """Return whether the delivery has ended, successfully or not."""
-        return current_place(self._batch, self._index)[0].done
+        return current_location(self._batch, self._index)[0].done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Return where the record was written.
@@ -107,13 +107,13 @@ class Delivery(msgspec.Struct, eq=False):
         return self._metadata()
 
     def _error(self) -> BaseException | None:
-        batch, _ = current_place(self._batch, self._index)
+        batch, _ = current_location(self._batch, self._index)
         if batch.error is not None:
             self._owner.mark_retrieved(self)
         return batch.error
 
     def _metadata(self) -> RecordMetadata:
-        batch, index = current_place(self._batch, self._index)
+        batch, index = current_location(self._batch, self._index)
         offset = None if batch.base_offset is None else batch.base_offset + index
         timestamp = batch.log_append_time
         if timestamp is None:
@@ -127,11 +127,11 @@ class Delivery(msgspec.Struct, eq=False):
         The delivery must have ended. Unlike `exception`, this method does not mark the failure as handled by
         the application, so `flush` still raises NotDelivered.
         """
-        batch, _ = current_place(self._batch, self._index)
+        batch, _ = current_location(self._batch, self._index)
         return batch.partition, self._metadata() if batch.error is None else None, batch.error
 
     def __repr__(self) -> str:
-        batch, _ = current_place(self._batch, self._index)
+        batch, _ = current_location(self._batch, self._index)
         if not batch.done:
             return f"<Delivery to {batch.partition}: open>"
         return f"<Delivery to {batch.partition}: {batch.error or self._metadata()}>"
@@ -162,9 +162,9 @@ class PieceDelivery(Delivery, eq=False):
         return len(self.rows)
 
     def _leaves(self) -> list[ProducerBatch]:
-        if self._batch.places is None:
+        if self._batch.record_locations is None:
             return [self._batch]
-        return list({current_place(self._batch, index)[0]: None for index in range(len(self.rows))})
+        return list({current_location(self._batch, index)[0]: None for index in range(len(self.rows))})
 
     def _error(self) -> BaseException | None:
         failed = next((leaf for leaf in self._leaves() if leaf.error is not None), None)

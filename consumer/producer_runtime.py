@@ -73,7 +73,7 @@ class ProducerRuntime:
 
         No lock is taken, because a debugger may call this method at any moment.
         """
-        closed = ", closed" if self.records.closed else ""
+        closed = ", closed" if self.records.why_closed else ""
         count = self.engine.open_records
         return f"<{kind} {self.options.client_id!r}: {count} records on their way{closed}>"
 
@@ -167,7 +167,7 @@ class ProducerRuntime:
     def no_room(self) -> RequestTimedOut:
         """Return the error of a `send` that timed out. The error says what the call waited for."""
         trouble = self.engine.metadata.why_unreachable
-        reason = f"{self.records.why}; {trouble}" if trouble else self.records.why
+        reason = f"{self.records.why_waiting}; {trouble}" if trouble else self.records.why_waiting
         return RequestTimedOut("send", self.options.max_block_ms, reason)
 
     def not_flushed(self, limit: int, pending: list[ProducerBatch]) -> RequestTimedOut:
@@ -179,8 +179,8 @@ class ProducerRuntime:
     def raise_not_delivered(self) -> None:
         """Raise NotDelivered if the application has not yet seen the errors of all failed deliveries."""
         ledger = self.records.take_failures()
-        if ledger.count > 0 and ledger.first is not None:
-            raise NotDelivered(ledger.count, ledger.first) from ledger.first
+        if ledger.count > 0 and ledger.first_error is not None:
+            raise NotDelivered(ledger.count, ledger.first_error) from ledger.first_error
 
     def _on_report(self, change: GroupChange) -> None:
         """Log a change, and pass it to the callbacks of `events`."""
@@ -193,7 +193,7 @@ class ProducerRuntime:
 
     def _end(self, reason: str, failure: BaseException | None = None) -> list[ev.Action]:
         """Fail every open delivery. Return the actions to perform, which include the callbacks."""
-        if not self.records.closed:
+        if not self.records.why_closed:
             self.failure = failure
         if not self._has_ended:
             self._has_ended = True
@@ -246,8 +246,8 @@ def undecided(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
     """Return the batches whose outcome is not known yet. A split batch is replaced by its parts."""
     open_batches: dict[ProducerBatch, None] = {}
     for batch in batches:
-        if batch.places is not None:
-            open_batches.update(dict.fromkeys(undecided({part: None for part, _ in batch.places})))
+        if batch.record_locations is not None:
+            open_batches.update(dict.fromkeys(undecided({part: None for part, _ in batch.record_locations})))
         elif not batch.done:
             open_batches[batch] = None
     return list(open_batches)

@@ -73,8 +73,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         self._hooks = send_hooks(self._operations)
         self._loop = self._runtime.loop
         self._records = records = self._runtime.records
-        # Whether `send` may add a record to a batch without calling `take`.
-        self._has_fast_path = self._hooks is None and not records.gated
+        # Whether `send` may add a record to a batch without calling `append`.
+        self._has_fast_path = self._hooks is None and not records.append_is_guarded
         self._routes: dict[str, TopicRoute] = records.routes
         self._moment = moment()
         self._pause_due = False  # Whether the next `send` lets other tasks run before it queues its record.
@@ -121,9 +121,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
                 else:
                     size = RECORD_OVERHEAD + len(value)
                     current = time()
-                    free = batch.room - size
+                    free = batch.free_bytes - size
                     if free >= 0 and batch.run_start <= current < batch.run_end:
-                        batch.room = free
+                        batch.free_bytes = free
                         index = batch.count
                         batch.count = index + 1
                         batch.rows.append(value)
@@ -147,14 +147,14 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
             value_bytes = record_bytes("value", value_bytes)
         if type(key_bytes) is not bytes and key_bytes is not None:
             key_bytes = record_bytes("key", key_bytes)
-        delivery = records.take(topic, key_bytes, value_bytes, partition, timestamp, headers)
+        delivery = records.append(topic, key_bytes, value_bytes, partition, timestamp, headers)
         if records.sender_notified:
             records.sender_notified = False
             self._pause_due = records.needs_sender_now()
             self._runtime.on_event(None)
         if delivery is None:
-            take = partial(records.take, topic, key_bytes, value_bytes, partition, timestamp, headers)
-            return await self._operations.wait_for_room(take)
+            append = partial(records.append, topic, key_bytes, value_bytes, partition, timestamp, headers)
+            return await self._operations.wait_for_room(append)
         return delivery
 
     async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:

@@ -137,8 +137,8 @@ class AsyncProducerRuntime(ProducerRuntime):
                     pass
 
     def _schedule(self) -> None:
-        self._kept[:] = [self] if self.records.open else []
-        due = None if self.records.closed and not self.records.open else self.engine.due()
+        self._kept[:] = [self] if self.records.open_batches else []
+        due = None if self.records.why_closed and not self.records.open_batches else self.engine.due()
         if due == self._timer_at and self._timer is not None:
             return
         if self._timer is not None:

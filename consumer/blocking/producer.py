@@ -78,8 +78,8 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         # Calls the application's interceptors, serializers and partitioner; None if none of them is set.
         self._hooks = send_hooks(self._operations)
         self._records = records = self._runtime.records
-        # Whether `send` may add a record to a batch without calling `take`.
-        self._has_fast_path = self._hooks is None and not records.gated
+        # Whether `send` may add a record to a batch without calling `append`.
+        self._has_fast_path = self._hooks is None and not records.append_is_guarded
         self._routes: dict[str, TopicRoute] = records.routes
         self._moment = moment()
 
@@ -120,7 +120,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
             ):
                 # A record with only a value, the most common kind, is added to its batch here, if the batch
                 # has room and its last records have the current millisecond as their timestamp. The
-                # statements do the same as `RecordAccumulator.take`, without the cost of a function call.
+                # statements do the same as `RecordAccumulator.append`, without the cost of a function call.
                 # `AsyncProducer.send` has the same statements.
                 try:
                     batch = self._routes[topic].sticky.filling
@@ -129,10 +129,10 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
                 else:
                     size = RECORD_OVERHEAD + len(value)
                     current = time()
-                    free = batch.room - size
+                    free = batch.free_bytes - size
                     # `run_start` is compared as well, because the clock may be set back.
                     if free >= 0 and batch.run_start <= current < batch.run_end:
-                        batch.room = free
+                        batch.free_bytes = free
                         index = batch.count
                         batch.count = index + 1
                         batch.rows.append(value)
@@ -155,12 +155,14 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
             value_bytes = record_bytes("value", value_bytes)
         if key_bytes is not None and type(key_bytes) is not bytes:
             key_bytes = record_bytes("key", key_bytes)
-        delivery = self._records.take(topic, key_bytes, value_bytes, partition, timestamp, headers)
+        delivery = self._records.append(topic, key_bytes, value_bytes, partition, timestamp, headers)
         if delivery is None:
             topic_name(topic)
             self._runtime.check_may_wait()
-            take = partial(self._records.take, topic, key_bytes, value_bytes, partition, timestamp, headers)
-            return run_to_end(self._operations.wait_for_room(take))
+            append = partial(
+                self._records.append, topic, key_bytes, value_bytes, partition, timestamp, headers
+            )
+            return run_to_end(self._operations.wait_for_room(append))
         return delivery
 
     def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:

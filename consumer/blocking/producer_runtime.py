@@ -24,7 +24,7 @@ from ..clock import now
 from ..delivery import Delivery
 from ..engine import events as ev
 from ..engine.network.transport import GetToken, NetworkEvent, Open, Shut, Write
-from ..engine.producer.batches import current_place
+from ..engine.producer.batches import current_location
 from ..engine.producer.engine import step
 from ..logs import log
 from ..operations.producer import ProducerOperations
@@ -125,7 +125,7 @@ class BlockingProducerRuntime(ProducerRuntime):
             if delivery.done():
                 return
             if not self.waiters.wait(last_change, deadline):
-                batch, _ = current_place(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
+                batch, _ = current_location(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
                 detail = f"{batch.partition}: {self.engine.open_reason(batch)}"
                 raise RequestTimedOut("Produce", int((timeout or 0) * 1000), detail)
 
@@ -175,7 +175,7 @@ class BlockingProducerRuntime(ProducerRuntime):
     def _next_wake(self) -> int | None:
         """Return the time (ms) at which the thread must wake by itself; None if it only waits for events."""
         with self.waiters.lock:
-            if not self.records.open:
+            if not self.records.open_batches:
                 self._kept.clear()
             self.wakes_at = due = 0 if self._needs_step else self.engine.due()
             self._needs_step = False

@@ -572,7 +572,7 @@ class ConsumerEngine:
         self.group.on_commit_error(code, identity)
 
     def _metadata_changed(self, requested: frozenset[str] | None) -> None:
-        self._topic_changes.changed(requested)
+        self._topic_changes.on_metadata(requested)
         self.core.partitions.mark_all_dirty()
         self.group.subscription.on_metadata(requested)
 

@@ -70,7 +70,7 @@ class ProducerOperations:
                 "a partition for each row: send_columns does not call the partitioner of this producer",
             )
         records = self._records
-        count = await self.wait_for_room(lambda: records.count(topic))
+        count = await self.wait_for_room(lambda: records.partition_count(topic))
         deliveries: list[PieceDelivery] = []
         for piece in encode_batches(columns, count, self.options):
             put = partial(
@@ -147,7 +147,7 @@ class ProducerOperations:
         runtime = self.runtime
         with runtime.locked():
             self._records.seal_all()
-            pending = list(self._records.open)
+            pending = list(self._records.open_batches)
             runtime.wake()
         while True:
             last_change = runtime.changes
@@ -169,8 +169,8 @@ class ProducerOperations:
             )
         deadline = now() + self.options.max_block_ms
         with runtime.locked():
-            if self._records.closed:
-                raise IllegalState(self._records.closed)
+            if self._records.why_closed:
+                raise IllegalState(self._records.why_closed)
             purge = runtime.engine.start_purge()
             runtime.wake()
         while True:

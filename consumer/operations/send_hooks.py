@@ -97,14 +97,14 @@ class SendHooks:
         if self._partitioner is not None and partition is None:
             route, waited_ms = await self._route_of(topic)
             partition = self._select_partition(self._partitioner, topic, route, key, value)
-        take = partial(records.take, topic, key, value, partition, timestamp, headers)
-        delivery = take()
+        append = partial(records.append, topic, key, value, partition, timestamp, headers)
+        delivery = append()
         if records.sender_notified:
             records.sender_notified = False
             runtime.wake()
         if delivery is None:
             runtime.check_call(waits=True)
-            delivery = await operations.wait_for_room(take, waited_ms)
+            delivery = await operations.wait_for_room(append, waited_ms)
         return delivery
 
     async def _route_of(self, topic: str) -> tuple[TopicRoute, int]:

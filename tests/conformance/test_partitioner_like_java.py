@@ -75,7 +75,7 @@ def probabilities_of_kproto(case: Case) -> list[float] | None:
     records = RecordAccumulator(options, Random(1), lambda: 0)
     with_leader = [index for index, (rack, _) in enumerate(case.partitions) if rack != "-"]
     in_rack = [index for index in with_leader if case.partitions[index][0] == case.rack]
-    records.route("t", len(case.partitions), with_leader, in_rack if case.is_rack_aware else ())
+    records.set_route("t", len(case.partitions), with_leader, in_rack if case.is_rack_aware else ())
     for index in with_leader:
         records.queues[TopicPartition("t", index)].waiting.extend([NO_BATCH] * case.partitions[index][1])
     route = records.routes["t"]

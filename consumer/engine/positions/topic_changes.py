@@ -44,19 +44,20 @@ STALE_METADATA_MS = 10_000
 class TopicChanges:
     """Compares each Metadata response with the known topic ids and the assigned partitions."""
 
-    def __init__(self, core: ClientCore[ConsumerOptions], finder: OffsetLookup) -> None:
+    def __init__(self, core: ClientCore[ConsumerOptions], offset_lookup: OffsetLookup) -> None:
         self._core = core
-        self._finder = finder
+        self._offset_lookup = offset_lookup
         # Earlier topic id -> the time (ms) at which it was replaced. See `STALE_METADATA_MS`.
         self._replaced_at: dict[object, int] = {}
+        # The assigned partitions that had no leader in the last response about their topic.
         self._leaderless: set[TopicPartition] = set()
         # The missing topics for which brokers send no ids. For each of them, `topic_ids` already contains the
         # local id that it will have after its re-creation.
-        self._missing: set[str] = set()
+        self._missing_topics: set[str] = set()
         # Number of local ids that have been assigned to topics.
         self._last_local_id = 0
 
-    def changed(self, requested: frozenset[str] | None) -> None:
+    def on_metadata(self, requested: frozenset[str] | None) -> None:
         """Handle a Metadata response about the topics in `requested`, or, if it is None, about all topics."""
         topics = {*self._core.view.topics, *self._core.topic_ids} if requested is None else requested
         self._reset_recreated_topics(topics)
@@ -64,41 +65,56 @@ class TopicChanges:
 
     def _reset_recreated_topics(self, topics: Iterable[str]) -> None:
         """Find re-created topics, and reset the positions of their partitions."""
-        view, ids, current = self._core.view, self._core.topic_ids, set[str]()
+        topic_ids = self._core.topic_ids
+        with_current_id = set[str]()
         for name in topics:
-            known_id = ids.get(name)
-            topic_id = view.topic_id(name) or self._local_id(name, known_id)
-            if topic_id is None or (topic_id != known_id and self._is_outdated(topic_id)):
-                continue
-            current.add(name)
-            if topic_id != known_id:
-                ids[name] = topic_id
-                if is_local(known_id) and not is_local(topic_id) and name not in self._missing:
-                    self._adopt_broker_id(name, known_id, topic_id)
-                elif known_id is not None:
-                    self._replaced_at[known_id] = self._core.now
+            if self._update_topic_id(name):
+                with_current_id.add(name)
         for partition, state in list(self._core.partitions.states.items()):
-            if partition.topic in current and state.topic_id != ids[partition.topic]:
-                old_id, state.topic_id = state.topic_id, ids[partition.topic]
-                if old_id is not None:
-                    self._finder.reset_recreated(state)
+            if partition.topic in with_current_id and state.topic_id != topic_ids[partition.topic]:
+                previous_id, state.topic_id = state.topic_id, topic_ids[partition.topic]
+                if previous_id is not None:
+                    self._offset_lookup.reset_recreated(state)
 
-    def _local_id(self, name: str, known_id: UUID | None) -> UUID | None:
-        """Return the local id of a topic for which brokers send no id; None if the topic is missing."""
+    def _update_topic_id(self, name: str) -> bool:
+        """Update the known id of a topic. Return whether it is now the id of the existing topic.
+
+        The result is False if the topic is missing, or if the response contains an outdated id.
+        """
+        topic_ids = self._core.topic_ids
+        known_id = topic_ids.get(name)
+        topic_id = self._core.view.topic_id(name) or self._update_local_id(name, known_id)
+        if topic_id is None or (topic_id != known_id and self._is_outdated(topic_id)):
+            return False
+        if topic_id != known_id:
+            topic_ids[name] = topic_id
+            brokers_upgraded = is_local(known_id) and not is_local(topic_id)
+            if brokers_upgraded and name not in self._missing_topics:
+                self._adopt_broker_id(name, known_id, topic_id)
+            elif known_id is not None:
+                self._replaced_at[known_id] = self._core.now
+        return True
+
+    def _update_local_id(self, name: str, known_id: UUID | None) -> UUID | None:
+        """Return the local id of a topic for which brokers send no id; None if the topic is missing.
+
+        The result is also None if the topic has had a broker's id, or if the response contains an error of
+        the topic. A topic that is missing for the first time gets a new local id for its re-creation.
+        """
         topic = self._core.view.topics.get(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
         has_broker_id = known_id is not None and not is_local(known_id)
         if has_broker_id or code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             return None
         if code == ErrorCode.NONE:
-            self._missing.discard(name)
-            return known_id or self._next_local_id()
-        if known_id is not None and name not in self._missing:
-            self._missing.add(name)
-            self._core.topic_ids[name] = self._next_local_id()
+            self._missing_topics.discard(name)
+            return known_id or self._create_local_id()
+        if known_id is not None and name not in self._missing_topics:
+            self._missing_topics.add(name)
+            self._core.topic_ids[name] = self._create_local_id()
         return None
 
-    def _next_local_id(self) -> UUID:
+    def _create_local_id(self) -> UUID:
         self._last_local_id += 1
         return local_id(self._last_local_id)
 
@@ -116,37 +132,33 @@ class TopicChanges:
     def _report_leaderless_partitions(self, requested: frozenset[str] | None) -> None:
         """Report partitions that have no leader, or that do not exist."""
         core, view, known_leaderless = self._core, self._core.view, self._leaderless
+        # The response says nothing about the topics that were not requested.
         leaderless = {
-            partition_key
-            for partition_key in known_leaderless
-            if requested is not None and partition_key.topic not in requested
+            partition
+            for partition in known_leaderless
+            if requested is not None and partition.topic not in requested
         }
         missing: list[TopicPartition] = []
         for partition in core.partitions:
-            topic = view.topics.get(partition.topic)
-            if (
-                (requested is not None and partition.topic not in requested)
-                or topic is None
-                or topic.error_code
-            ):
+            if requested is not None and partition.topic not in requested:
                 continue
-            if view.leader(partition) is None:
-                leaderless.add(partition)
-                metadata = topic.partitions.get(partition.partition)
-                why = (
-                    describe(metadata.error_code)
-                    if metadata and metadata.error_code
-                    else "the leader is unknown"
-                )
-                core.report_failure("Metadata", why, partition, repeated=partition in known_leaderless)
-                if metadata is None and partition not in known_leaderless:
-                    missing.append(partition)
+            topic = view.topics.get(partition.topic)
+            if topic is None or topic.error_code or view.leader(partition) is not None:
+                continue
+            leaderless.add(partition)
+            metadata = topic.partitions.get(partition.partition)
+            error_code = metadata.error_code if metadata is not None else ErrorCode.NONE
+            why = describe(error_code) if error_code else "the leader is unknown"
+            core.report_failure("Metadata", why, partition, repeated=partition in known_leaderless)
+            if metadata is None and partition not in known_leaderless:
+                missing.append(partition)
         self._leaderless = leaderless
+        self._report_missing_partitions(missing)
+
+    def _report_missing_partitions(self, missing: list[TopicPartition]) -> None:
+        """Report partitions that do not exist, in one report for each topic."""
         for name in sorted({partition.topic for partition in missing}):
-            count = len(view.topics[name].partitions)
+            partitions = [partition for partition in missing if partition.topic == name]
+            count = len(self._core.view.topics[name].partitions)
             reason = f"topic {name!r} has {count} partition{'' if count == 1 else 's'} (yet)"
-            core.report(
-                "missing",
-                [partition_key for partition_key in missing if partition_key.topic == name],
-                reason=reason,
-            )
+            self._core.report("missing", partitions, reason=reason)

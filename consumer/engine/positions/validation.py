@@ -53,28 +53,29 @@ class PositionValidator:
     """Validates the positions of partitions after an assignment, a seek or a change of the leader."""
 
     def __init__(
-        self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, finder: OffsetLookup
+        self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, offset_lookup: OffsetLookup
     ) -> None:
         self._core = core
         self._metadata = metadata
-        self._finder = finder
-        self._checking: dict[TopicPartition, PartitionState] = {}
+        self._offset_lookup = offset_lookup
+        # The partitions that wait for validation and for which no request is in flight.
+        self._to_validate: dict[TopicPartition, PartitionState] = {}
 
     def visit(self, state: PartitionState) -> None:
         """Update the pending validations after the state or the leader of this partition has changed."""
         if state.state is FetchState.FETCHING and not state.released and state.error is None:
             self._validate_against_leader(state)
-        waits = (
+        needs_request = (
             state.state is FetchState.AWAIT_VALIDATION
             and not state.released
             and not state.lookup_pending
             and state.error is None
             and state.retry_at <= self._core.now
         )
-        if waits:
-            self._checking[state.partition] = state
+        if needs_request:
+            self._to_validate[state.partition] = state
         else:
-            self._checking.pop(state.partition, None)
+            self._to_validate.pop(state.partition, None)
 
     def _validate_against_leader(self, state: PartitionState) -> None:
         """Start validation if the leader's epoch is newer than `state.validated`."""
@@ -89,37 +90,37 @@ class PositionValidator:
 
     def pump(self) -> None:
         """Send OffsetForLeaderEpoch for the partitions that wait for validation."""
-        if not self._checking:
+        if not self._to_validate:
             return
         core = self._core
-        checking = dict(self._checking)
-        nodes: dict[int, dict[TopicPartition, PartitionState]] = {}
-        for partition, state in checking.items():
+        by_leader: dict[int, dict[TopicPartition, PartitionState]] = {}
+        for partition, state in list(self._to_validate.items()):
             leader = core.view.leader(partition)
             if leader is None:
                 # The leader is unknown. The next Metadata response marks all partitions dirty, so this
                 # partition is validated then.
                 self._metadata.need()
-                del self._checking[partition]
+                del self._to_validate[partition]
             else:
-                nodes.setdefault(leader, {})[partition] = state
-        for node, states in nodes.items():
-            self._ask(node, states)
+                by_leader.setdefault(leader, {})[partition] = state
+        for node, states in by_leader.items():
+            self._send_request(node, states)
 
-    def _ask(self, node: int, states: dict[TopicPartition, PartitionState]) -> None:
+    def _send_request(self, node: int, states: dict[TopicPartition, PartitionState]) -> None:
+        """Send OffsetForLeaderEpoch for these partitions to their leader."""
         view = self._core.view
-        current: dict[TopicPartition, int | None] = {}
+        leader_epochs: dict[TopicPartition, int | None] = {}
         for partition in states:
-            known = view.partition(partition)
-            current[partition] = known.leader_epoch if known is not None else None
+            partition_view = view.partition(partition)
+            leader_epochs[partition] = partition_view.leader_epoch if partition_view is not None else None
         topics = [
             OffsetForLeaderTopic(
                 topic=topic,
                 partitions=[
                     OffsetForLeaderPartition(
                         partition=partition.partition,
-                        current_leader_epoch=_or_none(current[partition]),
-                        leader_epoch=_or_none(states[partition].leader_epoch),
+                        current_leader_epoch=_encode_epoch(leader_epochs[partition]),
+                        leader_epoch=_encode_epoch(states[partition].leader_epoch),
                     )
                     for partition in partitions
                 ],
@@ -132,33 +133,41 @@ class PositionValidator:
                 raise UnsupportedVersion("OffsetForLeaderEpoch", version, f"{LOWEST_VERSION} and above")
             return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
-        requested = [(state, state.epoch) for state in states.values()]
+        requested_states = [(state, state.epoch) for state in states.values()]
 
         def on_response(call: Call) -> None:
-            current_states = {s.partition: s for s, epoch in requested if s.epoch == epoch and not s.released}
-            for state in current_states.values():
+            unchanged_states = {
+                state.partition: state
+                for state, epoch in requested_states
+                if state.epoch == epoch and not state.released
+            }
+            for state in unchanged_states.values():
                 state.lookup_pending = False
-            self._on_response(current_states, current, call)
+            self._on_response(unchanged_states, leader_epochs, call)
 
         self._core.send(Prepared(OffsetForLeaderEpochRequest, build), on_response, node=node)
         # The states are marked after the send: if Ctrl-C interrupts the send, the next step sends the
         # request.
         for partition, state in states.items():
             state.lookup_pending = True
-            self._checking.pop(partition, None)
+            self._to_validate.pop(partition, None)
 
     def _on_response(
         self,
         states: dict[TopicPartition, PartitionState],
-        current: dict[TopicPartition, int | None],
+        leader_epochs: dict[TopicPartition, int | None],
         call: Call,
     ) -> None:
-        """Handle the response for the partitions whose state epoch has not changed since the request."""
+        """Handle the response for the partitions whose state epoch has not changed since the request.
+
+        `leader_epochs` contains the epochs of the leaders at the time of the request.
+        """
         core = self._core
         if not isinstance(call.response, OffsetForLeaderEpochResponse):
             for partition, state in states.items():
                 if call.outcome is Outcome.NOT_SENT:
-                    state.on_validated(current[partition])
+                    # The broker supports only versions below `LOWEST_VERSION`, so nothing is validated.
+                    state.on_validated(leader_epochs[partition])
                 elif call.outcome is Outcome.UNAUTHENTICATED:
                     state.back_off_until(core.now + core.options.retry_backoff_max_ms)
                 else:
@@ -168,66 +177,81 @@ class PositionValidator:
                 core.queue_error(call.error)
             self._metadata.need()
             return
-        answers = consistent_values(
+        entries = consistent_values(
             (TopicPartition(topic.topic, entry.partition), entry)
             for topic in call.response.topics
             for entry in topic.partitions
         )
         errors: dict[TopicPartition, int] = {}
-        for partition, entry in answers.items():
-            if partition in states:
-                self._on_epoch_end_offset(states.pop(partition), entry, current[partition], errors)
+        unanswered = dict(states)
+        for partition, entry in entries.items():
+            if partition in unanswered:
+                state = unanswered.pop(partition)
+                self._on_epoch_end_offset(state, entry, leader_epochs[partition], errors)
         core.queue_errors("OffsetForLeaderEpoch", errors)
-        for state in states.values():
+        for state in unanswered.values():
             self._report_and_retry(state, "the response does not contain it")
 
     def _on_epoch_end_offset(
         self,
         state: PartitionState,
         entry: EpochEndOffset,
-        current: int | None,
-        refused: dict[TopicPartition, int],
+        leader_epoch: int | None,
+        errors: dict[TopicPartition, int],
     ) -> None:
-        """Handle the response for one partition. If poll must raise its error, add the error to `refused`."""
+        """Handle the response for one partition. If poll must raise its error, add the error to `errors`."""
         core = self._core
         action = action_for(EPOCHS, entry.error_code)
         if action is ErrorAction.RAISE:
             state.back_off_until(core.now + core.options.retry_backoff_max_ms)
-            refused[state.partition] = entry.error_code
+            errors[state.partition] = entry.error_code
         elif action is not ErrorAction.USE:
             core.view.forget_leader(state.partition)
             self._metadata.need()
             self._report_and_retry(state, describe(entry.error_code))
         elif entry.end_offset < 0 or entry.leader_epoch < 0:
-            self._truncated(state, None, None, current)
+            self._on_truncation(state, diverging_offset=None, diverging_epoch=None, leader_epoch=leader_epoch)
         elif entry.end_offset < state.position:
-            self._truncated(state, entry.end_offset, entry.leader_epoch, current)
+            self._on_truncation(
+                state,
+                diverging_offset=entry.end_offset,
+                diverging_epoch=entry.leader_epoch,
+                leader_epoch=leader_epoch,
+            )
         else:
-            state.on_validated(current)
+            state.on_validated(leader_epoch)
         core.wake_poll()
 
-    def _truncated(
-        self, state: PartitionState, diverging: int | None, epoch: int | None, current: int | None
+    def _on_truncation(
+        self,
+        state: PartitionState,
+        *,
+        diverging_offset: int | None,
+        diverging_epoch: int | None,
+        leader_epoch: int | None,
     ) -> None:
-        """Handle a truncation: move the position to the diverging offset, reset it, or raise LogTruncated."""
+        """Handle a truncation: move the position to the diverging offset, reset it, or raise LogTruncated.
+
+        `diverging_offset` is None if the log contains no record of the position's epoch or an earlier one.
+        """
         core, options = self._core, self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
         if policy == "none":
-            state.fail(LogTruncated(str(state.partition), state.position, diverging))
+            state.fail(LogTruncated(str(state.partition), state.position, diverging_offset))
             return
         position = state.position
-        if diverging is None:
+        if diverging_offset is None:
             cause = f"it contains nothing of epoch {state.leader_epoch}"
             why = f"the log was truncated below the position {position}: {cause}"
-            self._finder.reset_out_of_range(state, why)
+            self._offset_lookup.reset_out_of_range(state, why)
             return
-        reason = f"the log was truncated at {diverging}, below the position {position}"
+        reason = f"the log was truncated at {diverging_offset}, below the position {position}"
         committed = state.committed
-        state.set_position(diverging, epoch)
-        state.validated = current
+        state.set_position(diverging_offset, diverging_epoch)
+        state.validated = leader_epoch
         if committed is not None:
             state.on_committed(committed)
-        core.report("truncated", [state.partition], reason=reason, offset=diverging, before=position)
+        core.report("truncated", [state.partition], reason=reason, offset=diverging_offset, before=position)
 
     def _report_and_retry(self, state: PartitionState, why: str) -> None:
         """Report a failed attempt, and validate the partition again later."""
@@ -240,6 +264,6 @@ class PositionValidator:
         state.failures += 1
 
 
-def _or_none(epoch: int | None) -> int:
+def _encode_epoch(epoch: int | None) -> int:
     """Return the epoch as Kafka encodes it: -1 for None."""
     return -1 if epoch is None else epoch

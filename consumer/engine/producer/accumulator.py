@@ -5,7 +5,7 @@ Rules (Java's RecordAccumulator):
 * One batch per partition accepts records. When it is full, or when the sender sends it, the batch is sealed
   and accepts no further records.
 
-* `take` is called for each record, so it only appends the record's fields to a list. The sender encodes the
+* `append` is called for each record, so it only appends the record's fields to a list. The sender encodes the
   batch later.
 
 * `buffer.memory` limits the uncompressed size of all records between their append and their response.
@@ -16,14 +16,14 @@ Rules (Java's RecordAccumulator):
 * With a GIL, a record is appended without a lock. No function is called between the check of the batch's free
   memory and the append. So no other thread, signal handler or finalizer runs between them.
 
-* At any other point in `take`, other threads, signal handlers and finalizers may send records.
+* At any other point in `append`, other threads, signal handlers and finalizers may send records.
 
-* Without a GIL, `take` holds the producer's lock (the guard).
+* Without a GIL, `append` holds the producer's lock (the guard).
 
 * Rare operations hold the guard for a short time: to start a batch, to complete one, or to handle an unknown
   topic. The thread that holds the guard runs only the library's code, signal handlers and finalizers.
 
-* `open` contains every undelivered batch, so that all of them can be failed when the producer ends.
+* `open_batches` contains every undelivered batch, so that all of them can be failed when the producer ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from .batches import (
     PartitionQueue,
     ProducerBatch,
     TopicRoute,
-    current_place,
+    current_location,
 )
 from .partitioner import Partitioner
 
@@ -65,25 +65,25 @@ HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
 # Number of bytes that a new batch reserves, or more if its first record needs more. Later, `_grow` extends
 # the reservation up to `batch.size`.
-FIRST_BYTES = 4096
+INITIAL_BATCH_BYTES = 4096
 
 # Number of bytes after which another partition is selected for records without a key: Java's default of
 # batch.size, as in its BuiltInPartitioner. Batches may become larger.
 STICKY_BYTES = 16 * 1024
 # Time (ms) after which the waiting batches of a topic's partitions are counted again. Counting takes 0.1 ms
 # for 1,000 partitions, which is too slow to repeat for each `STICKY_BYTES`.
-SHARES_MS = 10
+WEIGHTS_MAX_AGE_MS = 10
 # Whether the interpreter switches threads only at function calls and at the backward jumps of loops. If it
-# does, `take` appends without a lock.
+# does, `append` appends without a lock.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class RecordAccumulator:
     """The batches of a producer, from the append of their records until the end of their delivery."""
 
-    # Whether callers must append every record through `take`. If false, a caller may inline the statements of
-    # `take` for a record without key and headers.
-    gated = not GIL
+    # Whether `append` holds the guard, so callers must append every record through it. If false, a caller may
+    # inline the statements of `append` for a record without key and headers.
+    append_is_guarded = not GIL
 
     def __init__(
         self,
@@ -95,9 +95,11 @@ class RecordAccumulator:
         self.guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
         self.routes: dict[str, TopicRoute] = {}
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        self.open: dict[ProducerBatch, None] = {}
-        self.buffered = 0
+        self.open_batches: dict[ProducerBatch, None] = {}
+        # Number of bytes of buffer.memory that the open batches reserve.
+        self.buffered_bytes = 0
         self.delivery_failures = DeliveryFailures()
+        # The application's producer. The deliveries of its records call its methods.
         self.owner: Any = None
         # Wakes the sender when it has a notification. Called with the guard held.
         self.notify_sender: Callable[[], object] = self._set_notified
@@ -105,12 +107,12 @@ class RecordAccumulator:
         # the engine and clears it.
         self.sender_notified = False
         # Why the last record could not be appended yet, and whether it waits for memory or for metadata.
-        self.why = ""
+        self.why_waiting = ""
         self.waits_for_memory = False
         # Why no records are accepted; "" while the accumulator accepts them.
-        self.closed = ""
+        self.why_closed = ""
         self.partitioner = Partitioner()
-        self._hashes = self.partitioner.hashes
+        self._key_hashes = self.partitioner.hashes
         self._options = options
         self._sticky_limit = min(STICKY_BYTES, options.batch_size)
         self._random = random
@@ -119,20 +121,21 @@ class RecordAccumulator:
         # Topic -> (error that prevents sends to the topic, time of the error). Sends that were waiting at
         # this time raise the error. Later sends request metadata again.
         self.topic_errors: dict[str, tuple[KprotoError, int]] = {}
-        self._requested: set[str] = set()
+        # Topics for whose metadata a send waits.
+        self._requested_topics: set[str] = set()
         # Missing partition -> (version of its topic's metadata at the first attempt to send, time of the last
         # attempt).
         self._missing_partitions: dict[TopicPartition, tuple[int, int]] = {}
         if not GIL:
-            take = self.take
+            append = self.append
 
-            def guarded(*record: Any) -> Delivery | None:
+            def guarded_append(*record: Any) -> Delivery | None:
                 with self.guard:
-                    return take(*record)
+                    return append(*record)
 
-            setattr(self, "take", guarded)  # noqa: B010
+            setattr(self, "append", guarded_append)  # noqa: B010
 
-    def take(
+    def append(
         self,
         topic: str,
         key: bytes | None,
@@ -143,10 +146,11 @@ class RecordAccumulator:
     ) -> Delivery | None:
         """Append a record and return its delivery.
 
-        The result is None if buffer memory or metadata is not available yet; `why` then says which.
+        The result is None if buffer memory or metadata is not available yet; `why_waiting` then contains the
+        reason, and the caller sends the record again later.
 
-        Raises BrokerError for a topic or partition that cannot be written to, and for a record larger than
-        max_request_size.
+        Raises IllegalState after `close`. Raises BrokerError for a topic or partition that cannot be written
+        to, and for a record larger than max_request_size.
         """
         route = self.routes.get(topic)
         if route is None:
@@ -158,11 +162,11 @@ class RecordAccumulator:
         if key is not None:
             size += len(key)
             if partition is None:
-                number = self._hashes.get(key)
-                if number is None:
-                    number = self.partitioner.number(key)
+                key_hash = self._key_hashes.get(key)
+                if key_hash is None:
+                    key_hash = self.partitioner.number(key)
                 queues = route.queues
-                queue = queues[number % len(queues)]
+                queue = queues[key_hash % len(queues)]
             elif partition < len(route.queues):
                 queue = route.queues[partition]
             else:
@@ -178,22 +182,23 @@ class RecordAccumulator:
         if headers:
             size += sum([HEADER_OVERHEAD + 4 * len(name) + len(content or b"") for name, content in headers])
         row = timestamp, key, value, headers
-        plain = key is None and not headers
+        is_value_only = key is None and not headers
         batch = queue.filling
-        room = batch.room - size
-        while room < 0 or not (
-            batch.shared_timestamp is None or (plain and batch.shared_timestamp is timestamp)
+        remaining_bytes = batch.free_bytes - size
+        while remaining_bytes < 0 or not (
+            batch.shared_timestamp is None or (is_value_only and batch.shared_timestamp is timestamp)
         ):
             with self.guard:
-                if room < 0:
-                    open_batch = self._batch_with_room(route, queue, size, key is None and partition is None)
+                if remaining_bytes < 0:
+                    uses_sticky = key is None and partition is None
+                    open_batch = self._find_or_start_batch(route, queue, size, uses_sticky=uses_sticky)
                     if open_batch is None:
                         return None
                     batch = open_batch
-                elif not (plain and batch.start_timestamp_run(timestamp)):
+                elif not (is_value_only and batch.start_timestamp_run(timestamp)):
                     batch.use_general_rows()
-            room = batch.room - size
-        batch.room = room
+            remaining_bytes = batch.free_bytes - size
+        batch.free_bytes = remaining_bytes
         index = batch.count
         batch.count = index + 1
         if batch.shared_timestamp is None:
@@ -203,21 +208,21 @@ class RecordAccumulator:
         return Delivery(batch, index)
 
     def route_of(self, topic: str) -> TopicRoute | None:
-        """Return the partitions of a topic; None while they are unknown. Raises as `take` does."""
+        """Return the partitions of a topic; None while they are unknown. Raises as `append` does."""
         route = self.routes.get(topic)
         if route is None:
             self._request_metadata(topic)
         return route
 
-    def count(self, topic: str) -> int | None:
-        """Return the topic's number of partitions; None while it is unknown. Raises as `take` does."""
+    def partition_count(self, topic: str) -> int | None:
+        """Return the topic's number of partitions; None while it is unknown. Raises as `append` does."""
         route = self.route_of(topic)
         return None if route is None else len(route.queues)
 
     def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
-        """Append a whole encoded batch and return it; return None or raise as `take` does.
+        """Append a whole encoded batch and return it; return None or raise as `append` does.
 
         The guard must be held.
         """
@@ -233,10 +238,10 @@ class RecordAccumulator:
             detail = f"a batch of {size} bytes for {topic!r}; max_request_size is {options.max_request_size}"
             raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
         queue = route.sticky if partition is None else route.queues[partition]
-        if self.buffered and self.buffered + size > options.buffer_memory:
+        if self.buffered_bytes and self.buffered_bytes + size > options.buffer_memory:
             self._on_buffer_full()
             return None
-        if self._is_stalled(queue):
+        if self._check_stalled(queue):
             return None
         if queue.filling is not NO_BATCH:
             self.seal(queue.filling)
@@ -244,9 +249,9 @@ class RecordAccumulator:
         queue.batches += 1
         batch = ProducerBatch(queue, size, now, now + options.delivery_timeout_ms, (queue.batches,))
         batch.encoded, batch.timestamps, batch.count = encoded, timestamps, encoded.count
-        batch.sealed, batch.room = True, -1
-        self.buffered += size
-        self.open[batch] = None
+        batch.sealed, batch.free_bytes = True, -1
+        self.buffered_bytes += size
+        self.open_batches[batch] = None
         self._notifications.new_batches.append(batch)
         self._notifications.queues_to_visit.append(queue)
         if partition is None:
@@ -273,32 +278,36 @@ class RecordAccumulator:
                 del self._missing_partitions[topic_partition]
                 detail = f"{topic_partition}: the topic has the partitions 0 to {len(route.queues) - 1}"
                 raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)
-            self.why, self.waits_for_memory = f"no metadata for {topic_partition} yet", False
+            self.why_waiting, self.waits_for_memory = f"no metadata for {topic_partition} yet", False
             self._notifications.unknown_topics[route.topic] = None
             self.notify_sender()
 
     def _request_metadata(self, topic: str) -> None:
-        """Request the metadata of a topic, or raise the error that prevents writes to the topic."""
-        if self.closed:
-            raise IllegalState(self.closed)
+        """Request the metadata of a topic and set `why_waiting`.
+
+        If the last Metadata response reported an error of the topic, raise this error once instead.
+        """
+        if self.why_closed:
+            raise IllegalState(self.why_closed)
         with self.guard:
-            error, at = self.topic_errors.pop(topic, (None, 0))
-            if error is not None and self._clock() - at <= SENDER_WAKEUP_MS:
+            error, failed_at = self.topic_errors.pop(topic, (None, 0))
+            if error is not None and self._clock() - failed_at <= SENDER_WAKEUP_MS:
                 raise error
-            self.why, self.waits_for_memory = f"no metadata for topic {topic!r} yet", False
-            self._requested.add(topic)
+            self.why_waiting, self.waits_for_memory = f"no metadata for topic {topic!r} yet", False
+            self._requested_topics.add(topic)
             self._notifications.unknown_topics[topic] = None
             self.notify_sender()
 
-    def _batch_with_room(
-        self, route: TopicRoute, queue: PartitionQueue, size: int, movable: bool
+    def _find_or_start_batch(
+        self, route: TopicRoute, queue: PartitionQueue, size: int, *, uses_sticky: bool
     ) -> ProducerBatch | None:
-        """Return a batch with free memory for a record of this size; None if buffer.memory is exhausted.
+        """Return a batch for a record of this size; None if the record must wait (see `why_waiting`).
 
-        The guard must be held.
+        If `uses_sticky` is true, the record may go to any partition, and the batch may be in another sticky
+        partition than `queue`. The guard must be held.
         """
-        if self.closed:
-            raise IllegalState(self.closed)
+        if self.why_closed:
+            raise IllegalState(self.why_closed)
         options = self._options
         if size + BATCH_OVERHEAD > options.max_request_size:
             detail = (
@@ -308,81 +317,100 @@ class RecordAccumulator:
             raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
         while (batch := queue.filling) is not NO_BATCH:
             is_sticky = route.sticky is queue
-            used = batch.size - batch.room + size
+            used = batch.size - batch.free_bytes + size
             fits = used <= options.batch_size
-            if fits and not (movable and (not is_sticky or route.sticky_bytes + used > self._sticky_limit)):
+            must_change_queue = uses_sticky and (
+                not is_sticky or route.sticky_bytes + used > self._sticky_limit
+            )
+            if fits and not must_change_queue:
+                if batch.free_bytes >= size:
+                    return batch
                 stepwise = is_sticky and len(route.candidates) > 1
-                return batch if batch.room >= size or self._grow(batch, used, stepwise=stepwise) else None
+                return batch if self._grow(batch, used, stepwise=stepwise) else None
             if not fits:
                 self.seal(batch)
-            if not movable:
+            if not uses_sticky:
                 break
-            if route.sticky is queue:
+            if route.sticky is queue:  # False if `seal` or another send has changed the sticky partition.
                 self.change_sticky_partition(route)
-            queue, movable = route.sticky, False
-        if self._is_stalled(queue):
-            return None
-        wanted = max(min(options.batch_size, FIRST_BYTES), size + BATCH_OVERHEAD)
-        available = options.buffer_memory - self.buffered
-        if wanted > available and self.buffered:
-            wanted = size + BATCH_OVERHEAD
-            if wanted > available:
+            # For one record, the sticky partition changes at most once.
+            queue, uses_sticky = route.sticky, False
+        return None if self._check_stalled(queue) else self._start_batch(queue, size)
+
+    def _start_batch(self, queue: PartitionQueue, first_size: int) -> ProducerBatch | None:
+        """Start the queue's next batch; return None if its first record does not fit into buffer.memory.
+
+        An empty buffer accepts a record of any size. The guard must be held.
+        """
+        options = self._options
+        reserved = max(min(options.batch_size, INITIAL_BATCH_BYTES), first_size + BATCH_OVERHEAD)
+        available = options.buffer_memory - self.buffered_bytes
+        if reserved > available and self.buffered_bytes:
+            reserved = first_size + BATCH_OVERHEAD
+            if reserved > available:
                 self._on_buffer_full()
                 return None
         now = self._clock()
         queue.batches += 1
-        batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
-        batch.room -= BATCH_OVERHEAD
+        batch = ProducerBatch(queue, reserved, now, now + options.delivery_timeout_ms, (queue.batches,))
+        batch.free_bytes -= BATCH_OVERHEAD
         # Ctrl-C may interrupt between any two of these statements. In this order, the sender knows every
         # batch for which memory is reserved, and can remove a batch that Ctrl-C left empty.
         self.notify_sender()
-        self.buffered += wanted
+        self.buffered_bytes += reserved
         self._notifications.new_batches.append(batch)
-        self.open[batch] = None
+        self.open_batches[batch] = None
         queue.filling = batch
         return batch
 
     def _grow(self, batch: ProducerBatch, used: int, *, stepwise: bool) -> bool:
         """Reserve more memory for a batch; return False if buffer.memory does not suffice.
 
+        `used` is the number of bytes that the batch needs with its next record. Without `stepwise`, the
+        reservation doubles, but does not exceed the option batch.size.
+
         If `stepwise` is true, the batch is in the sticky partition and grows by at most `STICKY_BYTES` at a
         time. Before each of these steps, the caller checks whether to select another sticky partition.
         """
         step = STICKY_BYTES if stepwise else batch.size
-        wanted = min(self._options.batch_size, batch.size + min(step, batch.size))
-        wanted = max(wanted, used) - batch.size
-        available = self._options.buffer_memory - self.buffered
-        if wanted > available:
-            wanted = used - batch.size
-            if wanted > available:
+        new_size = min(self._options.batch_size, batch.size + min(step, batch.size))
+        growth = max(new_size, used) - batch.size
+        available = self._options.buffer_memory - self.buffered_bytes
+        if growth > available:
+            growth = used - batch.size
+            if growth > available:
                 self._on_buffer_full()
                 return False
         if batch.sealed:
-            return True  # Another thread has sealed the batch. The caller checks `room` again.
-        batch.size += wanted
-        batch.room += wanted
-        self.buffered += wanted
+            return True  # Another thread has sealed the batch. The caller checks `free_bytes` again.
+        batch.size += growth
+        batch.free_bytes += growth
+        self.buffered_bytes += growth
         return True
 
     def _on_buffer_full(self) -> None:
         """Record that buffer.memory is used up, and seal all batches, so that the sender sends them."""
-        self.why, self.waits_for_memory = f"the buffer of {self._options.buffer_memory} bytes is full", True
+        self.why_waiting = f"the buffer of {self._options.buffer_memory} bytes is full"
+        self.waits_for_memory = True
         self.seal_all()
 
-    def _is_stalled(self, queue: PartitionQueue) -> bool:
-        """Return whether the partition accepts no records now.
+    def _check_stalled(self, queue: PartitionQueue) -> bool:
+        """Return whether the partition accepts no records now. If so, set `why_waiting`.
 
         While more than half of buffer.memory is in use, a partition accepts no records if its oldest batch
         has waited for `STALLED_PARTITION_MS` in addition to linger.ms.
         """
         options = self._options
-        if self.buffered * 2 <= options.buffer_memory:
+        if self.buffered_bytes * 2 <= options.buffer_memory:
             return False
-        oldest = queue.oldest()
-        if oldest is None or self._clock() - oldest < STALLED_PARTITION_MS + options.linger_ms:
+        oldest_creation = queue.oldest_creation()
+        if oldest_creation is None:
             return False
-        self.why = (
-            f"{queue.partition} has made no progress for {self._clock() - oldest} ms, "
+        age = self._clock() - oldest_creation
+        if age < STALLED_PARTITION_MS + options.linger_ms:
+            return False
+        self.why_waiting = (
+            f"{queue.partition} has made no progress for {age} ms, "
             f"and half of the buffer of {options.buffer_memory} bytes is in use"
         )
         self.waits_for_memory = True
@@ -393,28 +421,33 @@ class RecordAccumulator:
 
         The selected partition may be the same as before. As in Java's BuiltInPartitioner, partitions with
         fewer waiting batches are more likely to be selected. The batches are counted at most once every
-        `SHARES_MS`.
+        `WEIGHTS_MAX_AGE_MS`.
         """
-        now, shares = self._clock(), route.shares
-        if not shares or now - route.shares_at >= SHARES_MS:
+        now, weights = self._clock(), route.cumulative_weights
+        if not weights or now - route.weights_at >= WEIGHTS_MAX_AGE_MS:
             loads = [len(queue.waiting) + (queue.filling is not NO_BATCH) for queue in route.candidates]
-            most = max(loads) + 1
-            shares = route.shares = list(accumulate([most - load for load in loads]))
-            route.shares_at = now
-        queue = route.candidates[bisect_right(shares, int(self._random.random() * shares[-1]))]
+            max_load = max(loads)
+            weights = list(accumulate([max_load + 1 - load for load in loads]))
+            route.cumulative_weights = weights
+            route.weights_at = now
+        selected_weight = int(self._random.random() * weights[-1])
+        queue = route.candidates[bisect_right(weights, selected_weight)]
         filling = queue.filling
         route.sticky = queue
-        route.sticky_bytes = 0 if filling is NO_BATCH else filling.room - filling.size
+        route.sticky_bytes = 0 if filling is NO_BATCH else filling.free_bytes - filling.size
 
     def seal(self, batch: ProducerBatch) -> None:
-        """Seal the batch: it accepts no further records. The guard must be held."""
+        """Seal the batch, free its unused memory, and notify the sender. The guard must be held.
+
+        If the sticky partition has received enough bytes, another one is selected.
+        """
         if batch.sealed:
             return
         batch.sealed = True
         queue = batch.queue
-        room, batch.room = batch.room, -1
-        batch.size -= room
-        self.buffered -= room
+        unused, batch.free_bytes = batch.free_bytes, -1
+        batch.size -= unused
+        self.buffered_bytes -= unused
         if queue.filling is batch:
             queue.filling = NO_BATCH
         route = self.routes.get(queue.partition.topic)
@@ -427,7 +460,8 @@ class RecordAccumulator:
 
     def seal_all(self) -> None:
         """Seal all batches that accept records, so that the sender sends them. The guard must be held."""
-        for batch in [batch for batch in self.open if not batch.sealed]:
+        unsealed = [batch for batch in self.open_batches if not batch.sealed]
+        for batch in unsealed:
             self.seal(batch)
 
     def needs_sender_now(self) -> bool:
@@ -447,26 +481,30 @@ class RecordAccumulator:
             notifications, self._notifications = self._notifications, Notifications()
         return notifications
 
-    def route(self, topic: str, count: int, with_leader: Iterable[int], in_rack: Iterable[int] = ()) -> None:
+    def set_route(
+        self, topic: str, count: int, with_leader: Iterable[int], in_rack: Iterable[int] = ()
+    ) -> None:
         """Set the number of partitions of a topic, and the partitions that have a leader.
 
         `in_rack` contains the partitions whose leader is in the client's rack, if the client selects by rack
         (KIP-1123). If the leader of the sticky partition is no longer in this rack, the partition remains
         sticky until it has received the usual number of bytes, as in Java.
+
+        The topic's error is dropped. After `close`, the call has no effect.
         """
         with self.guard:
-            if self.closed:
+            if self.why_closed:
                 return
-            old = self.routes.get(topic)
+            previous = self.routes.get(topic)
             self.topic_errors.pop(topic, None)
-            self._requested.discard(topic)
-            queues = [self._lane(topic, index) for index in range(count)]
+            self._requested_topics.discard(topic)
+            queues = [self._ensure_queue(topic, index) for index in range(count)]
             available = [queues[index] for index in with_leader] or queues
             candidates = [queues[index] for index in in_rack] or available
             route = self.routes[topic] = TopicRoute(topic, queues, available, candidates, candidates[0])
-            route.version = 1 if old is None else old.version + 1
-            if old is not None and old.sticky in available:
-                route.sticky, route.sticky_bytes = old.sticky, old.sticky_bytes
+            route.version = 1 if previous is None else previous.version + 1
+            if previous is not None and previous.sticky in available:
+                route.sticky, route.sticky_bytes = previous.sticky, previous.sticky_bytes
             elif len(candidates) > 1:
                 route.sticky = candidates[int(self._random.random() * len(candidates))]
 
@@ -480,9 +518,9 @@ class RecordAccumulator:
             if route is not None:
                 queues = route.queues
                 route.candidates = [queues[i] for i in in_rack if i < len(queues)] or route.with_leader
-                route.shares = []
+                route.cumulative_weights = []
 
-    def _lane(self, topic: str, index: int) -> PartitionQueue:
+    def _ensure_queue(self, topic: str, index: int) -> PartitionQueue:
         """Return the queue of a partition, and create it if necessary."""
         topic_partition = TopicPartition(topic, index)
         queue = self.queues.get(topic_partition)
@@ -490,7 +528,7 @@ class RecordAccumulator:
             queue = self.queues[topic_partition] = PartitionQueue(topic_partition, self.owner)
         return queue
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Forget a topic's partitions and leaders, so that sends to the topic wait for metadata again."""
         with self.guard:
             self.routes.pop(topic, None)
@@ -501,23 +539,23 @@ class RecordAccumulator:
         If no send waits for the topic, the error is dropped, and the next send requests metadata.
         """
         with self.guard:
-            if topic in self._requested:
-                self._requested.remove(topic)
+            if topic in self._requested_topics:
+                self._requested_topics.remove(topic)
                 self.topic_errors[topic] = error, self._clock()
 
-    def on_split(
-        self, batch: ProducerBatch, parts: list[ProducerBatch], places: list[tuple[ProducerBatch, int]]
+    def replace_split_batch(
+        self, batch: ProducerBatch, parts: list[ProducerBatch], locations: list[tuple[ProducerBatch, int]]
     ) -> None:
-        """Replace a batch with its parts, and move the callbacks of its records to the parts."""
+        """Replace a split batch with its parts, and move the callbacks of its records to the parts."""
         with self.guard:
-            self.open.pop(batch, None)
-            self.open.update(dict.fromkeys(parts))
+            self.open_batches.pop(batch, None)
+            self.open_batches.update(dict.fromkeys(parts))
             for index, callback, is_known in batch.callbacks or ():
-                part, part_index = places[index]
+                part, part_index = locations[index]
                 part.callbacks = [*(part.callbacks or ()), (part_index, callback, is_known)]
             batch.callbacks = None
             batch.data = None
-            batch.places = places
+            batch.record_locations = locations
 
     def add_callback(
         self, batch: ProducerBatch, index: int, callback: Callable[[], object], *, is_known: bool = True
@@ -528,7 +566,7 @@ class RecordAccumulator:
         NotDelivered for the record.
         """
         with self.guard:
-            batch, index = current_place(batch, index)
+            batch, index = current_location(batch, index)
             if batch.done:
                 return False
             if batch.callbacks is None:
@@ -539,26 +577,29 @@ class RecordAccumulator:
     def mark_failure_known(self, batch: ProducerBatch, index: int) -> None:
         """Record that the application knows of a record's failure. `take_failures` then does not count it."""
         with self.guard:
-            batch, index = current_place(batch, index)
+            batch, index = current_location(batch, index)
             failures, known = batch.delivery_failures, batch.known_failures
             if failures is not None and known is not None and index not in known:
                 known.add(index)
                 failures.count -= 1
 
     def end_batch(self, batch: ProducerBatch) -> list[Callable[[], object]]:
-        """End a batch and free its memory. Return its callbacks, to be called without the guard."""
+        """End a batch, free its memory, and count its failures. Return its callbacks.
+
+        The caller sets `error` of a failed batch before, and calls the callbacks without the guard.
+        """
         with self.guard:
             self.seal(batch)
             batch.done = True
-            self.open.pop(batch, None)
-            self.buffered -= batch.size
+            self.open_batches.pop(batch, None)
+            self.buffered_bytes -= batch.size
             callbacks, batch.callbacks = batch.callbacks, None
             if batch.error is not None:
                 batch.delivery_failures = delivery_failures = self.delivery_failures
                 batch.known_failures = {index for index, _, is_known in callbacks or () if is_known}
                 delivery_failures.count += len(batch) - len(batch.known_failures)
-                if delivery_failures.first is None:
-                    delivery_failures.first = batch.error
+                if delivery_failures.first_error is None:
+                    delivery_failures.first_error = batch.error
             batch.data = batch.encoded = None
         return [] if callbacks is None else [callback for _, callback, _ in callbacks]
 
@@ -567,9 +608,12 @@ class RecordAccumulator:
         self.sender_notified = True
 
     def close(self, why: str) -> None:
-        """Stop accepting records. Any thread may call this method."""
+        """Stop accepting records: sends raise IllegalState with this reason, or that of an earlier call.
+
+        Any thread may call this method.
+        """
         with self.guard:
-            self.closed = self.closed or why
+            self.why_closed = self.why_closed or why
             self.routes.clear()
 
     def take_failures(self) -> DeliveryFailures:
@@ -580,4 +624,4 @@ class RecordAccumulator:
     @property
     def open_records(self) -> int:
         """The number of records whose delivery has not ended."""
-        return sum(map(len, list(self.open)))
+        return sum(map(len, list(self.open_batches)))

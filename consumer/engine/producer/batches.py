@@ -6,8 +6,8 @@ Rules:
   records outside a transaction, these fail, and the other records move to a new batch. If the batch is too
   large, its records move to smaller batches.
 
-* If the records of a batch have moved, `places` contains the new batch of each record, and the record's index
-  in that batch. `current_place` follows these entries.
+* If the records of a batch have moved, `record_locations` contains the new batch of each record, and the
+  record's index in that batch. `current_location` follows these entries.
 
 * The batches of a queue keep their order. The parts of a split batch take its place.
 
@@ -50,10 +50,11 @@ class DeliveryFailures(msgspec.Struct):
     """Deliveries that failed since the last report to the application."""
 
     count: int = 0
-    first: KprotoError | None = None
+    first_error: KprotoError | None = None
 
 
-NO_MOMENT = -(2**62)  # Used as `shared_timestamp` of a batch without records: no record has this timestamp.
+# The `shared_timestamp` of a batch without records. No record has this timestamp.
+NO_TIMESTAMP = -(2**62)
 
 
 class ProducerBatch:
@@ -73,16 +74,16 @@ class ProducerBatch:
         "encoded",
         "error",
         "failures",
+        "free_bytes",
         "identity",
         "known_failures",
         "largest_record",
         "log_append_time",
         "number",
         "order",
-        "places",
         "queue",
+        "record_locations",
         "retry_at",
-        "room",
         "rows",
         "run_end",
         "run_start",
@@ -99,12 +100,15 @@ class ProducerBatch:
         self, queue: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
     ) -> None:
         self.queue = queue
-        # `size`: number of bytes that the batch reserves in buffer.memory. `room`: number of these bytes that
-        # are free, or -1 if the batch accepts no more records.
+        # Number of bytes that the batch reserves in buffer.memory. `free_bytes` of them are unused. If
+        # `free_bytes` is -1, the batch accepts no more records.
         self.size = size
-        self.room = size
+        self.free_bytes = size
+        # When (ms) the batch was created, and when its delivery times out.
         self.created = created
         self.deadline = deadline
+        # The position of the batch in its queue's order: the number of the batch, followed by its index among
+        # the parts if a batch was split.
         self.order = order
         self.count = 0
         # Holds the records until the batch is encoded. The short format holds only their values. It is used
@@ -114,7 +118,7 @@ class ProducerBatch:
         # In the short format: (index, timestamp in ms) of the first record in each run of equal timestamps.
         self.timestamp_runs: list[tuple[int, int]] = []
         # In the short format: the timestamp (ms) of the last record. None in the general format.
-        self.shared_timestamp: int | None = NO_MOMENT
+        self.shared_timestamp: int | None = NO_TIMESTAMP
         # The start and end (s since 1970) of the millisecond that `shared_timestamp` denotes. In the general
         # format, `run_end` is 0.
         self.run_start = self.run_end = 0.0
@@ -132,15 +136,18 @@ class ProducerBatch:
         # Number of batches of the queue that were numbered before this batch. While this batch is in flight,
         # at most four later batches are numbered, because brokers remember only five batches.
         self.number = 0
+        # Number of times that the batch was sent, and number of failed attempts. `failures` includes those of
+        # the batch from which this one was split.
         self.attempts = 0
         self.failures = 0
         self.retry_at = 0
+        # Why the batch has not been delivered yet; "" while nothing has prevented its delivery.
         self.why = ""
         self.done = False
         self.error: KprotoError | None = None
         self.base_offset: int | None = None
         self.log_append_time: int | None = None
-        self.places: list[tuple[ProducerBatch, int]] | None = None
+        self.record_locations: list[tuple[ProducerBatch, int]] | None = None
         # Triples (index of a record, callback for the end of its delivery, whether the callback reports a
         # failure to the application).
         self.callbacks: list[tuple[int, Callable[[], object], bool]] | None = None
@@ -174,9 +181,9 @@ class ProducerBatch:
         producer_id, epoch = self.identity or (-1, -1)
         encoded = self.encoded
         if encoded is None and self.shared_timestamp is not None:
-            self.timestamps = self._times()
-            nothing = [None] * self.count
-            encoded = unnumbered(self.timestamps, nothing, self.rows, compression=compression, level=level)
+            self.timestamps = self._record_timestamps()
+            no_keys = [None] * self.count
+            encoded = unnumbered(self.timestamps, no_keys, self.rows, compression=compression, level=level)
         elif encoded is None:
             columns = [self.rows[column::COLUMNS] for column in range(COLUMNS)]
             self.timestamps = columns[0]
@@ -209,7 +216,7 @@ class ProducerBatch:
         while self.shared_timestamp is not None:
             count = self.count
             rows: list[Any] = []
-            for timestamp, value in zip(self._times(), self.rows, strict=False):
+            for timestamp, value in zip(self._record_timestamps(), self.rows, strict=False):
                 rows += (timestamp, None, value, ())
             if self.sealed:
                 return
@@ -217,7 +224,7 @@ class ProducerBatch:
                 self.rows = rows
                 self.shared_timestamp, self.run_end = None, 0.0
 
-    def _times(self) -> list[int]:
+    def _record_timestamps(self) -> list[int]:
         """Return the timestamp of each record. The batch must be in the short format."""
         timestamps: list[int] = []
         for (first, shared_timestamp), (end, _) in pairwise([*sorted(self.timestamp_runs), (self.count, 0)]):
@@ -229,10 +236,10 @@ class ProducerBatch:
         return f"<ProducerBatch of {len(self)} for {self.partition}: {state}>"
 
 
-def current_place(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
+def current_location(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
     """Return the batch that now contains a record, and the record's index in that batch."""
-    while batch.places is not None:
-        batch, index = batch.places[index]
+    while batch.record_locations is not None:
+        batch, index = batch.record_locations[index]
     return batch, index
 
 
@@ -245,24 +252,24 @@ def split_batch(
     """
     assert batch.data is not None
     records = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
-    places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(records)
+    locations: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(records)
     parts: list[ProducerBatch] = []
     for number, group in enumerate(groups):
         size = batch.size * len(group) // len(records) if number else 0
         part = ProducerBatch(batch.queue, size, batch.created, batch.deadline, (*batch.order, number))
         for index in group:
             record = records[index]
-            places[index] = part, len(part)
+            locations[index] = part, len(part)
             part.rows += (batch.timestamps[index], record.key, record.value, record.headers)
             part.count += 1
-        part.room, part.sealed, part.shared_timestamp = -1, True, None
+        part.free_bytes, part.sealed, part.shared_timestamp = -1, True, None
         part.failures, part.why = batch.failures, batch.why
         parts.append(part)
     parts[0].size = batch.size - sum(part.size for part in parts)
-    return parts, places
+    return parts, locations
 
 
-NOWHERE = BrokerConnection(-1, -1)
+NO_CONNECTION = BrokerConnection(-1, -1)
 
 
 class PartitionQueue:
@@ -297,7 +304,8 @@ class PartitionQueue:
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
         # The connection that carries the batches in flight.
-        self.connection = NOWHERE
+        self.connection = NO_CONNECTION
+        # Number of batches that the queue has received. The parts of split batches do not count.
         self.batches = 0
         # Whether a batch has to be sent again. If so, only one batch is in flight.
         self.halted = False
@@ -326,14 +334,17 @@ class PartitionQueue:
         # show that they are in the log.
         self.out_of_order: list[ProducerBatch] = []
 
-    def oldest(self) -> int | None:
-        """Return when the oldest open batch was created (ms), or None. Any thread may call this method."""
+    def oldest_creation(self) -> int | None:
+        """Return when the oldest open batch was created (ms); None without batches.
+
+        Any thread may call this method.
+        """
         for batches in (self.in_flight, self.waiting):
             with suppress(IndexError):  # The sender may have emptied the list.
                 return batches[0].created
         return None if self.filling is NO_BATCH else self.filling.created
 
-    def open(self) -> list[ProducerBatch]:
+    def open_batches(self) -> list[ProducerBatch]:
         """Return the batches in flight and the waiting batches, in order, without those that are done."""
         return sorted(
             (batch for batch in (*self.in_flight, *self.waiting) if not batch.done),
@@ -354,14 +365,18 @@ class PartitionQueue:
         self.waiting.insert(index, batch)
 
     def resume(self) -> None:
-        """Allow the queue to send again after a failure. No batch may be in flight."""
+        """Allow the queue to send again after a failure. No batch may be in flight.
+
+        After `mark_not_in_log`, the batches that are not in the log lose their sequence numbers, and the
+        queue needs a new epoch.
+        """
         self.halted = False
         self.out_of_order.clear()
-        first_missing, self.renumber_from = self.renumber_from, None
-        if first_missing is not None:
+        renumber_from, self.renumber_from = self.renumber_from, None
+        if renumber_from is not None:
             self.needs_new_epoch = True
             for batch in self.waiting:
-                if batch.order >= first_missing:
+                if batch.order >= renumber_from:
                     batch.sequence = -1
 
     def mark_not_in_log(self, since: tuple[int, ...]) -> None:
@@ -374,7 +389,7 @@ class PartitionQueue:
 
 # A batch that accepts no records: the value of `filling` in a queue where no batch accepts records.
 NO_BATCH: ProducerBatch = ProducerBatch.__new__(ProducerBatch)
-NO_BATCH.room = -1
+NO_BATCH.free_bytes = -1
 NO_BATCH.sealed = True
 NO_BATCH.done = True
 
@@ -399,8 +414,8 @@ class TopicRoute(msgspec.Struct):
     sticky_bytes: int = 0
     # The cumulative weights of `candidates` in the selection of the next sticky partition, and the time (ms)
     # when they were computed.
-    shares: list[int] = msgspec.field(default_factory=list[int])
-    shares_at: int = 0
+    cumulative_weights: list[int] = msgspec.field(default_factory=list[int])
+    weights_at: int = 0
 
 
 class Notifications(msgspec.Struct):

@@ -158,8 +158,8 @@ class ProducerEngine:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """Append a record to a batch of its partition, as `RecordAccumulator.take` does."""
-        return self.records.take(topic, key, value, partition, timestamp, headers)
+        """Append a record to a batch of its partition, as `RecordAccumulator.append` does."""
+        return self.records.append(topic, key, value, partition, timestamp, headers)
 
     def flush(self) -> None:
         """Seal all batches, so that all buffered records are sent."""
@@ -174,7 +174,7 @@ class ProducerEngine:
     @property
     def buffered(self) -> int:
         """Bytes of buffer.memory in use."""
-        return self.records.buffered
+        return self.records.buffered_bytes
 
     def metrics(self, now: int) -> Metrics:
         """Return a snapshot of all metrics at the time `now` (ms)."""
@@ -229,7 +229,7 @@ class ProducerEngine:
             purges, self._purges = self._purges, []
             unsent = [
                 batch
-                for batch in self.records.open
+                for batch in self.records.open_batches
                 if batch.sequence < 0 and batch.attempts == 0 and batch not in batch.queue.in_flight
             ]
         count = 0
@@ -253,7 +253,7 @@ class ProducerEngine:
         for purge in self._purges:
             purge.done = True
         error = IllegalState(f"{why}; this record was not acknowledged")
-        for batch in list(self.records.open):
+        for batch in list(self.records.open_batches):
             batch.error = error
             self.responses.end_batch(batch)
         if self.transactions is not None:
@@ -290,7 +290,7 @@ class ProducerEngine:
     def _expire(self, queue: PartitionQueue) -> None:
         """Fail each batch of the queue that has exceeded delivery.timeout.ms."""
         timeout = self.options.delivery_timeout_ms
-        batches = queue.open()
+        batches = queue.open_batches()
         for batch in batches:
             if batch.deadline <= self.core.now:
                 detail = f"{batch.partition}, {len(batch)} records: {self.open_reason(batch)}"
@@ -493,7 +493,7 @@ class ProducerEngine:
     def _fail_ready_batches(self, error: KprotoError) -> None:
         """Fail all batches that are ready to be sent, because no producer id can be obtained."""
         for queue in self.schedule.ready_queues():
-            for batch in queue.open():
+            for batch in queue.open_batches():
                 self.responses.fail_batch(batch, error)
 
     def _metadata_changed(self, requested: frozenset[str] | None) -> None:
@@ -513,9 +513,9 @@ class ProducerEngine:
                         queue = self.records.queues.get(TopicPartition(topic, index))
                         if queue is not None:
                             queue.epoch_accepted = False
-                self.records.route(topic, count, with_leader, self._partitions_in_rack(topic))
+                self.records.set_route(topic, count, with_leader, self._partitions_in_rack(topic))
             elif code:
-                self.records.forget(topic)
+                self.records.forget_topic(topic)
                 is_final = action_for(METADATA, code) is ErrorAction.RAISE
                 if is_final or count_of_errors >= UNKNOWN_TOPIC_RETRIES:
                     self._fail_topic(topic, code, is_final)
@@ -552,7 +552,7 @@ class ProducerEngine:
         queues = self.schedule.leaderless(topic)
         if is_final:
             for queue in queues:
-                for batch in queue.open():
+                for batch in queue.open_batches():
                     self.responses.fail_batch(batch, error)
         elif not queues:
             self.metadata.forget(topic)
@@ -562,7 +562,7 @@ class ProducerEngine:
         for topic in self.metadata.topics:
             self.records.fail_waiting_sends(topic, error)
             for queue in self.schedule.leaderless(topic):
-                for batch in queue.open():
+                for batch in queue.open_batches():
                     self.responses.fail_batch(batch, error)
 
     def settle(self, *, look: bool = True) -> None:

@@ -298,8 +298,8 @@ class ProduceResponses:
         """
         self._sensors.record_split(self._core.now)
         queue = batch.queue
-        parts, places = split_batch(batch, groups)
-        self._records.on_split(batch, parts, places)
+        parts, locations = split_batch(batch, groups)
+        self._records.replace_split_batch(batch, parts, locations)
         queue.halted = True
         if self._core.options.enable_idempotence and not self._transactional:
             queue.mark_not_in_log(batch.order)

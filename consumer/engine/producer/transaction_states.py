@@ -91,10 +91,10 @@ class TransactionalAccumulator(RecordAccumulator):
     """
 
     gate: Callable[[], None]
-    # Callers must append every record through `take`, which calls `gate`.
-    gated = True
+    # Callers must append every record through `append`, which calls `gate`.
+    append_is_guarded = True
 
-    def take(
+    def append(
         self,
         topic: str,
         key: bytes | None,
@@ -105,7 +105,7 @@ class TransactionalAccumulator(RecordAccumulator):
     ) -> Delivery | None:
         with self.guard:
             self.gate()
-            return super().take(topic, key, value, partition, timestamp, headers)
+            return super().append(topic, key, value, partition, timestamp, headers)
 
     def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
@@ -113,6 +113,6 @@ class TransactionalAccumulator(RecordAccumulator):
         self.gate()
         return super().append_batch(topic, partition, encoded, timestamps)
 
-    def count(self, topic: str) -> int | None:
+    def partition_count(self, topic: str) -> int | None:
         self.gate()
-        return super().count(topic)
+        return super().partition_count(topic)

@@ -305,7 +305,9 @@ class TransactionManager:
         """
         keeps_sent = not self._bumps_epochs and self.state is not S.FATAL_ERROR
         with self._records.guard:
-            discarded = [batch for batch in self._records.open if not keeps_sent or batch.sequence < 0]
+            discarded = [
+                batch for batch in self._records.open_batches if not keeps_sent or batch.sequence < 0
+            ]
         for batch in discarded:
             self._needs_new_epoch = self._needs_new_epoch or batch.sequence >= 0
             batch.error = error
@@ -328,7 +330,7 @@ class TransactionManager:
 
     def pump(self) -> None:
         """Send the next request, if none is in flight. Discard what an abort or a timeout ends."""
-        if self.state is S.ABORTING_TRANSACTION and (self._records.open or self._offsets):
+        if self.state is S.ABORTING_TRANSACTION and (self._records.open_batches or self._offsets):
             self._discard_records_and_offsets(IllegalState(f"the transaction of {self.id!r} was aborted"))
         self._expire_offsets()
         while self._request_in_flight is None and self._next_request_at <= self._core.now:
@@ -368,7 +370,11 @@ class TransactionManager:
                 next_request = self._send_add_partitions
             elif self._offsets:
                 next_request = self._send_offsets_request
-            elif self.state is S.COMMITTING_TRANSACTION and not self._records.open and not self._is_sending():
+            elif (
+                self.state is S.COMMITTING_TRANSACTION
+                and not self._records.open_batches
+                and not self._is_sending()
+            ):
                 if not self.started:
                     return self._complete_transaction
                 next_request = self._send_end_txn
@@ -382,7 +388,7 @@ class TransactionManager:
 
     def _awaits_batches(self) -> bool:
         """Return whether an abort has to wait for responses to batches that were sent."""
-        return self._is_sending() or (not self._bumps_epochs and bool(self._records.open))
+        return self._is_sending() or (not self._bumps_epochs and bool(self._records.open_batches))
 
     def _send(
         self,

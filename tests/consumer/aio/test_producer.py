@@ -21,7 +21,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send() -> None:
     async def main() -> None:
         producer = AsyncProducer("127.0.0.1:1", linger_ms=10_000)
         assert (producer.options.linger_ms, producer.options.client_id) == (10_000, "kproto")
-        producer._runtime.records.route("t", 1, [0])
+        producer._runtime.records.set_route("t", 1, [0])
         try:
             sent: list[tuple[int, int]] = []
             for _ in range(3):
@@ -31,7 +31,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send() -> None:
                 await asyncio.sleep(0.02)
             timed = await producer.send("t", b"x", timestamp=5)
             assert timed._batch is delivery._batch
-            *times, last = delivery._batch._times()
+            *times, last = delivery._batch._record_timestamps()
             assert last == 5
             assert all(before <= at <= after for at, (before, after) in zip(times, sent, strict=True))
         finally:
@@ -64,7 +64,7 @@ def with_pauses(
 
     async def main() -> None:
         producer = AsyncProducer("127.0.0.1:1", max_block_ms=50, **options)
-        producer._runtime.records.route("t", 1, [0])
+        producer._runtime.records.set_route("t", 1, [0])
         try:
             await story(producer, pauses)
         finally:
@@ -126,9 +126,9 @@ def with_batch(
     async def main() -> None:
         producer = AsyncProducer("127.0.0.1:1", max_block_ms=50, linger_ms=10_000, **options)
         records = producer._runtime.records
-        records.route("t", 2, [0])
+        records.set_route("t", 2, [0])
         # The method of the base class does not check whether a transaction is open.
-        assert RecordAccumulator.take(records, "t", None, b"first", None, 5, ()) is not None
+        assert RecordAccumulator.append(records, "t", None, b"first", None, 5, ()) is not None
         producer._runtime.on_event(None)
         records.sender_notified = False
         batch = records.routes["t"].sticky.filling
@@ -143,11 +143,11 @@ def with_batch(
 
 def test_a_record_with_only_a_value_joins_the_open_batch() -> None:
     async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
-        room = batch.room
+        room = batch.free_bytes
         delivery = await producer.send("t", b"second")
         assert (delivery._batch, delivery._index, batch.count) == (batch, 1, 2)
         assert batch.rows == [b"first", b"second"]
-        assert room - batch.room >= len(b"second")
+        assert room - batch.free_bytes >= len(b"second")
 
     with_batch(story)
 
@@ -217,7 +217,7 @@ def test_a_send_wakes_the_sender_for_an_earlier_interrupted_send() -> None:
 
     async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
         records = producer._runtime.records
-        assert records.take("t", None, b"other", 1, 5, ()) is not None
+        assert records.append("t", None, b"other", 1, 5, ()) is not None
         assert records.has_notifications()
         await producer.send("t", b"v")
         assert not records.has_notifications()
@@ -232,7 +232,7 @@ def test_a_record_without_a_timestamp_does_not_get_the_explicit_one_before_it(sh
         before = time.time_ns() // 1_000_000
         await producer.send("t", b"x", timestamp=before + shift_ms)
         await producer.send("t", b"x")
-        _, explicit, current = batch._times()
+        _, explicit, current = batch._record_timestamps()
         assert explicit == before + shift_ms
         assert before <= current <= time.time_ns() // 1_000_000
 
@@ -251,7 +251,7 @@ def test_records_of_a_millisecond_share_its_timestamp(
         monkeypatch.setattr(producer_module, "time", lambda: seconds)
         await producer.send("t", b"x")
         await producer.send("t", bytearray(b"x"))
-        _, of_batch, of_producer = batch._times()
+        _, of_batch, of_producer = batch._record_timestamps()
         assert (of_batch == 5) == is_current
         assert (of_producer == 100_000) == is_current
 

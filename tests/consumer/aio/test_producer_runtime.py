@@ -89,7 +89,7 @@ def test_a_failure_of_the_engine_ends_every_delivery(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(producer: AsyncProducer, runtime: Any) -> None:
-        runtime.records.route("t", 1, [0])
+        runtime.records.set_route("t", 1, [0])
         delivery = await producer.send("t", b"x")
 
         def fail(*arguments: Any) -> Any:
@@ -112,7 +112,7 @@ def test_only_a_producer_with_open_records_is_kept_alive_by_its_timer() -> None:
     async def story(producer: AsyncProducer, runtime: Any) -> None:
         runtime._schedule()
         assert runtime._kept == []
-        runtime.records.route("t", 1, [0])
+        runtime.records.set_route("t", 1, [0])
         await producer.send("t", b"x")
         assert runtime._kept == [runtime]
 
@@ -121,7 +121,7 @@ def test_only_a_producer_with_open_records_is_kept_alive_by_its_timer() -> None:
 
 def test_a_result_of_a_delivery_must_be_awaited() -> None:
     async def story(producer: AsyncProducer, runtime: Any) -> None:
-        runtime.records.route("t", 1, [0])
+        runtime.records.set_route("t", 1, [0])
         delivery = await producer.send("t", b"x")
         with pytest.raises(IllegalState, match=r"await the delivery; result\(\) would block the event loop"):
             delivery.result(1)
@@ -140,7 +140,7 @@ def test_records_that_are_not_delivered_at_the_end_of_the_interpreter_are_report
         assert runtime.closing
 
     async def with_records(producer: AsyncProducer, runtime: Any) -> None:
-        runtime.records.route("t", 1, [0])
+        runtime.records.set_route("t", 1, [0])
         delivery = await producer.send("t", b"x")
         lost = runtime.on_exit()
         assert lost.startswith("the producer 'kproto' was not closed, and ")

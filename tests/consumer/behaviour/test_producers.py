@@ -416,7 +416,7 @@ def test_sends_of_several_threads_to_one_partition_get_distinct_offsets(
         finally:
             sys.setswitchinterval(before)
         producer.flush()
-        assert producer._records.buffered == 0
+        assert producer._records.buffered_bytes == 0
     places = {
         delivery.result().offset: value
         for values_and_deliveries in sent
@@ -464,7 +464,7 @@ def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> N
             errors: list[BaseException] = []
 
             def handler(frame: Any, event: str, arg: Any, wait: Any = wait, errors: Any = errors) -> None:
-                if event == "call" and frame.f_code.co_name == "_batch_with_room" and not errors:
+                if event == "call" and frame.f_code.co_name == "_find_or_start_batch" and not errors:
                     try:
                         wait()
                     except IllegalState as error:
@@ -518,7 +518,7 @@ def test_a_second_close_waits_for_callbacks_unless_it_runs_in_one(broker: str) -
     producer = Producer(broker)
 
     def callback(delivery: Delivery) -> None:
-        while not producer._records.closed:
+        while not producer._records.why_closed:
             time.sleep(0.001)
         producer.close(20)
         # If the second `close` did not wait for this callback, `close` would return during this pause.

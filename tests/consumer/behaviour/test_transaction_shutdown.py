@@ -256,7 +256,7 @@ def test_a_crash_ends_a_commit(broker: Coordinator, make: Callable[..., Any]) ->
     # If the response arrives before the crash, the commit succeeds.
     assert results == [None] or "failed" in str(results[0])
     # Wait for the crash: a `begin` before the crash might succeed, because it may need no request.
-    until(lambda: bool(engine.records.closed))
+    until(lambda: bool(engine.records.why_closed))
     with pytest.raises(IllegalState, match="failed"):
         producer.begin()
 

@@ -16,7 +16,7 @@ from kproto.errors import ConfigError
 def producer() -> Iterator[Producer]:
     """A producer that knows that the topic t has one partition."""
     producer = Producer("127.0.0.1:1", linger_ms=10_000, max_block_ms=50)
-    producer._runtime.records.route("t", 1, [0])
+    producer._runtime.records.set_route("t", 1, [0])
     yield producer
     producer.kill()
 
@@ -48,7 +48,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send(producer: Produce
         sent.append((before, time.time_ns() // 1_000_000))
         time.sleep(0.02)
     producer.send("t", b"x", timestamp=5)
-    *times, last = delivery._batch._times()
+    *times, last = delivery._batch._record_timestamps()
     assert last == 5
     assert all(before <= at <= after for at, (before, after) in zip(times, sent, strict=True))
 
@@ -60,6 +60,6 @@ def test_a_record_without_a_timestamp_does_not_get_the_explicit_one_before_it(
     before = time.time_ns() // 1_000_000
     producer.send("t", b"x", timestamp=before + shift_ms)
     delivery = producer.send("t", b"x")
-    explicit, current = delivery._batch._times()
+    explicit, current = delivery._batch._record_timestamps()
     assert explicit == before + shift_ms
     assert before <= current <= time.time_ns() // 1_000_000

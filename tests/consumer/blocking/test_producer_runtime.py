@@ -20,7 +20,7 @@ NOWHERE = "127.0.0.1:1"
 def producer() -> Iterator[Producer]:
     """A producer without a broker, which knows that the topic t has one partition."""
     producer = Producer(NOWHERE, linger_ms=1_000, max_block_ms=50)
-    producer._runtime.records.route("t", 1, [0])
+    producer._runtime.records.set_route("t", 1, [0])
     yield producer
     producer.kill()
 

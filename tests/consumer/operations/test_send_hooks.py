@@ -251,7 +251,7 @@ def test_the_partitions_of_a_limited_number_of_topics_are_remembered(monkeypatch
     hooks: Any = producer._hooks  # pyright: ignore[reportPrivateUsage]
     try:
         for number, topic in enumerate(["a", "b", "a", "c", "a"]):
-            producer._runtime.records.route(topic, number + 1, [0])
+            producer._runtime.records.set_route(topic, number + 1, [0])
             delivery = producer.send(topic, b"x")
             assert delivery._batch.partition.partition == number
             assert len(hooks._partitions) <= 2

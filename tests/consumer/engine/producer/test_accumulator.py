@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from consumer.engine.producer.accumulator import (
     BATCH_OVERHEAD,
-    FIRST_BYTES,
     HEADER_OVERHEAD,
+    INITIAL_BATCH_BYTES,
     RECORD_OVERHEAD,
     RecordAccumulator,
 )
@@ -43,13 +43,13 @@ ROWS = st.tuples(
 
 def accumulator(**config: Any) -> RecordAccumulator:
     records = RecordAccumulator(producer_options({**config}), Random(1), lambda: 0, RLock())
-    records.route("t", 1, [0])
+    records.set_route("t", 1, [0])
     return records
 
 
 def put(records: RecordAccumulator, row: Row) -> ProducerBatch:
     timestamp, key, value, headers = row
-    delivery = records.take("t", key, value, None, timestamp, headers)
+    delivery = records.append("t", key, value, None, timestamp, headers)
     assert delivery is not None
     assert delivery._index == delivery._batch.count - 1
     return delivery._batch
@@ -105,16 +105,16 @@ def test_a_batch_is_filled_up_to_batch_size() -> None:
 
 
 def test_a_full_buffer_seals_all_batches_and_frees_their_unused_memory() -> None:
-    records = accumulator(buffer_memory=2 * FIRST_BYTES)
-    records.route("t", 3, [0, 1, 2])
-    first, second = (records.take("t", None, b"v", partition, 0, ()) for partition in (0, 1))
+    records = accumulator(buffer_memory=2 * INITIAL_BATCH_BYTES)
+    records.set_route("t", 3, [0, 1, 2])
+    first, second = (records.append("t", None, b"v", partition, 0, ()) for partition in (0, 1))
     assert first is not None
     assert second is not None
-    assert records.take("t", None, b"v", 2, 0, ()) is None
-    assert records.why == f"the buffer of {2 * FIRST_BYTES} bytes is full"
+    assert records.append("t", None, b"v", 2, 0, ()) is None
+    assert records.why_waiting == f"the buffer of {2 * INITIAL_BATCH_BYTES} bytes is full"
     assert first._batch.sealed
     assert second._batch.sealed
-    assert records.take("t", None, b"v", 2, 0, ()) is not None
+    assert records.append("t", None, b"v", 2, 0, ()) is not None
 
 
 @pytest.mark.parametrize("character", ["a", "\u00e9", "\u20ac", "\U0001f600"])
@@ -143,41 +143,41 @@ def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None
     records = RecordAccumulator(producer_options({}), Random(1), clock, RLock())
     error = IllegalState("no such topic")
     records.fail_waiting_sends("t", error)  # No send waits for the topic yet, so the error is dropped.
-    assert records.take("t", None, b"v", None, 0, ()) is None
-    assert records.why == "no metadata for topic 't' yet"
+    assert records.append("t", None, b"v", None, 0, ()) is None
+    assert records.why_waiting == "no metadata for topic 't' yet"
     assert not records.waits_for_memory
     records.fail_waiting_sends("t", error)
     clock.now += SENDER_WAKEUP_MS
     with pytest.raises(IllegalState, match="no such topic"):
-        records.take("t", None, b"v", None, 0, ())
+        records.append("t", None, b"v", None, 0, ())
     # The waiting send has raised the error, so the next send waits for metadata again. It does not raise an
     # error older than SENDER_WAKEUP_MS.
     records.fail_waiting_sends("t", error)
-    assert records.take("t", None, b"v", None, 0, ()) is None
+    assert records.append("t", None, b"v", None, 0, ()) is None
     records.fail_waiting_sends("t", error)
     clock.now += SENDER_WAKEUP_MS + 1
-    assert records.take("t", None, b"v", None, 0, ()) is None
+    assert records.append("t", None, b"v", None, 0, ()) is None
 
 
 def test_new_metadata_of_a_topic_replaces_its_error() -> None:
     records = RecordAccumulator(producer_options({}), Random(1), Clock(), RLock())
-    assert records.take("t", None, b"v", None, 0, ()) is None
+    assert records.append("t", None, b"v", None, 0, ()) is None
     records.fail_waiting_sends("t", IllegalState("no such topic"))
-    records.route("t", 1, [0])
-    records.forget("t")
-    assert records.take("t", None, b"v", None, 0, ()) is None
-    assert records.why == "no metadata for topic 't' yet"
+    records.set_route("t", 1, [0])
+    records.forget_topic("t")
+    assert records.append("t", None, b"v", None, 0, ()) is None
+    assert records.why_waiting == "no metadata for topic 't' yet"
 
 
 def test_a_record_larger_than_an_empty_buffer_is_accepted() -> None:
     records = accumulator(buffer_memory=1_000)
     first = put(records, (MOMENTS[0], None, b"v" * 5_000, ()))
-    assert records.buffered == first.size == 5_000 + RECORD_OVERHEAD + BATCH_OVERHEAD
-    assert records.take("t", None, b"v", None, 0, ()) is None
+    assert records.buffered_bytes == first.size == 5_000 + RECORD_OVERHEAD + BATCH_OVERHEAD
+    assert records.append("t", None, b"v", None, 0, ()) is None
     assert records.waits_for_memory
     first.done = True
     records.end_batch(first)
-    assert records.buffered == 0
+    assert records.buffered_bytes == 0
 
 
 def test_the_last_bytes_of_a_buffer_are_used() -> None:
@@ -185,14 +185,14 @@ def test_the_last_bytes_of_a_buffer_are_used() -> None:
     the memory for its first record.
     """
     size = 100 + RECORD_OVERHEAD
-    records = accumulator(buffer_memory=FIRST_BYTES + size + BATCH_OVERHEAD)
-    records.route("t", 2, [0, 1])
-    assert records.take("t", None, b"v" * 100, 0, 0, ()) is not None
-    second = records.take("t", None, b"v" * 100, 1, 0, ())
+    records = accumulator(buffer_memory=INITIAL_BATCH_BYTES + size + BATCH_OVERHEAD)
+    records.set_route("t", 2, [0, 1])
+    assert records.append("t", None, b"v" * 100, 0, 0, ()) is not None
+    second = records.append("t", None, b"v" * 100, 1, 0, ())
     assert second is not None
     assert second._batch.size == size + BATCH_OVERHEAD
-    assert records.buffered == FIRST_BYTES + size + BATCH_OVERHEAD
-    assert records.take("t", None, b"v" * 100, 1, 0, ()) is None
+    assert records.buffered_bytes == INITIAL_BATCH_BYTES + size + BATCH_OVERHEAD
+    assert records.append("t", None, b"v" * 100, 1, 0, ()) is None
 
 
 def test_the_largest_record_is_that_of_max_request_size() -> None:
@@ -200,37 +200,37 @@ def test_the_largest_record_is_that_of_max_request_size() -> None:
     largest = 1_000 - RECORD_OVERHEAD - BATCH_OVERHEAD
     assert put(records, (MOMENTS[0], None, b"v" * largest, ())).count == 1
     with pytest.raises(BrokerError, match=rf"a record of {1_001 - BATCH_OVERHEAD} bytes for 't'"):
-        accumulator(max_request_size=1_000).take("t", None, b"v" * (largest + 1), None, 0, ())
+        accumulator(max_request_size=1_000).append("t", None, b"v" * (largest + 1), None, 0, ())
 
 
 def test_the_key_and_the_headers_count_as_bytes_of_a_record() -> None:
     records = accumulator()
     batch = put(records, (MOMENTS[0], b"k" * 7, b"v" * 11, (("name", b"x" * 5), ("n", None))))
     used = RECORD_OVERHEAD + 7 + 11 + (HEADER_OVERHEAD + 4 * 4 + 5) + (HEADER_OVERHEAD + 4)
-    assert batch.size - batch.room == BATCH_OVERHEAD + used
+    assert batch.size - batch.free_bytes == BATCH_OVERHEAD + used
 
 
-def test_a_partition_is_stalled_after_a_second_beyond_linger_with_half_of_the_buffer_in_use() -> None:
+def test_a_partition_check_stalled_after_a_second_beyond_linger_with_half_of_the_buffer_in_use() -> None:
     clock = Clock()
-    options = producer_options({"linger_ms": 300, "buffer_memory": 4 * FIRST_BYTES})
+    options = producer_options({"linger_ms": 300, "buffer_memory": 4 * INITIAL_BATCH_BYTES})
     records = RecordAccumulator(options, Random(1), clock, RLock())
-    records.route("t", 3, [0, 1, 2])
-    first, second = (records.take("t", None, b"v" * 4_000, partition, 0, ()) for partition in (0, 1))
+    records.set_route("t", 3, [0, 1, 2])
+    first, second = (records.append("t", None, b"v" * 4_000, partition, 0, ()) for partition in (0, 1))
     assert first is not None
     assert second is not None
     records.seal_all()
     first._batch.queue.waiting.append(first._batch)
     clock.now += 1_300
     # Not more than half of the buffer is in use, so the next send is accepted.
-    assert records.buffered <= 2 * FIRST_BYTES
-    assert records.take("t", None, b"v" * 4_000, 0, 0, ()) is not None
+    assert records.buffered_bytes <= 2 * INITIAL_BATCH_BYTES
+    assert records.append("t", None, b"v" * 4_000, 0, 0, ()) is not None
     records.seal_all()
-    assert records.take("t", None, b"v" * 4_000, 0, 0, ()) is None
-    assert "t-0 has made no progress for 1300 ms, and half of the buffer" in records.why
+    assert records.append("t", None, b"v" * 4_000, 0, 0, ()) is None
+    assert "t-0 has made no progress for 1300 ms, and half of the buffer" in records.why_waiting
     assert records.waits_for_memory
     clock.now -= 1
-    assert not records._is_stalled(first._batch.queue)
-    assert records.take("t", None, b"v", 2, 0, ()) is not None
+    assert not records._check_stalled(first._batch.queue)
+    assert records.append("t", None, b"v", 2, 0, ()) is not None
 
 
 def test_a_producer_without_a_sender_thread_is_notified_of_new_and_sealed_batches() -> None:
@@ -251,20 +251,20 @@ def test_a_producer_without_a_sender_thread_is_notified_of_new_and_sealed_batche
     assert notifications is not None
     assert (notifications.new_batches, notifications.queues_to_visit) == ([first], [first.queue])
     assert records.take_notifications() is None
-    assert records.take("unknown", None, b"v", None, 0, ()) is None
+    assert records.append("unknown", None, b"v", None, 0, ()) is None
     assert records.needs_sender_now()
 
 
 @pytest.mark.parametrize("key", [None, b"k"])
 def test_a_record_goes_to_the_partition_that_the_send_names(key: bytes | None) -> None:
     records = accumulator()
-    records.route("t", 4, [0, 1, 2, 3])
+    records.set_route("t", 4, [0, 1, 2, 3])
     for partition in range(4):
-        delivery = records.take("t", key, b"v", partition, 0, ())
+        delivery = records.append("t", key, b"v", partition, 0, ())
         assert delivery is not None
         assert delivery._batch.partition.partition == partition
-    assert records.take("t", key, b"v", 4, 0, ()) is None
-    assert records.why == "no metadata for t-4 yet"
+    assert records.append("t", key, b"v", 4, 0, ()) is None
+    assert records.why_waiting == "no metadata for t-4 yet"
 
 
 def test_a_closed_accumulator_keeps_the_first_reason() -> None:
@@ -272,9 +272,9 @@ def test_a_closed_accumulator_keeps_the_first_reason() -> None:
     put(records, (MOMENTS[0], None, b"v", ()))
     for reason in ("the producer was closed", "another reason"):
         records.close(reason)
-        records.route("t", 1, [0])
+        records.set_route("t", 1, [0])
         with pytest.raises(IllegalState, match="the producer was closed"):
-            records.take("t", None, b"v", None, 0, ())
+            records.append("t", None, b"v", None, 0, ())
 
 
 def test_the_callbacks_of_a_batch_are_called_once_and_failures_without_one_are_counted() -> None:
@@ -292,12 +292,12 @@ def test_the_callbacks_of_a_batch_are_called_once_and_failures_without_one_are_c
         callback()
     assert called == ["reports", "observes"]
     assert not records.add_callback(batch, 2, lambda: called.append("too late"))
-    assert (records.delivery_failures.count, records.delivery_failures.first) == (3, batch.error)
+    assert (records.delivery_failures.count, records.delivery_failures.first_error) == (3, batch.error)
     for _ in range(2):
         records.mark_failure_known(batch, 3)
         records.mark_failure_known(batch, 0)
     assert records.take_failures().count == 2
-    assert (records.take_failures().count, records.open_records, records.buffered) == (0, 0, 0)
+    assert (records.take_failures().count, records.open_records, records.buffered_bytes) == (0, 0, 0)
 
 
 def test_the_callbacks_of_a_split_batch_are_called_with_the_parts_of_their_records() -> None:
@@ -310,16 +310,16 @@ def test_the_callbacks_of_a_split_batch_are_called_with_the_parts_of_their_recor
         assert records.add_callback(batch, number, lambda number=number: called.append(number))
     records.seal(batch)
     batch.encode("none", None)
-    parts, places = split_batch(batch, [range(3), range(3, 4)])
-    records.on_split(batch, parts, places)
-    assert list(records.open) == parts
-    assert (batch.callbacks, batch.data, batch.places) == (None, None, places)
+    parts, locations = split_batch(batch, [range(3), range(3, 4)])
+    records.replace_split_batch(batch, parts, locations)
+    assert list(records.open_batches) == parts
+    assert (batch.callbacks, batch.data, batch.record_locations) == (None, None, locations)
     first, last = parts
     for part in (last, first):
         for callback in records.end_batch(part):
             callback()
     assert called == [3, 0, 1, 2]
-    assert (records.open_records, records.buffered) == (0, 0)
+    assert (records.open_records, records.buffered_bytes) == (0, 0)
 
 
 class SendingFinalizer:
@@ -353,7 +353,7 @@ def test_finalizers_may_send_during_a_send(seed: int) -> None:
     def send(kinds: tuple[int, ...] = (0, 0, 0, 1)) -> None:
         key = (None, b"k")[random.choice(kinds)]
         row = 10**12 + random.randrange(3), key, b"%d" % random.randrange(1000), ()
-        delivery = records.take("t", row[1], row[2], None, row[0], row[3])
+        delivery = records.append("t", row[1], row[2], None, row[0], row[3])
         assert delivery is not None
         sent[delivery._batch, delivery._index] = row
 
@@ -416,13 +416,13 @@ def read(batch: ProducerBatch) -> list[Any]:
 
 def test_the_number_of_partitions_of_an_unknown_topic_is_requested() -> None:
     records = accumulator()
-    assert records.count("t") == 1
-    assert records.count("u") is None
+    assert records.partition_count("t") == 1
+    assert records.partition_count("u") is None
     assert records.has_notifications()
-    assert records.why == "no metadata for topic 'u' yet"
-    records.closed = "the producer is closed"
+    assert records.why_waiting == "no metadata for topic 'u' yet"
+    records.why_closed = "the producer is closed"
     with pytest.raises(IllegalState, match="the producer is closed"):
-        records.count("u")
+        records.partition_count("u")
 
 
 def whole(*values: bytes) -> UnnumberedBatch:
@@ -432,7 +432,7 @@ def whole(*values: bytes) -> UnnumberedBatch:
 
 def test_a_whole_batch_follows_the_records_before_it() -> None:
     records = accumulator()
-    records.route("t", 3, [0, 1, 2])
+    records.set_route("t", 3, [0, 1, 2])
     first = put(records, (5, None, b"a", ()))
     queue = first.queue
     batch = records.append_batch("t", queue.partition.partition, whole(b"b", b"c"), [5, 5])
@@ -440,14 +440,14 @@ def test_a_whole_batch_follows_the_records_before_it() -> None:
     assert first.sealed
     assert queue.filling is NO_BATCH
     assert (batch.queue, len(batch), batch.sealed, batch.order > first.order) == (queue, 2, True, True)
-    assert list(records.open) == [first, batch]
-    assert records.buffered == first.size + batch.size
+    assert list(records.open_batches) == [first, batch]
+    assert records.buffered_bytes == first.size + batch.size
     assert batch.deadline - batch.created == producer_options({}).delivery_timeout_ms
 
 
 def test_a_whole_batch_without_a_partition_goes_to_the_sticky_one_which_then_changes() -> None:
     records = accumulator()
-    records.route("t", 3, [0, 1, 2])
+    records.set_route("t", 3, [0, 1, 2])
     partitions = [records.append_batch("t", None, whole(b"x" * 20_000), [5]) for _ in range(12)]
     chosen = [batch.partition.partition for batch in partitions if batch is not None]
     assert len(chosen) == 12
@@ -458,9 +458,9 @@ def test_a_whole_batch_without_a_partition_goes_to_the_sticky_one_which_then_cha
 def test_a_whole_batch_waits_for_metadata_and_memory() -> None:
     records = accumulator(buffer_memory=40_000)
     assert records.append_batch("u", None, whole(b"x"), [5]) is None
-    assert "no metadata for topic 'u'" in records.why
+    assert "no metadata for topic 'u'" in records.why_waiting
     assert records.append_batch("t", 7, whole(b"x"), [5]) is None
-    assert "no metadata for t-7" in records.why
+    assert "no metadata for t-7" in records.why_waiting
     assert records.append_batch("t", 0, whole(b"x" * 50_000), [5]) is not None
     assert records.append_batch("t", 0, whole(b"x" * 50_000), [5]) is None
     assert records.waits_for_memory

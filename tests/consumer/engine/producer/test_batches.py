@@ -9,7 +9,7 @@ from consumer.engine.producer.batches import (
     NO_BATCH,
     PartitionQueue,
     ProducerBatch,
-    current_place,
+    current_location,
     split_batch,
 )
 from consumer.engine.producer.transaction_requests import ProducerIdAndEpoch
@@ -30,7 +30,7 @@ def batch_of(queue: PartitionQueue, *values: bytes, order: tuple[int, ...] = (1,
     batch.shared_timestamp = None
     for index, value in enumerate(values):
         batch.rows += (1000 + index, b"k%d" % index, value, (("h", value),))
-    batch.count, batch.sealed, batch.room = len(values), True, -1
+    batch.count, batch.sealed, batch.free_bytes = len(values), True, -1
     return batch
 
 
@@ -38,14 +38,14 @@ def test_the_parts_of_a_split_batch_have_its_records_memory_and_deadline(queue: 
     batch = batch_of(queue, b"a", b"b", b"c", order=(4,))
     batch.encode("none", None)
     batch.failures, batch.why = 2, "too large"
-    parts, places = split_batch(batch, [[0, 2], [1]])
+    parts, locations = split_batch(batch, [[0, 2], [1]])
     assert [part.order for part in parts] == [(4, 0), (4, 1)]
     assert [part.size for part in parts] == [201, 100]
     assert {(part.created, part.deadline, part.failures, part.why) for part in parts} == {
         (10, 99, 2, "too large")
     }
-    assert all(part.sealed and part.room < 0 for part in parts)
-    assert places == [(parts[0], 0), (parts[1], 0), (parts[0], 1)]
+    assert all(part.sealed and part.free_bytes < 0 for part in parts)
+    assert locations == [(parts[0], 0), (parts[1], 0), (parts[0], 1)]
     for part in parts:
         part.encode("none", None)
     assert [
@@ -60,10 +60,10 @@ def test_the_parts_of_a_split_batch_have_its_records_memory_and_deadline(queue: 
 def test_a_record_is_found_after_its_batch_was_split_twice(queue: PartitionQueue) -> None:
     batch = batch_of(queue, b"a", b"b", b"c", b"d")
     batch.encode("none", None)
-    halves, batch.places = split_batch(batch, [[0, 1], [2, 3]])
+    halves, batch.record_locations = split_batch(batch, [[0, 1], [2, 3]])
     halves[1].encode("none", None)
-    quarters, halves[1].places = split_batch(halves[1], [[0], [1]])
-    assert [current_place(batch, index) for index in range(4)] == [
+    quarters, halves[1].record_locations = split_batch(halves[1], [[0], [1]])
+    assert [current_location(batch, index) for index in range(4)] == [
         (halves[0], 0),
         (halves[0], 1),
         (quarters[0], 0),
@@ -112,20 +112,20 @@ def test_the_batches_from_the_first_missing_one_on_lose_their_sequence_numbers(
 
 
 def test_the_oldest_batch_is_in_flight_waiting_or_being_filled(queue: PartitionQueue) -> None:
-    assert queue.oldest() is None
+    assert queue.oldest_creation() is None
     created = {"filling": 30, "waiting": 20, "in flight": 10}
     batches = {
         name: ProducerBatch(queue, 100, created=at, deadline=99, order=(-at,)) for name, at in created.items()
     }
     queue.filling = batches["filling"]
-    assert queue.oldest() == 30
+    assert queue.oldest_creation() == 30
     queue.waiting.append(batches["waiting"])
-    assert queue.oldest() == 20
+    assert queue.oldest_creation() == 20
     queue.in_flight.append(batches["in flight"])
-    assert queue.oldest() == 10
+    assert queue.oldest_creation() == 10
     queue.filling = NO_BATCH
     queue.waiting.clear()
-    assert queue.oldest() == 10
+    assert queue.oldest_creation() == 10
 
 
 def test_the_open_batches_of_a_queue_are_in_order_and_not_done(queue: PartitionQueue) -> None:
@@ -133,4 +133,4 @@ def test_the_open_batches_of_a_queue_are_in_order_and_not_done(queue: PartitionQ
     queue.in_flight += [second, first]
     queue.waiting += [third, done]
     done.done = True
-    assert queue.open() == [first, second, third]
+    assert queue.open_batches() == [first, second, third]

@@ -220,7 +220,7 @@ def test_a_batch_that_is_too_large_is_split() -> None:
     assert world.run(10_000, until=lambda: a.engine.open_records == 0)
     assert [int(value) for value in values_of(world, "t", 0)] == list(range(40))
     assert [delivery.result().offset for delivery in sent] == list(range(40))
-    assert a.engine.records.buffered == 0
+    assert a.engine.records.buffered_bytes == 0
     after = a.must_send("t", "after")
     a.engine.flush()
     a.tick()
@@ -452,7 +452,7 @@ def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
     world.run(2_000)
     while a.send("t", "x" * 500, partition=0) is not None:
         a.tick()
-    assert "t-0 has made no progress for" in a.engine.records.why
+    assert "t-0 has made no progress for" in a.engine.records.why_waiting
     assert a.engine.buffered <= 12_000
     for _ in range(50):
         fine = a.must_send("t", "x" * 500, partition=1)

@@ -48,7 +48,7 @@ def new_accumulator(**options: object) -> RecordAccumulator:
 def partitions_of(records: RecordAccumulator, count: int, size: int) -> list[int]:
     partitions: list[int] = []
     for _ in range(count):
-        delivery = records.take("t", None, b"x" * size, None, 0, ())
+        delivery = records.append("t", None, b"x" * size, None, 0, ())
         assert delivery is not None
         partitions.append(delivery._batch.partition.partition)
     return partitions
@@ -66,7 +66,7 @@ def drawn_partitions(records: RecordAccumulator, draws: int) -> Counter[int]:
 
 def test_records_without_a_key_fill_a_batch_before_the_partition_changes() -> None:
     records = new_accumulator(batch_size=1061)
-    records.route("t", 3, [0, 1, 2])
+    records.set_route("t", 3, [0, 1, 2])
     partitions = partitions_of(records, 1000, 70)
     runs = [1]
     for previous, current in itertools.pairwise(partitions):
@@ -84,23 +84,23 @@ def test_large_batches_do_not_keep_records_without_a_key_on_one_partition() -> N
     Java's BuiltInPartitioner also changes the partition after batch.size bytes, by default 16 KiB.
     """
     records = new_accumulator(batch_size=512 * 1024)
-    records.route("t", 4, [0, 1, 2, 3])
+    records.set_route("t", 4, [0, 1, 2, 3])
     partitions = partitions_of(records, 4000, 93)
     runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
     assert min(Counter(partitions).values()) > 500
     # The size of a record is estimated as 124 bytes, so a run of 16 KiB has 132 records.
     assert 120 < min(runs[:-1]) < 140
     # Each partition has one batch that is not full yet.
-    assert len(records.open) == 4
+    assert len(records.open_batches) == 4
 
 
 def test_delivered_records_without_a_key_change_the_partition_after_16_kib_as_well() -> None:
     """Each record is delivered before the next one is sent, so that each batch has one record."""
     records = new_accumulator()
-    records.route("t", 4, [0, 1, 2, 3])
+    records.set_route("t", 4, [0, 1, 2, 3])
     partitions: list[int] = []
     for _ in range(600):
-        delivery = records.take("t", None, b"x" * 909, None, 0, ())
+        delivery = records.append("t", None, b"x" * 909, None, 0, ())
         assert delivery is not None
         partitions.append(delivery._batch.partition.partition)
         records.seal_all()
@@ -119,7 +119,7 @@ def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
     is drawn n + 1 times.
     """
     records = new_accumulator()
-    records.route("t", 3, [0, 1, 2])
+    records.set_route("t", 3, [0, 1, 2])
     records.queues[TopicPartition("t", 0)].waiting.extend([NO_BATCH] * 4)
     drawn = drawn_partitions(records, 11_000)
     assert 850 < drawn[0] < 1_150
@@ -133,7 +133,7 @@ def test_waiting_batches_are_counted_at_most_every_10_ms() -> None:
     """
     now = 1_000
     records = RecordAccumulator(producer_options({}), Random(1), lambda: now)
-    records.route("t", 2, [0, 1])
+    records.set_route("t", 2, [0, 1])
     route = records.routes["t"]
 
     def draws_of_partition_0() -> int:
@@ -153,7 +153,7 @@ def test_waiting_batches_are_counted_at_most_every_10_ms() -> None:
 
 def test_with_linger_the_partition_changes_after_a_batch_size_of_bytes() -> None:
     records = new_accumulator(batch_size=1000)
-    records.route("t", 3, [0, 1, 2])
+    records.set_route("t", 3, [0, 1, 2])
     partitions: list[int] = []
     for _ in range(300):
         partitions += partitions_of(records, 1, 70)
@@ -163,16 +163,16 @@ def test_with_linger_the_partition_changes_after_a_batch_size_of_bytes() -> None
 
 def test_a_partition_without_a_leader_gets_no_record_without_a_key() -> None:
     records = new_accumulator(batch_size=1000)
-    records.route("t", 3, [1])
+    records.set_route("t", 3, [1])
     assert set(partitions_of(records, 50, 500)) == {1}
-    records.route("t", 3, [0, 2])
+    records.set_route("t", 3, [0, 2])
     assert set(partitions_of(records, 50, 500)) == {0, 2}
 
 
 def test_records_without_a_key_go_to_partitions_whose_leader_is_in_the_rack() -> None:
     """The leaders of partitions 1 and 4 are in the rack of the client (KIP-1123)."""
     records = new_accumulator(batch_size=1000)
-    records.route("t", 6, [0, 1, 2, 4, 5], [1, 4])
+    records.set_route("t", 6, [0, 1, 2, 4, 5], [1, 4])
     counts = Counter(partitions_of(records, 200, 500))
     assert set(counts) == {1, 4}
     assert min(counts.values()) > 60
@@ -183,9 +183,9 @@ def test_without_a_leader_in_the_rack_all_partitions_with_a_leader_are_selected(
     does.
     """
     records = new_accumulator()
-    records.route("t", 4, [0, 2, 3], [])
+    records.set_route("t", 4, [0, 2, 3], [])
     assert set(drawn_partitions(records, 100)) == {0, 2, 3}
-    records.route("t", 4, [], [])
+    records.set_route("t", 4, [], [])
     assert set(drawn_partitions(records, 100)) == {0, 1, 2, 3}
 
 
@@ -194,7 +194,7 @@ def test_within_the_rack_a_partition_with_waiting_batches_is_drawn_less_often() 
     not count.
     """
     records = new_accumulator()
-    records.route("t", 4, [0, 1, 2, 3], [0, 1])
+    records.set_route("t", 4, [0, 1, 2, 3], [0, 1])
     records.queues[TopicPartition("t", 0)].waiting.extend([NO_BATCH] * 4)
     records.queues[TopicPartition("t", 3)].waiting.extend([NO_BATCH] * 99)
     drawn = drawn_partitions(records, 6_000)
@@ -204,9 +204,9 @@ def test_within_the_rack_a_partition_with_waiting_batches_is_drawn_less_often() 
 
 def test_a_sticky_partition_whose_leader_leaves_the_rack_is_kept_until_16_kib() -> None:
     records = new_accumulator()
-    records.route("t", 2, [0, 1], [0])
+    records.set_route("t", 2, [0, 1], [0])
     assert set(partitions_of(records, 10, 1000)) == {0}
-    records.route("t", 2, [0, 1], [1])
+    records.set_route("t", 2, [0, 1], [1])
     partitions = partitions_of(records, 30, 1000)
     assert partitions == sorted(partitions)
     assert 0 < partitions.count(0) < 10
@@ -215,7 +215,7 @@ def test_a_sticky_partition_whose_leader_leaves_the_rack_is_kept_until_16_kib() 
 def test_new_leaders_in_the_rack_count_at_the_next_selection() -> None:
     """The client learns of these leaders from a Produce response (KIP-951)."""
     records = new_accumulator()
-    records.route("t", 3, [0, 1, 2], [0])
+    records.set_route("t", 3, [0, 1, 2], [0])
     assert set(drawn_partitions(records, 20)) == {0}
     records.set_candidates("t", [2])
     assert set(drawn_partitions(records, 20)) == {2}
@@ -227,8 +227,8 @@ def test_new_leaders_in_the_rack_count_at_the_next_selection() -> None:
 
 def test_a_key_selects_its_partition_in_any_rack() -> None:
     records = new_accumulator()
-    records.route("t", 3, [0, 1, 2], [0])
-    deliveries = [records.take("t", b"%d" % number, b"x", None, 0, ()) for number in range(50)]
+    records.set_route("t", 3, [0, 1, 2], [0])
+    deliveries = [records.append("t", b"%d" % number, b"x", None, 0, ()) for number in range(50)]
     assert {delivery._batch.partition.partition for delivery in deliveries if delivery} == {0, 1, 2}
 
 
@@ -239,12 +239,12 @@ def test_metadata_requested_earlier_does_not_prove_that_a_partition_is_missing()
     """
     records = new_accumulator()
     for _ in range(2):
-        records.route("t", 1, [0])
-        assert records.take("t", None, b"x", 1, 0, ()) is None
-    records.route("t", 2, [0, 1])
-    assert records.take("t", None, b"x", 1, 0, ()) is not None
+        records.set_route("t", 1, [0])
+        assert records.append("t", None, b"x", 1, 0, ()) is None
+    records.set_route("t", 2, [0, 1])
+    assert records.append("t", None, b"x", 1, 0, ()) is not None
     for _ in range(2):
-        assert records.take("t", None, b"x", 7, 0, ()) is None
-        records.route("t", 2, [0, 1])
+        assert records.append("t", None, b"x", 7, 0, ()) is None
+        records.set_route("t", 2, [0, 1])
     with pytest.raises(UnknownTopic, match="t-7: the topic has the partitions 0 to 1"):
-        records.take("t", None, b"x", 7, 0, ())
+        records.append("t", None, b"x", 7, 0, ())

@@ -164,17 +164,17 @@ def test_sends_outside_of_a_transaction_raise() -> None:
         play.engine.append("t", None, b"a", 0, 0, ())
     play.begin()
     play.producer.must_send("t", "a", partition=0)
-    assert play.engine.records.count("t") == 2
+    assert play.engine.records.partition_count("t") == 2
     assert play.call("commit") is None
     with pytest.raises(IllegalState, match="no transaction is open"):
         play.engine.append("t", None, b"a", 0, 0, ())
     # `send_columns` calls `count` and `append_batch`, which must raise the same error as `append`.
     with pytest.raises(IllegalState, match="no transaction is open"):
-        play.engine.records.count("t")
+        play.engine.records.partition_count("t")
     whole = unnumbered([5], [None], [b"a"], [()])
     with pytest.raises(IllegalState, match="no transaction is open"):
         play.engine.records.append_batch("t", 0, whole, [5])
-    assert play.engine.records.open == {}
+    assert play.engine.records.open_batches == {}
 
 
 @pytest.mark.parametrize("code", [-1, 55])
@@ -839,7 +839,7 @@ def test_an_abort_after_the_responses_to_all_requests_keeps_the_epoch() -> None:
     play.begin()
     play.producer.must_send("t", "a", partition=0)
     play.producer.tick()
-    assert play.world.run(until=lambda: not play.engine.records.open)
+    assert play.world.run(until=lambda: not play.engine.records.open_batches)
     assert play.call("abort") is None
     assert play.kinds()[-3:] == ["AddPartitionsToTxn", "Produce", "EndTxn"]
 
