@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+# Longest time (ms) that `close` waits for the end of the client's thread.
+_END_MS: Final = 1000
+
 
 class AdminDriver:
     """Connects the engine of an admin client to its runtime."""
@@ -76,17 +79,17 @@ class AdminRunner:
         make_runtime: Callable[[Driver], Runtime],
     ) -> None:
         client_id = check.any_text("client_id", client_id)
-        resolved = _resolved(security)
+        security_settings = _security_settings(security)
         check_dialer_option("dialer", dialer)
         self.engine = AdminEngine(
-            addresses(bootstrap_servers, resolved),
+            addresses(bootstrap_servers, security_settings),
             Random(),
             client_id=client_id,
             request_timeout_ms=check.whole_number("request_timeout_ms", request_timeout_ms, 1),
             receive_message_max_bytes=check.whole_number(
                 "receive_message_max_bytes", receive_message_max_bytes, 1000
             ),
-            security=resolved,
+            security=security_settings,
             dialer=dialer,
             wall=wall,
             enable_metrics_push=flag("enable_metrics_push", enable_metrics_push),
@@ -139,9 +142,9 @@ class AdminRunner:
                 return
             try:
                 if runtime.failure is None:
-                    await runtime.run(lambda future: ev.Close(future, False, 0))
+                    await runtime.run(lambda future: ev.Close(future, leave=False, timeout_ms=0))
             finally:
-                runtime.end(now() + 1000)
+                runtime.end(now() + _END_MS)
 
 
 # The admin client's options. Those for TLS and SASL are in `NAMES`.
@@ -155,7 +158,7 @@ _OWN_OPTIONS: Final = (
 )
 
 
-def _resolved(config: SecurityConfig) -> Security | None:
+def _security_settings(config: SecurityConfig) -> Security | None:
     """Return the security settings of these options.
 
     If `config` is empty, the modules of TLS and SASL are not imported.

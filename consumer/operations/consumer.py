@@ -99,7 +99,9 @@ class ConsumerOperations(PollOperations):
         state = self.engine.partitions.get(partition)
         if state is None or state.lag is None:
             return None
-        return state.lag + state.position - self.held_offsets().get(partition, state.position)
+        # Records that an iteration holds are not read yet, although the position is after them.
+        end_offset = state.lag + state.position
+        return end_offset - self.held_offsets().get(partition, state.position)
 
     def why(self, partition: TopicPartition) -> DeliveryStatus:
         partition = check.partition("partition", partition)
@@ -249,6 +251,7 @@ class ConsumerOperations(PollOperations):
     def _start_commit(
         self, offsets: Mapping[TopicPartition, Offset] | None, limit: int, *, once: bool
     ) -> Any:
+        """Start a commit, and return its future. With `once`, the commit is not retried (see `ev.Commit`)."""
         if self.iteration.records and offsets is None and not self.runtime.is_callers():
             raise IllegalState("another thread is iterating over the records; pass explicit offsets")
         if offsets is None:
@@ -259,8 +262,8 @@ class ConsumerOperations(PollOperations):
 
     def store_offsets(self, offsets: Mapping[TopicPartition, Offset] | ConsumerRecord[Any, Any]) -> None:
         if isinstance(offsets, ConsumerRecord):
-            after = CommittedOffset(offsets.offset + 1, "", offsets.leader_epoch)
-            offsets = {offsets.topic_partition: after}
+            next_offset = CommittedOffset(offsets.offset + 1, "", offsets.leader_epoch)
+            offsets = {offsets.topic_partition: next_offset}
         checked = check.offsets("offsets", offsets)
         with self.runtime.call("store_offsets", waits=False):
             self.runtime.apply(ev.StoreOffsets(offset_triples(checked)))
@@ -308,11 +311,13 @@ class ConsumerOperations(PollOperations):
     async def list_offsets(
         self, wants: Mapping[TopicPartition, str | int], timeout: float | None
     ) -> dict[TopicPartition, OffsetAt]:
-        places = check.places("wants", wants)
+        offset_specs = check.places("wants", wants)
         limit = self._timeout_ms(timeout)
         with self.runtime.call("list_offsets"):
             core, level = self.engine.core, self.options.isolation_level
-            plan = record_plans.list_offsets(core.view, places, core.clock, isolation=level, timeout_ms=limit)
+            plan = record_plans.list_offsets(
+                core.view, offset_specs, core.clock, isolation=level, timeout_ms=limit
+            )
             return await self._run(plan, limit)
 
     async def partitions_for(self, topic: str, timeout: float | None) -> list[TopicPartition]:
@@ -358,20 +363,24 @@ class ConsumerOperations(PollOperations):
             log.exception("the consumer %r was closed with an error", self.options.client_id)
 
     async def _close(self, leave: bool, timeout: float, *, processed: bool) -> None:
+        """Close the consumer, or wait until an earlier call has closed it.
+
+        `processed` says whether the records that the application received last count as processed.
+        """
         runtime = self.runtime
         limit = int(timeout * 1000)
         deadline = now() + limit
-        closing = False  # Whether this call closes the client; otherwise an earlier call is closing it.
+        is_closer = False  # Whether this call closes the client; otherwise an earlier call is closing it.
         failures: list[Exception] = []
         try:
-            while not closing:
+            while not is_closer:
                 last_change = runtime.changes
                 # The child of a fork must not wait for a lock that a thread of the parent held.
                 if runtime.closed or runtime.forked:
                     return
                 with runtime.locked():
                     if self.closer is None and not runtime.closed:
-                        closing, self.closer = True, runtime.caller()
+                        is_closer, self.closer = True, runtime.caller()
                         continue
                 # A signal handler called `close()` while this thread was already running `close()`.
                 if self.closer == runtime.caller():
@@ -384,6 +393,7 @@ class ConsumerOperations(PollOperations):
                     )
             if runtime.failure is None:
                 await runtime.pause()
+                # The event that gives records back already says which records count as processed.
                 gave_back = self.give_back(also_last=not processed)
                 future = runtime.start(lambda token: ev.Close(token, leave, limit, processed or gave_back))
                 failures += await self.serve_until(future, deadline + 100)
@@ -392,11 +402,11 @@ class ConsumerOperations(PollOperations):
                 except Exception as error:
                     failures.insert(0, error)
         except BaseException as error:
-            if closing and not isinstance(error, Exception) and (loss := runtime.driver.loss()):
+            if is_closer and not isinstance(error, Exception) and (loss := runtime.driver.loss()):
                 log.warning("close() of %s was interrupted by %s%s", runtime, type(error).__name__, loss)
             raise
         finally:
-            if closing:
+            if is_closer:
                 try:
                     runtime.end(deadline)
                     self.run_event_callbacks()
@@ -413,7 +423,7 @@ class ConsumerOperations(PollOperations):
 
 
 def _raise_first(failures: list[Exception]) -> None:
-    """Raise the first error of `failures`, and log the later ones."""
+    """Raise the first error of `failures`, if any, and log the later ones that have another message."""
     for error in failures[1:]:
         if str(error) == str(failures[0]):
             continue

@@ -53,30 +53,38 @@ class RecordDeserializer:
                 if self._key is not None and key is not None:
                     record.key = self._key(record.topic, key, record.headers)
                     if hasattr(record.key, "__await__"):
-                        record.key = await self._finished(record.key)
+                        record.key = await self._await_result(record.key)
                 part = "value"
                 if self._value is not None and value is not None:
                     record.value = self._value(record.topic, value, record.headers)
                     if hasattr(record.value, "__await__"):
-                        record.value = await self._finished(record.value)
+                        record.value = await self._await_result(record.value)
             except Exception as failure:
-                error = DeserializationError(
-                    record.topic, record.partition, record.offset, part, describe(failure)
-                )
-                error.key, error.value = key, value
-                error.headers, error.timestamp = record.headers, record.timestamp
-                error.__cause__ = failure
-                errors[record.topic_partition] = error
+                # `record.key` may have been replaced already. The error contains the bytes that were read.
+                errors[record.topic_partition] = _error_of_record(record, part, key, value, failure)
             else:
                 converted.append(record)
         return converted, errors
 
-    async def _finished(self, answer: Any) -> Any:
+    async def _await_result(self, awaitable: Any) -> Any:
         """Return the result of an awaitable that a deserializer returned."""
         if not self._awaits:
-            close_coroutine(answer)
-            raise TypeError(f"the deserializer returned {answer!r}, which only an {_ASYNC_CLIENT} can await")
-        return await answer
+            close_coroutine(awaitable)
+            raise TypeError(
+                f"the deserializer returned {awaitable!r}, which only an {_ASYNC_CLIENT} can await"
+            )
+        return await awaitable
+
+
+def _error_of_record(
+    record: ConsumerRecord[Any, Any], part: str, key: Any, value: Any, failure: Exception
+) -> DeserializationError:
+    """Return the error for a record whose `part`, "key" or "value", could not be deserialized."""
+    error = DeserializationError(record.topic, record.partition, record.offset, part, describe(failure))
+    error.key, error.value = key, value
+    error.headers, error.timestamp = record.headers, record.timestamp
+    error.__cause__ = failure
+    return error
 
 
 def record_deserializer(options: ConsumerOptions, *, awaits: bool) -> RecordDeserializer | None:

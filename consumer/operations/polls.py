@@ -71,21 +71,21 @@ WARNED = frozenset(
 # Longest interval (s) between two checks of an iteration. A check reports the iteration's progress, and asks
 # the engine whether the consumer still owns the held records. If the process was suspended and the wall clock
 # was set back, the iteration notices the suspension at the next check.
-_MAX_CHECK_S = 1.0
+_MAX_CHECK_INTERVAL_S = 1.0
 
 # Pairs (row, partition): each row at which the partition changes, and the partition that begins there.
-Starts = list[tuple[int, TopicPartition]]
+PartitionStarts = list[tuple[int, TopicPartition]]
 
 _TAKE_BACK = (ev.TakeBack(),)
-_RETURNED = (ev.ListenerReturned(),)
+_LISTENER_RETURNED = (ev.ListenerReturned(),)
 
 
 # The maximum number of changed positions that a log line about several partitions lists.
 _LOGGED_MOVES = 3
 
 
-def _positions(change: GroupChange) -> list[str]:
-    """Return the positions before and after a change, for a log line."""
+def _position_texts(change: GroupChange) -> list[str]:
+    """Return the positions before and after a change as "from N" and "to N", as far as they are known."""
     return [
         *([f"from {change.before}"] if change.before is not None else []),
         *([f"to {change.offset}"] if change.offset is not None else []),
@@ -123,7 +123,7 @@ class Iteration:
     """
 
     __slots__ = (
-        "_check_s",
+        "_check_interval_s",
         "_engine",
         "_losses",
         "_starts",
@@ -135,14 +135,17 @@ class Iteration:
 
     def __init__(self, engine: ConsumerEngine, options: ConsumerOptions) -> None:
         self._engine = engine
+        # All records of the poll, and those of them that the iteration has not returned yet.
         self.records: list[ConsumerRecord[Any, Any]] = []
         self.remaining: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self.owned_from = self.owned_until = 0.0
-        self._starts: Starts | None = None
+        self._starts: PartitionStarts | None = None
+        # The number of released partitions when the poll returned the records (see `ev.Deliver`).
         self._losses = 0
-        self._check_s = _MAX_CHECK_S
+        self._check_interval_s = _MAX_CHECK_INTERVAL_S
         if options.enable_auto_commit:
-            self._check_s = min(_MAX_CHECK_S, max(1, options.auto_commit_interval_ms) / 1000)
+            commit_interval_s = max(1, options.auto_commit_interval_ms) / 1000
+            self._check_interval_s = min(_MAX_CHECK_INTERVAL_S, commit_interval_s)
 
     def hold(self, delivered: ev.Deliver) -> None:
         """Replace the held records with those of a new poll."""
@@ -161,12 +164,14 @@ class Iteration:
     def check_ownership(self) -> bool:
         """Return whether the consumer still owns the partitions of the held records.
 
-        Set `owned_from` and `owned_until`. The engine must be locked.
+        If it does, set `owned_from` and `owned_until`. The engine must be locked.
         """
         if self._engine.core.partitions.losses != self._losses:
             return False
-        until = self._engine.assignment_deadline()
-        seconds = self._check_s if until is None else min(self._check_s, (until - now()) / 1000)
+        deadline = self._engine.assignment_deadline()
+        seconds = self._check_interval_s
+        if deadline is not None:
+            seconds = min(seconds, (deadline - now()) / 1000)
         self.owned_from = time()
         self.owned_until = self.owned_from + seconds
         return True
@@ -176,13 +181,13 @@ class Iteration:
         if self.records and self._engine.core.partitions.losses != self._losses:
             self.owned_until = 0.0
 
-    def returned(self) -> int:
+    def returned_count(self) -> int:
         """Return how many of the held records the iteration has returned."""
         return len(self.records) - length_hint(self.remaining)
 
     def next_offsets(self) -> dict[TopicPartition, int]:
         """Map each partition to the offset of its first record that the iteration has not returned yet."""
-        return self.offsets_from(self.returned()) if self.records else {}
+        return self.offsets_from(self.returned_count()) if self.records else {}
 
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
         """Map each partition to the offset of its first record at or after this row.
@@ -222,8 +227,8 @@ class ConsumerDriver:
         logged = change
         # The value of max_poll_interval_ms is added to the logged reason, because Java's message lacks it.
         if change.kind == "lost" and change.reason == POLL_TIMEOUT:
-            limit = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
-            logged = msgspec.structs.replace(change, reason=f"{change.reason} ({limit})")
+            option = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
+            logged = msgspec.structs.replace(change, reason=f"{change.reason} ({option})")
         if self._unlogged and not _is_logged_with(self._unlogged[0], change):
             self._log_changes()
         self._unlogged.append(logged)
@@ -241,23 +246,24 @@ class ConsumerDriver:
         """
         changes, self._unlogged = self._unlogged, []
         if len(changes) == 1:
-            self._log(changes[0])
+            self._log_change(changes[0])
             return
         partitions = tuple(partition for change in changes for partition in change.partitions)
         moves = [
-            " ".join([str(change.partitions[0]), *_positions(change)]) for change in changes[:_LOGGED_MOVES]
+            " ".join([str(change.partitions[0]), *_position_texts(change)])
+            for change in changes[:_LOGGED_MOVES]
         ]
         reason = f"{', '.join(moves)}{' ...' if len(changes) > _LOGGED_MOVES else ''}: {changes[0].reason}"
-        self._log(
+        self._log_change(
             msgspec.structs.replace(
                 changes[0], partitions=partitions, reason=reason, offset=None, before=None
             ),
             may_lose_records=any(map(_may_lose_records, changes)),
         )
 
-    def _log(self, change: GroupChange, *, may_lose_records: bool = False) -> None:
-        facts = [*_positions(change), change.reason]
-        if change.offset is not None:
+    def _log_change(self, change: GroupChange, *, may_lose_records: bool = False) -> None:
+        facts = [*_position_texts(change), change.reason]
+        if change.offset is not None:  # For example "from 5 to 9: the reason".
             facts[-2] += ":"
         member = f"member={change.member_id} " if change.member_id else ""
         group = f"group={self.options.group_id} {member}" if self.options.group_id is not None else ""
@@ -355,6 +361,10 @@ class PollOperations:
                         return record
 
     async def _poll(self, take: ev.Take, timeout: float) -> ev.Deliver | None:
+        """Return the records of a poll, or None if there are none within `timeout` seconds.
+
+        Records that an iteration holds are first given back to the engine.
+        """
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
@@ -365,7 +375,7 @@ class PollOperations:
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
             return None
-        polls = self.engine.polls
+        polls_before = self.engine.polls
         try:
             if take.columns or (self._deserializer is None and not self._interceptors):
                 delivered = await self._take(take, deadline)
@@ -382,12 +392,16 @@ class PollOperations:
         # receive them. If the engine has not begun this poll, its last returned records are those of the
         # previous poll. The caller has received these, so they count as processed.
         except BaseException:
-            if self.engine.polls > polls:
+            if self.engine.polls > polls_before:
                 runtime.owed += _TAKE_BACK
             runtime.apply_if_open(ev.PollEnded())
             raise
 
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
+        """Return the next records, or None after `deadline`. While it waits, run the callbacks that are due.
+
+        Raise WokenUp after `wakeup`, and the errors of the engine and of the listener.
+        """
         runtime = self.runtime
         # This event returns records only if some are buffered.
         if self.engine.collector.ready and not take.columns and not runtime.woken:
@@ -396,16 +410,16 @@ class PollOperations:
                     if self.driver.pending_callbacks or self._commits:
                         self.run_event_callbacks()
                     return action
-        began: tuple[ev.Event, ...] = (ev.PollBegan(),)
+        first_events: tuple[ev.Event, ...] = (ev.PollBegan(),)
         while True:
             last_change = runtime.changes
             if runtime.woken:
                 runtime.woken = False
                 # The records that earlier polls returned count as processed, so that close() commits them.
-                runtime.apply(*began)
+                runtime.apply(*first_events)
                 raise WokenUp
-            actions = runtime.apply(*began, take, last=ev.PollEnded())
-            began = ()
+            actions = runtime.apply(*first_events, take, last=ev.PollEnded())
+            first_events = ()
             self.run_event_callbacks()
             for action in actions:
                 if isinstance(action, ev.Deliver):
@@ -428,33 +442,33 @@ class PollOperations:
             errors: dict[TopicPartition, DeserializationError] = {}
             try:
                 if self._deserializer is not None:
-                    with self._function("a deserializer", calls=False):
+                    with self._running_function("a deserializer", calls=False):
                         records, errors = await self._deserializer.convert(records)
                 if records and self._interceptors:
-                    records = self._intercept(records)
+                    records = self._intercept_records(records)
             finally:
                 self._deserializing = {}
             runtime.check_usable()  # The client may have been closed while the deserializers ran.
             if errors:
                 runtime.apply(ev.DeserializationFailed(errors))
             with runtime.locked():
-                records = self._still_owned(records)
+                records = self._owned_records(records)
             if records:
-                return ev.Deliver(records, [], self.engine.core.partitions.losses)
+                return ev.Deliver(records, columns=[], losses=self.engine.core.partitions.losses)
         return None
 
-    def _intercept(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+    def _intercept_records(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Pass the records through the interceptors, and return the result."""
         for interceptor in self._interceptors:
             subject = f"{len(records)} records from {records[0]}" if records else "no records"
-            with self._function(_name_of(interceptor, "on_consume"), calls=False):
+            with self._running_function(_method_name(interceptor, "on_consume"), calls=False):
                 records = call_interceptor(
-                    interceptor, "on_consume", subject, records, list(records), check=_record_list
+                    interceptor, "on_consume", subject, records, list(records), check=_checked_records
                 )
         return records
 
     @contextmanager
-    def _function(self, name: str, *, calls: bool = True) -> Generator[None, None, None]:
+    def _running_function(self, name: str, *, calls: bool = True) -> Generator[None, None, None]:
         """Mark the `with` block as running a function of the application: see `Runtime.callback`.
 
         `Consumer.why` shows its name.
@@ -467,7 +481,7 @@ class PollOperations:
         finally:
             watch.running_function = outer
 
-    def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+    def _owned_records(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records, except those of partitions that were released, or for which `seek` was called.
 
         The engine must be locked. It was not locked while the deserializers ran, so partitions may have been
@@ -484,16 +498,21 @@ class PollOperations:
         )
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Return to the engine the records that an iteration holds. The result is False if it holds none."""
+        """Return to the engine the records that an iteration holds but has not returned.
+
+        With `also_last`, the record that the iteration returned last is given back, too. Earlier records
+        count as processed. The result says whether any record was given back. It is False, and nothing
+        changes, if another thread or task is inside a method.
+        """
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
             return False
-        returned = iteration.returned()
-        held = iteration.offsets_from(max(0, returned - 1))
-        offsets = held if also_last else iteration.offsets_from(returned)
-        event, nothing = ev.GiveBack(offsets, held), iter(())
+        count = iteration.returned_count()
+        unprocessed = iteration.offsets_from(max(0, count - 1))
+        offsets = unprocessed if also_last else iteration.offsets_from(count)
+        event, no_records = ev.GiveBack(offsets, held=unprocessed), iter(())
         self.runtime.owed += (event,)
-        iteration.drop(nothing)
+        iteration.drop(no_records)
         self.runtime.apply_if_open()
         return bool(offsets)
 
@@ -511,27 +530,27 @@ class PollOperations:
         runtime, listener = self.runtime, self.listener
         if listener is None:
             runtime.listener_call = None
-            runtime.owed += _RETURNED
+            runtime.owed += _LISTENER_RETURNED
             runtime.apply_if_open()
             return
         method = {"assigned": listener.assigned, "revoked": listener.revoked, "lost": listener.lost}[
             action.kind
         ]
         with runtime.callback(f"the listener's {action.kind}()"):
-            returned = True
+            has_ended = True  # A method that raises an exception has ended, too.
             try:
                 runtime.listener_call = None
-                answer = method(action.partitions)
-                if isinstance(answer, Awaitable):
-                    returned = False
-                    await runtime.finish_callback(answer, self._listener_returned, deadline)
+                result = method(action.partitions)
+                if isinstance(result, Awaitable):
+                    has_ended = False
+                    await runtime.finish_callback(result, self._on_listener_returned, deadline)
             finally:
-                if returned:
-                    runtime.owed += _RETURNED
+                if has_ended:
+                    runtime.owed += _LISTENER_RETURNED
                     runtime.apply_if_open()
 
-    def _listener_returned(self) -> None:
-        self.runtime.apply_if_open(*_RETURNED)
+    def _on_listener_returned(self) -> None:
+        self.runtime.apply_if_open(*_LISTENER_RETURNED)
 
     def run_event_callbacks(self) -> None:
         """Call the callbacks of `events` for pending changes, and `on_commit` of interceptors for commits.
@@ -543,7 +562,7 @@ class PollOperations:
             # If Ctrl-C ends a callback, it is not called again for this change, but the remaining callbacks
             # are called.
             callback, change = pending.popleft()
-            with self._function("a callback of events()"):
+            with self._running_function("a callback of events()"):
                 try:
                     callback(change)
                 except Exception:
@@ -552,7 +571,7 @@ class PollOperations:
             offsets = self._commits.popleft()
             subject = brief_list([f"{partition} at {offset.offset}" for partition, offset in offsets.items()])
             for interceptor in self._interceptors:
-                with self._function(_name_of(interceptor, "on_commit")):
+                with self._running_function(_method_name(interceptor, "on_commit")):
                     call_interceptor(interceptor, "on_commit", subject, None, dict(offsets), check=nothing)
 
     async def serve_until(self, future: Any, deadline: int) -> list[Exception]:
@@ -585,42 +604,45 @@ class PollOperations:
         return self._deserializing or self.iteration.next_offsets()
 
 
-def _name_of(interceptor: object, method: str) -> str:
+def _method_name(interceptor: object, method: str) -> str:
     return f"the interceptor {type(interceptor).__qualname__}.{method}()"
 
 
-def _record_list(answer: Any) -> list[ConsumerRecord[Any, Any]]:
-    """Check the result of `on_consume`."""
-    if issubclass(type(answer), list) and all(isinstance(record, ConsumerRecord) for record in answer):
-        records: list[ConsumerRecord[Any, Any]] = answer
+def _checked_records(result: Any) -> list[ConsumerRecord[Any, Any]]:
+    """Return the result of `on_consume`. Raise TypeError if it is not a list of records."""
+    if issubclass(type(result), list) and all(isinstance(record, ConsumerRecord) for record in result):
+        records: list[ConsumerRecord[Any, Any]] = result
         return records
-    raise TypeError(f"it returned {brief(answer)}, which is not a list of ConsumerRecord")
+    raise TypeError(f"it returned {brief(result)}, which is not a list of ConsumerRecord")
 
 
-def partition_starts(records: Iterable[ConsumerRecord[Any, Any]]) -> Starts:
+def partition_starts(records: Iterable[ConsumerRecord[Any, Any]]) -> PartitionStarts:
     """Return each row at which the partition changes, and the partition that begins there.
 
     The result is short, because consecutive records usually belong to the same partition.
     """
-    starts: Starts = []
-    last: tuple[str, int] | None = None
+    starts: PartitionStarts = []
+    previous: tuple[str, int] | None = None
     for row, record in enumerate(records):
-        if (key := (record.topic, record.partition)) != last:
+        if (key := (record.topic, record.partition)) != previous:
             starts.append((row, TopicPartition(*key)))
-            last = key
+            previous = key
     return starts
 
 
 def first_offsets(
-    records: list[ConsumerRecord[Any, Any]], starts: Starts, row: int
+    records: list[ConsumerRecord[Any, Any]], starts: PartitionStarts, row: int
 ) -> dict[TopicPartition, int]:
     """Map each partition to the offset of its first record at or after this row."""
     offsets: dict[TopicPartition, int] = {}
-    for index in range(max(0, bisect_right(starts, row, key=itemgetter(0)) - 1), len(starts)):
+    # The last start at or before `row`: `row` belongs to the partition that begins there.
+    first_index = max(0, bisect_right(starts, row, key=itemgetter(0)) - 1)
+    for index in range(first_index, len(starts)):
         start, partition = starts[index]
-        first = max(start, row)
-        if first < (starts[index + 1][0] if index + 1 < len(starts) else len(records)):
-            offsets.setdefault(partition, records[first].offset)
+        end = starts[index + 1][0] if index + 1 < len(starts) else len(records)
+        first_row = max(start, row)
+        if first_row < end:
+            offsets.setdefault(partition, records[first_row].offset)
     return offsets
 
 
