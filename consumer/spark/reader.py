@@ -6,9 +6,9 @@ second `count`, or the next micro-batch of a stream that is joined with the batc
 The first action reads exactly the planned ranges, however often Spark recomputes them. The module `slices`
 describes how a task determines whether the plan was made for its action.
 
-In later actions, a task whose range is bounded by the start or end of the log looks up this start or end
-again. So a later action reads the current records, as with Spark's own source, including those of a
-re-created topic.
+In later actions (Spark 4.2 and newer), a task whose range extends to the end of the log looks up the current
+end. So a later action also reads newer records, as with Spark's own source. If the range is the whole log and
+the topic was re-created, the task reads the new log.
 
 A later action does not read partitions that were added since the first action. A repeated task of a later
 action reads to the end that the log has when the task is repeated.

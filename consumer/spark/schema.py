@@ -1,8 +1,7 @@
 """The columns of a Kafka record in Spark, with the names and types of Spark's own source.
 
-A Python source does not learn which columns a query uses. The user can select them with a schema:
-``.schema("value BINARY")``. All other columns are neither built nor sent to the JVM, which halves the JVM's
-work.
+A Python source does not learn which columns a query uses. The user can select columns with a schema. With
+``.schema("value BINARY")``, no other column is built or sent to the JVM, which halves the JVM's work.
 """
 
 from __future__ import annotations

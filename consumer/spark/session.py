@@ -132,7 +132,8 @@ def register(spark: SparkSession) -> None:
     package.
 
     On a cluster, a job with one task for each slot checks the executors. Raises MissingOnExecutors if an
-    executor lacks a package. Raises MissingExtra if PySpark has no Python data sources.
+    executor lacks a package. Raises MissingExtra if PySpark is older than 4.0, the first version with Python
+    data sources.
     """
     from pyspark.errors import AnalysisException
 
@@ -194,12 +195,12 @@ def session(
             "spark.sql.shuffle.partitions": str(cores),
         }
         if quick:
-            # Use TCP instead of a Unix socket, with which workers that are still running at the end of the
-            # session print an error.
+            # Use TCP. With a Unix socket, workers that are still running at the end of the session would
+            # print an error.
             defaults["spark.python.unix.domain.socket.enabled"] = "false"
         if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
-            # Omit the setting for plain checkpoint files, because RocksDB requires a Hadoop file system of
-            # another class.
+            # Omit the setting for plain checkpoint files. The RocksDB state store needs Hadoop's
+            # LocalFileSystem, and the setting replaces this class.
             del defaults[_RAW_FILES]
         defaults = {"spark.master": f"local[{cores}]", **defaults}
         submitted = _submitted_settings()

@@ -124,8 +124,8 @@ class KprotoDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KprotoStreamReader | FailedStreamReader:
         """Return the reader of ``spark.readStream``.
 
-        With invalid options the query fails when it starts. With versions of Spark before 4.2 it fails with
-        MissingExtra, because these versions pass no start offset to Python sources.
+        Errors are raised by the returned reader when the query starts: ConfigError for invalid options, and
+        MissingExtra before Spark 4.2. Older versions pass no start offset to Python sources.
         """
         try:
             with _requires_pyspark("4.2", "a kproto stream"):

@@ -23,7 +23,8 @@ consequences:
 * The checkpoint determines the position. Commits to a group are for lag tools only.
 
 * For an idle query, Spark calls ``latestOffset`` about every 11 ms, and expects a current result:
-  ``processAllAvailable()`` must include all records that were written before the call, and new partitions.
+  ``processAllAvailable()`` must include all records that were written before the call, also those in
+  partitions that the query has not seen yet.
 
 * Each call to ``latestOffset`` requests the ends, which costs less than a millisecond of CPU time. The list
   of topics is cached only if there are many partitions.
