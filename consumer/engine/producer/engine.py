@@ -19,7 +19,7 @@ Rules (Java's Sender):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from random import Random
 from typing import Any
@@ -32,6 +32,7 @@ from kproto.errors import AuthenticationFailed, EncodeError, IllegalState, Kprot
 from kproto.group.subscription import TopicPartition
 from kproto.messages.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -46,7 +47,7 @@ from ..admin.plan import UNKNOWN_TOPIC_RETRIES
 from ..core import ClientCore
 from ..error_actions import METADATA, ErrorAction, action_for
 from ..events import Action, Tick
-from ..metadata.cluster import NO_TOPIC_ID
+from ..metadata.cluster import NO_TOPIC_ID, TopicView
 from ..metadata.updater import MetadataUpdater
 from ..metrics import Metrics, SnapshotBuilder, seconds_since
 from ..network.call import Call, Prepared
@@ -68,6 +69,7 @@ from .sensors import ProducerSensors
 from .transaction_states import TransactionalAccumulator
 from .transactions import TransactionManager
 
+# The first version of Produce that identifies topics by id.
 TOPIC_IDS_FROM = 13
 
 
@@ -119,7 +121,8 @@ class ProducerEngine:
         self.responses = ProduceResponses(self.core, self.records, self.metadata, self.sensors)
         self._purges: list[Purge] = []  # The `purge()` calls that wait for the next step.
         self._requests_in_flight: dict[BrokerConnection, int] = {}
-        self._ids: dict[str, UUID | None] = {}
+        # Topic -> its id in the last metadata. A re-created topic has another id.
+        self._topic_ids: dict[str, UUID | None] = {}
         self.transactions: TransactionManager | None = None
         if isinstance(self.records, TransactionalAccumulator):
             self.transactions = TransactionManager(
@@ -220,7 +223,7 @@ class ProducerEngine:
         self._purges.append(purge)
         return purge
 
-    def _purge(self) -> None:
+    def _drop_unsent(self) -> None:
         """Drop the unsent records, and complete the requested purges.
 
         A batch that was already sent is kept, because the broker may have written it.
@@ -287,17 +290,20 @@ class ProducerEngine:
         for queue in notifications.queues_to_visit:
             self.schedule.reschedule(queue)
 
-    def _expire(self, queue: PartitionQueue) -> None:
-        """Fail each batch of the queue that has exceeded delivery.timeout.ms."""
-        timeout = self.options.delivery_timeout_ms
+    def _expire_batches(self, queue: PartitionQueue) -> None:
+        """Fail each batch of the queue that has exceeded delivery.timeout.ms.
+
+        Schedule the queue for the timeout of its next batch.
+        """
+        timeout_ms = self.options.delivery_timeout_ms
         batches = queue.open_batches()
         for batch in batches:
             if batch.deadline <= self.core.now:
                 detail = f"{batch.partition}, {len(batch)} records: {self.open_reason(batch)}"
-                self.responses.fail_batch(batch, RequestTimedOut("Produce", timeout, detail))
+                self.responses.fail_batch(batch, RequestTimedOut("Produce", timeout_ms, detail))
         deadlines = [batch.deadline for batch in batches if not batch.done]
         if deadlines:
-            self.schedule.visit_later(queue, min(deadlines), late=True)
+            self.schedule.visit_later(queue, min(deadlines), is_timeout=True)
 
     def open_reason(self, batch: ProducerBatch) -> str:
         """Return why a batch has not been delivered yet, for the message of a timeout error."""
@@ -332,10 +338,11 @@ class ProducerEngine:
             while connection in queues and self._requests_in_flight.get(connection, 0) < max_in_flight:
                 batches = self._collect_batches(connection)
                 if batches:
-                    self._send(connection, batches)
+                    self._send_request(connection, batches)
             has_more = connection in queues or any(batch.queue.waiting for batch in batches)
             is_full = self._requests_in_flight.get(connection, 0) >= max_in_flight
             if has_more and is_full and self.schedule.use_all_connections(connection.node):
+                # The loop then also visits the additional connections.
                 connections += [new for new in self.schedule.connections(connection.node) if new in queues]
 
     def _collect_batches(self, connection: BrokerConnection) -> list[ProducerBatch]:
@@ -357,7 +364,7 @@ class ProducerEngine:
             if batches and size + head.size > self.options.max_request_size:
                 postponed[queue] = None
                 continue
-            if not self._encode(queue, head):
+            if not self._prepare_batch(queue, head):
                 continue
             size += head.size
             queue.waiting.popleft()
@@ -370,8 +377,12 @@ class ProducerEngine:
             self.schedule.reschedule(batch.queue)
         return batches
 
-    def _encode(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Encode the batch. Return False if it cannot be sent now, for example if it lacks a producer id."""
+    def _prepare_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Seal, number and encode the batch, the first of the queue.
+
+        Return False if it cannot be sent now. The queue is then rescheduled, and an empty or invalid batch is
+        ended.
+        """
         options = self.options
         if not batch.sealed:
             with self.records.guard:
@@ -384,8 +395,8 @@ class ProducerEngine:
         if not batch.is_complete:
             self.schedule.visit_later(queue, self.core.now + 1)
             return False
-        unnumbered = options.enable_idempotence and batch.sequence < 0
-        if unnumbered and not self._sequences.assign_sequence(queue, batch):
+        needs_sequence = options.enable_idempotence and batch.sequence < 0
+        if needs_sequence and not self._sequences.assign_sequence(queue, batch):
             self.schedule.visit_later(queue, self.core.now)
             return False
         if batch.data is None:
@@ -397,15 +408,15 @@ class ProducerEngine:
                 self.responses.fail_batch(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
                 self.schedule.reschedule(queue)  # The queue's next batch can now be sent.
                 return False
-        elif unnumbered and batch.identity is not None:
+        elif needs_sequence and batch.identity is not None:
             producer_id, epoch = batch.identity
             batch.data = renumber(
                 batch.data, producer_id, epoch, batch.sequence, is_transactional=self._transactional
             )
         return True
 
-    def _send(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
-        """Send a Produce request."""
+    def _send_request(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
+        """Send these batches in a Produce request."""
         core, options = self.core, self.options
         self.sensors.record_request(batches, core.now)
 
@@ -433,11 +444,11 @@ class ProducerEngine:
                 topic_data=list(topics.values()),
             )
 
-        lacks_ids = any(core.view.topic_id(batch.partition.topic) is None for batch in batches)
-        ids = {core.view.topic_id(batch.partition.topic): batch.partition.topic for batch in batches}
+        topics_by_id = {core.view.topic_id(batch.partition.topic): batch.partition.topic for batch in batches}
+        lacks_ids = None in topics_by_id
 
         def on_response(call: Call) -> None:
-            self._on_response(connection, batches, ids, call)
+            self._on_response(connection, batches, topics_by_id, call)
 
         self._requests_in_flight[connection] = self._requests_in_flight.get(connection, 0) + 1
         core.network.send(
@@ -454,25 +465,20 @@ class ProducerEngine:
         self,
         connection: BrokerConnection,
         batches: list[ProducerBatch],
-        ids: Mapping[UUID | None, str],
+        topics_by_id: Mapping[UUID | None, str],
         call: Call,
     ) -> None:
         """Handle the response to a Produce request, or the failure of the request."""
         self._requests_in_flight[connection] -= 1
         if self.options.acks == 0 and call.error is None:
             for batch in batches:
-                self.responses.succeed(batch, None, -1)
+                self.responses.succeed(batch, offset=None, append_time=-1)
         elif isinstance(call.response, ProduceResponse):
             self.sensors.latency.record(self.core.now - call.created_at, self.core.now)
             self.sensors.throttle.record(call.response.throttle_time_ms, self.core.now)
             for endpoint in call.response.node_endpoints:
                 self.core.view.set_address(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
-            entries = consistent_values(
-                (TopicPartition(name, entry.index), entry)
-                for topic in call.response.responses
-                for name in [ids.get(topic.topic_id, "") if call.version >= TOPIC_IDS_FROM else topic.name]
-                for entry in topic.partition_responses
-            )
+            entries = consistent_values(_response_entries(call.response, call.version, topics_by_id))
             for batch in batches:
                 self.responses.on_response(batch, entries.get(batch.partition))
             if self.options.partitioner_rack_aware and call.response.node_endpoints:
@@ -497,33 +503,41 @@ class ProducerEngine:
                 self.responses.fail_batch(batch, error)
 
     def _metadata_changed(self, requested: frozenset[str] | None) -> None:
-        """Update the partitions and leaders of topics after a Metadata response."""
+        """Update the partitions and leaders of topics after a Metadata response.
+
+        `requested` are the topics of the request; None stands for all topics.
+        """
         for topic in sorted(self.metadata.topics if requested is None else requested):
-            view = self.core.view.topics.get(topic)
-            code, count_of_errors = self.metadata.topic_errors.get(topic, (0, 0))
-            if view is not None and view.partitions and not view.error_code:
-                # As in Java, the partitions are assumed to have the numbers from 0 to count - 1.
-                count = len(view.partitions)
-                with_leader = [
-                    index for index in range(count) if self._has_leader(TopicPartition(topic, index))
-                ]
-                if self._ids.get(topic) != view.id:
-                    self._ids[topic] = view.id
-                    for index in view.partitions:
-                        queue = self.records.queues.get(TopicPartition(topic, index))
-                        if queue is not None:
-                            queue.epoch_accepted = False
-                self.records.set_route(topic, count, with_leader, self._partitions_in_rack(topic))
+            topic_view = self.core.view.topics.get(topic)
+            code, error_count = self.metadata.topic_errors.get(topic, (0, 0))
+            if topic_view is not None and topic_view.partitions and not topic_view.error_code:
+                self._update_route(topic, topic_view)
             elif code:
                 self.records.forget_topic(topic)
                 is_final = action_for(METADATA, code) is ErrorAction.RAISE
-                if is_final or count_of_errors >= UNKNOWN_TOPIC_RETRIES:
+                if is_final or error_count >= UNKNOWN_TOPIC_RETRIES:
                     self._fail_topic(topic, code, is_final)
             self.schedule.on_metadata(topic)
         for connection in list(self.schedule.queues):
             if self._requests_in_flight.get(connection):
                 self.schedule.on_leaders_changed(connection)
         self.core.wake_poll()
+
+    def _update_route(self, topic: str, topic_view: TopicView) -> None:
+        """Pass a topic's partitions to the accumulator: all, those with a leader, those in the client's rack.
+
+        If the topic was re-created, no leader has accepted a batch of the queues' epochs.
+        """
+        # As in Java, the partitions are assumed to have the numbers from 0 to count - 1.
+        count = len(topic_view.partitions)
+        with_leader = [index for index in range(count) if self._has_leader(TopicPartition(topic, index))]
+        if self._topic_ids.get(topic) != topic_view.id:
+            self._topic_ids[topic] = topic_view.id
+            for index in topic_view.partitions:
+                queue = self.records.queues.get(TopicPartition(topic, index))
+                if queue is not None:
+                    queue.epoch_accepted = False
+        self.records.set_route(topic, count, with_leader, self._partitions_in_rack(topic))
 
     def _has_leader(self, partition: TopicPartition) -> bool:
         """Return whether the partition has a leader, according to the metadata."""
@@ -549,7 +563,7 @@ class ProducerEngine:
         """
         error = broker_error(code, "Metadata", f"topic {topic!r}")
         self.records.fail_waiting_sends(topic, error)
-        queues = self.schedule.leaderless(topic)
+        queues = self.schedule.leaderless_queues(topic)
         if is_final:
             for queue in queues:
                 for batch in queue.open_batches():
@@ -558,17 +572,17 @@ class ProducerEngine:
             self.metadata.forget(topic)
 
     def _on_authentication_failed(self, error: AuthenticationFailed) -> None:
-        """After a failed authentication, fail the sends and batches that wait for metadata."""
+        """Fail the sends and batches that wait for metadata."""
         for topic in self.metadata.topics:
             self.records.fail_waiting_sends(topic, error)
-            for queue in self.schedule.leaderless(topic):
+            for queue in self.schedule.leaderless_queues(topic):
                 for batch in queue.open_batches():
                     self.responses.fail_batch(batch, error)
 
-    def settle(self, *, look: bool = True) -> None:
+    def settle(self, *, is_tick: bool = True) -> None:
         """Run all parts of the engine after an event.
 
-        If `look` is true, also handle the deadlines that have passed.
+        If `is_tick` is true, also handle the deadlines that have passed.
 
         Responses are handled before deadlines. If the process was paused, a response may have arrived in time
         but be read late.
@@ -580,24 +594,24 @@ class ProducerEngine:
         # The core's errors are dropped: calls of `send` raise the accumulator's own error for the topic.
         core.errors.clear()
         self._handle_notifications()
-        self._handle_calls()
+        self._handle_finished_calls()
         if self._purges:
-            self._purge()
-        if look:
+            self._drop_unsent()
+        if is_tick:
             self.metadata.tick()
-            for queue, late in self.schedule.due_queues():
-                if late:
-                    self._expire(queue)
+            for queue, has_timeout in self.schedule.due_queues():
+                if has_timeout:
+                    self._expire_batches(queue)
                 self.schedule.reschedule(queue)
         self._pump()
         while core.network.finished:
-            self._handle_calls()
+            self._handle_finished_calls()
             self._pump()
         if self.telemetry is not None:
             self._pump_telemetry(self.telemetry)
 
-    def _handle_calls(self) -> None:
-        """Pass each completed request to the handler in its `purpose`."""
+    def _handle_finished_calls(self) -> None:
+        """Pass each finished request to the handler in its `purpose`."""
         finished, self.core.network.finished = self.core.network.finished, []
         for call in finished:
             if call.purpose is not None:
@@ -626,6 +640,16 @@ class ProducerEngine:
         return actions
 
 
+def _response_entries(
+    response: ProduceResponse, version: int, topics_by_id: Mapping[UUID | None, str]
+) -> Iterator[tuple[TopicPartition, PartitionProduceResponse]]:
+    """Yield each partition of a Produce response with its entry. A topic with an unknown id is named ""."""
+    for topic in response.responses:
+        name = topics_by_id.get(topic.topic_id, "") if version >= TOPIC_IDS_FROM else topic.name
+        for entry in topic.partition_responses:
+            yield TopicPartition(name, entry.index), entry
+
+
 def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) -> list[Action]:
     """Apply `event` at `now` and return the actions to perform, in order.
 
@@ -638,5 +662,5 @@ def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) ->
         engine.core.network.tick(now)
     elif event is not None:
         engine.core.network.handle(event, now)
-    engine.settle(look=isinstance(event, Tick))
+    engine.settle(is_tick=isinstance(event, Tick))
     return engine.take_actions()

@@ -19,12 +19,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 
+# The constants of `Utils.murmur2`.
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
 # Maximum number of keys whose hashes are cached. Hashing is the slowest part of a send.
-_REMEMBERED = 65_536
+_MAX_CACHED_HASHES = 65_536
 
 
 def murmur2(data: bytes) -> int:
@@ -32,7 +33,7 @@ def murmur2(data: bytes) -> int:
     length = len(data)
     words = length >> 2
     h = _SEED ^ length
-    for k in _unpack(words)(data):
+    for k in _word_reader(words)(data):
         k = k * _M & _MASK
         h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
     if length & 3:
@@ -42,7 +43,7 @@ def murmur2(data: bytes) -> int:
 
 
 @lru_cache(256)
-def _unpack(words: int) -> Callable[[bytes], tuple[int, ...]]:
+def _word_reader(words: int) -> Callable[[bytes], tuple[int, ...]]:
     """Return a function that reads `words` 32-bit numbers from the start of a key."""
     return Struct(f"<{words}I").unpack_from
 
@@ -51,14 +52,14 @@ class Partitioner:
     """Hashes keys. The partition of a key is its hash modulo the number of partitions."""
 
     def __init__(self) -> None:
-        # The cached hashes.
+        # The cached hashes. If there are `_MAX_CACHED_HASHES`, the next key clears the cache.
         self.hashes: dict[bytes, int] = {}
 
     def number(self, key: bytes) -> int:
         """Return the hash of a key: its murmur2 with the sign bit cleared."""
         number = self.hashes.get(key)
         if number is None:
-            if len(self.hashes) >= _REMEMBERED:
+            if len(self.hashes) >= _MAX_CACHED_HASHES:
                 self.hashes.clear()
             number = self.hashes[key] = murmur2(key) & 0x7FFFFFFF
         return number

@@ -39,6 +39,7 @@ from .accumulator import RecordAccumulator
 from .batches import LAST_SEQUENCE, ProducerBatch, split_batch
 from .sensors import ProducerSensors
 
+# Maximum number of failure reasons for which failed records are counted.
 _MAX_REASONS = 64
 
 
@@ -96,8 +97,7 @@ class ProduceResponses:
         if response.error_message:
             batch.why += f": {response.error_message}"
         if action is ErrorAction.SPLIT_BATCH and len(batch) > 1:
-            half = len(batch) // 2
-            self._split(batch, [range(half), range(half, len(batch))])
+            self._split_into_halves(batch)
         elif action is ErrorAction.DROP_INVALID_RECORDS and len(batch) > 1 and not self._transactional:
             self._separate_invalid(batch, response)
         elif (
@@ -107,13 +107,13 @@ class ProduceResponses:
         ):
             if response.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 queue.out_of_order.append(batch)
-            self._renumber(batch)
+            self._on_unexpected_sequence(batch)
         elif action is ErrorAction.RETRY or action is ErrorAction.REFRESH_METADATA:
             if action is ErrorAction.REFRESH_METADATA:
                 self._on_leader_changed(batch, response)
             self._retry(batch)
         else:
-            self.fail_batch(batch, self._error(batch, response))
+            self.fail_batch(batch, self._batch_error(batch, response))
 
     def _on_leader_changed(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
         """Use the new leader that the response names (KIP-951), or look it up."""
@@ -128,7 +128,7 @@ class ProduceResponses:
             # The topic may have been re-created. If so, its new log contains no batch of this epoch yet.
             batch.queue.epoch_accepted = False
 
-    def _error(
+    def _batch_error(
         self, batch: ProducerBatch, response: PartitionProduceResponse, index: int = -1
     ) -> BrokerError:
         """Return the error to raise for a batch, or for its record with this index."""
@@ -147,21 +147,25 @@ class ProduceResponses:
         return broker_error(response.error_code, "Produce", detail)
 
     def succeed(self, batch: ProducerBatch, offset: int | None, append_time: int) -> None:
-        """End a batch successfully."""
+        """End a batch successfully. Its offset stays unknown if `offset` is None or negative.
+
+        If the broker has rejected the sequence numbers of earlier batches, this success may show that they
+        are in the log. They then end successfully, too.
+        """
         queue = batch.queue
         queue.in_flight.remove(batch)
         if batch.identity == queue.identity:
             queue.epoch_accepted = True
             queue.end_of_log = (batch.sequence + len(batch)) & LAST_SEQUENCE
         if queue.out_of_order:
-            self._complete_earlier(batch)
+            self._end_earlier_in_log(batch)
         if batch.done:
             return
         batch.base_offset = offset if offset is not None and offset >= 0 else None
         batch.log_append_time = append_time if append_time >= 0 else None
         self.end_batch(batch)
 
-    def _complete_earlier(self, later: ProducerBatch) -> None:
+    def _end_earlier_in_log(self, later: ProducerBatch) -> None:
         """End the batches before `later` whose sequence number was rejected, but which are in the log.
 
         A broker appends a producer's batches in order. So a log that contains `later` also contains the
@@ -189,16 +193,16 @@ class ProduceResponses:
                 queue.waiting.remove(batch)
                 self.end_batch(batch)
 
-    def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
+    def _retry(self, batch: ProducerBatch, *, is_own_failure: bool = True) -> None:
         """Put the batch back into its queue. The queue sends no batch until none of its batches is in flight.
 
-        If `innocent` is true, the batch failed only because of an earlier batch, and is retried without a
-        backoff.
+        If `is_own_failure` is false, the batch failed only because of an earlier batch. It is then retried
+        without a report and without a backoff.
         """
         self._sensors.record_retry(batch, self._core.now)
         queue = batch.queue
         queue.halted = True
-        if not innocent:
+        if is_own_failure:
             repeated = batch.failures > 0
             self._core.report_failure("Produce", batch.why, batch.partition, repeated=repeated)
             batch.retry_at = self._core.now + self._core.backoff.after(batch.failures)
@@ -216,32 +220,32 @@ class ProduceResponses:
 
     def _may_renumber(self, batch: ProducerBatch) -> bool:
         """Return whether a batch with a rejected sequence number may be retried or renumbered."""
-        return not self._transactional or self._has_earlier(batch)
+        return not self._transactional or self._has_earlier_batch(batch)
 
     @staticmethod
-    def _has_earlier(batch: ProducerBatch) -> bool:
+    def _has_earlier_batch(batch: ProducerBatch) -> bool:
         """Return whether an earlier batch of the queue has neither succeeded nor failed yet."""
         queue = batch.queue
         return any(batch_before.order < batch.order for batch_before in (*queue.in_flight, *queue.waiting))
 
-    def _renumber(self, batch: ProducerBatch) -> None:
+    def _on_unexpected_sequence(self, batch: ProducerBatch) -> None:
         """Handle a sequence number that the broker did not expect.
 
         If an earlier batch has neither succeeded nor failed, this batch is sent again after it. Otherwise,
         the log lacks an earlier batch that cannot be sent again, and this batch is renumbered.
         """
         queue = batch.queue
-        if self._has_earlier(batch):
-            self._retry(batch, innocent=True)
+        if self._has_earlier_batch(batch):
+            self._retry(batch, is_own_failure=False)
         else:
             queue.mark_not_in_log(batch.order)
             self._retry(batch)
 
     def fail_batch(self, batch: ProducerBatch, error: KprotoError) -> None:
-        """Fail a batch."""
+        """Fail a batch, which may be waiting or in flight, and report its records as undelivered."""
         batch.error = error
         self._sensors.record_failure(batch, self._core.now)
-        self._report(batch, str(error))
+        self._report_undelivered(batch, str(error))
         queue = batch.queue
         if batch.sequence >= 0:
             # The log may lack this batch's sequence numbers. If so, the broker would reject later numbers, so
@@ -252,7 +256,7 @@ class ProduceResponses:
         self.end_batch(batch)
         self.on_batch_failed(batch, error)
 
-    def _report(self, batch: ProducerBatch, why: str) -> None:
+    def _report_undelivered(self, batch: ProducerBatch, why: str) -> None:
         """Report the failed records together with those that failed earlier for the same reason."""
         count, intervals = self._failures.pop(why, (0, ReportIntervals()))
         count += len(batch)
@@ -261,6 +265,7 @@ class ProduceResponses:
             count = 0
         self._failures[why] = count, intervals
         if len(self._failures) > _MAX_REASONS:
+            # Forget the reason whose last failure is the oldest.
             del self._failures[next(iter(self._failures))]
 
     def end_batch(self, batch: ProducerBatch) -> None:
@@ -279,14 +284,17 @@ class ProduceResponses:
         )
         valid = [index for index in range(len(batch)) if index not in invalid]
         if invalid and not valid:
-            self.fail_batch(batch, self._error(batch, response))
+            self.fail_batch(batch, self._batch_error(batch, response))
         elif invalid:
             parts = self._split(batch, [valid, *([index] for index in sorted(invalid))])
             for index, part in zip(sorted(invalid), parts[1:], strict=True):
-                self.fail_batch(part, self._error(part, response, index))
+                self.fail_batch(part, self._batch_error(part, response, index))
         else:
-            half = len(batch) // 2
-            self._split(batch, [range(half), range(half, len(batch))])
+            self._split_into_halves(batch)
+
+    def _split_into_halves(self, batch: ProducerBatch) -> None:
+        half = len(batch) // 2
+        self._split(batch, [range(half), range(half, len(batch))])
 
     def _split(self, batch: ProducerBatch, groups: Sequence[Sequence[int]]) -> list[ProducerBatch]:
         """Replace a batch in its queue by one batch for each group of record indexes.

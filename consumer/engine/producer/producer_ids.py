@@ -36,9 +36,10 @@ class SequenceNumbers:
     def __init__(self, core: ClientCore[ProducerOptions], on_rejected: Callable[[KprotoError], None]) -> None:
         self._core = core
         self._on_rejected = on_rejected
+        # The producer id, and the epoch with which each partition's epochs begin.
         self._identity: ProducerIdAndEpoch | None = None
-        self._call: Call | None = None
-        self._request_at = 0
+        self._call: Call | None = None  # The InitProducerId request in flight.
+        self._request_at = 0  # When a producer id may be requested (ms).
         self._failures = 0
 
     @property
@@ -59,7 +60,10 @@ class SequenceNumbers:
         return not self.lacks_producer_id
 
     def _on_producer_id(self, call: Call) -> None:
-        """Handle the InitProducerId response."""
+        """Handle the end of the InitProducerId request.
+
+        After an error that is retried, `ensure_ready` sends the request again after a backoff.
+        """
         core = self._core
         self._call = None
         self._request_at = core.now + core.backoff.after(self._failures)

@@ -37,7 +37,7 @@ from .batches import BrokerConnection, PartitionQueue, ProducerBatch
 
 # Number of a producer's batches per partition that a broker remembers
 # (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
-REMEMBERED = 5
+BATCHES_THAT_BROKERS_REMEMBER = 5
 
 
 class SendSchedule:
@@ -47,14 +47,16 @@ class SendSchedule:
         # Connection -> the queues whose next batch may be sent on the connection.
         self.queues: dict[BrokerConnection, dict[PartitionQueue, None]] = {}
         # For each broker that has several connections: queue -> number of the connection that the queue uses.
-        self._spread: dict[int, dict[PartitionQueue, int]] = {}
+        self._connection_numbers: dict[int, dict[PartitionQueue, int]] = {}
         # Broker whose additional connection has failed -> time (ms) until which it has a single connection.
-        self._single_until: dict[int, int] = {}
+        self._single_connection_until: dict[int, int] = {}
         self._core = core
         self._metadata = metadata
+        # Topic -> its queues that wait for a leader.
         self._leaderless: dict[str, dict[PartitionQueue, None]] = {}
+        # A heap of (time (ms), number of the visit, queue). A queue may have outdated visits.
         self._visits: list[tuple[int, int, PartitionQueue]] = []
-        self._ticket = count()
+        self._visit_numbers = count()
 
     def reschedule(self, queue: PartitionQueue) -> None:
         """Schedule a queue according to its first batch: send now, visit later, or wait for a leader."""
@@ -64,7 +66,7 @@ class SendSchedule:
             return
         head, options = queue.waiting[0], self._core.options
         if queue.timeout_at is None:
-            self.visit_later(queue, head.deadline, late=True)
+            self.visit_later(queue, head.deadline, is_timeout=True)
         if not self.may_send(queue, head):
             return  # The response to a batch in flight reschedules the queue.
         send_at = head.retry_at
@@ -75,35 +77,43 @@ class SendSchedule:
             return
         leader = self._core.view.leader(queue.partition)
         if leader is None:
-            topic = self._core.view.topics.get(queue.partition.topic)
-            if topic is not None and topic.partitions and queue.partition.partition not in topic.partitions:
-                head.why = f"the topic has {len(topic.partitions)} partitions now, without this one"
-            head.why = head.why or "the partition has no leader"
-            self._leaderless.setdefault(queue.partition.topic, {})[queue] = None
-            self._metadata.look_up(queue.partition.topic)
-        else:
-            connection = self._connection_of(leader, queue)
-            if queue.in_flight and queue.connection.node == leader and queue.connection != connection:
-                # The queue changes its connection only after all its batches in flight have been answered.
-                return
-            self.queues.setdefault(connection, {})[queue] = None
+            self._wait_for_leader(queue, head)
+            return
+        connection = self._connection_of(leader, queue)
+        if queue.in_flight and queue.connection.node == leader and queue.connection != connection:
+            # The queue changes its connection only after all its batches in flight have been answered.
+            return
+        self.queues.setdefault(connection, {})[queue] = None
+
+    def _wait_for_leader(self, queue: PartitionQueue, head: ProducerBatch) -> None:
+        """Look up the partition's leader, and record in `head`, the first batch, why it waits."""
+        topic_name, index = queue.partition.topic, queue.partition.partition
+        topic = self._core.view.topics.get(topic_name)
+        if topic is not None and topic.partitions and index not in topic.partitions:
+            head.why = f"the topic has {len(topic.partitions)} partitions now, without this one"
+        head.why = head.why or "the partition has no leader"
+        self._leaderless.setdefault(topic_name, {})[queue] = None
+        self._metadata.look_up(topic_name)
 
     def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:
-        """Return the connection to this broker that the queue uses."""
-        numbers = self._spread.get(node)
+        """Return the connection to this broker that the queue uses. The queue keeps its connection."""
+        numbers = self._connection_numbers.get(node)
         if numbers is None:
             return BrokerConnection(node, MAIN)
         number = numbers.setdefault(queue, len(numbers) % self._core.options.connections_per_broker)
         return self.connections(node)[number]
 
     def use_all_connections(self, node: int) -> bool:
-        """Distribute the queues of a broker over several connections. Return False if only one is allowed."""
+        """Distribute the queues of a broker over several connections.
+
+        Return False if they already are, or if only one connection is allowed.
+        """
         options = self._core.options
-        if node in self._spread or options.connections_per_broker == 1 or not options.acks:
+        if node in self._connection_numbers or options.connections_per_broker == 1 or not options.acks:
             return False
-        if self._single_until.get(node, 0) > self._core.now:
+        if self._single_connection_until.get(node, 0) > self._core.now:
             return False
-        self._spread[node] = {}
+        self._connection_numbers[node] = {}
         for queue in self.queues.pop(BrokerConnection(node, MAIN), {}):
             self.reschedule(queue)
         return True
@@ -111,21 +121,21 @@ class SendSchedule:
     def use_one_connection(self, node: int) -> None:
         """Return to a single connection if no batch is ready. Call this when no batch is in flight."""
         if not any(connection in self.queues for connection in self.connections(node)):
-            self._spread.pop(node, None)
+            self._connection_numbers.pop(node, None)
 
     def on_connection_failed(self, connection: BrokerConnection) -> None:
         """If `connection` is an additional one, return to a single connection to the broker."""
         if connection.lane == MAIN:
             return
-        self._single_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
+        self._single_connection_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
         connections = self.connections(connection.node)
-        self._spread.pop(connection.node, None)
+        self._connection_numbers.pop(connection.node, None)
         for queue in [queue for connection in connections for queue in self.queues.pop(connection, ())]:
             self.reschedule(queue)
 
     def connections(self, node: int) -> list[BrokerConnection]:
         """Return the connections to this broker that may be used now."""
-        count = self._core.options.connections_per_broker if node in self._spread else 1
+        count = self._core.options.connections_per_broker if node in self._connection_numbers else 1
         return [
             BrokerConnection(node, LAST_SHARED_LANE + number if number else MAIN) for number in range(count)
         ]
@@ -136,23 +146,25 @@ class SendSchedule:
             return False
         options, in_flight = self._core.options, queue.in_flight
         if options.enable_idempotence and in_flight:
-            first = not queue.epoch_accepted or (queue.needs_new_epoch and head.sequence < 0)
-            if first or (head.sequence < 0 and queue.numbered - in_flight[0].number >= REMEMBERED):
+            needs_sequence = head.sequence < 0
+            begins_epoch = not queue.epoch_accepted or (queue.needs_new_epoch and needs_sequence)
+            numbered_since = queue.numbered - in_flight[0].number
+            if begins_epoch or (needs_sequence and numbered_since >= BATCHES_THAT_BROKERS_REMEMBER):
                 return False
         return len(in_flight) < options.max_in_flight_requests_per_connection
 
-    def visit_later(self, queue: PartitionQueue, at: int, *, late: bool = False) -> None:
+    def visit_later(self, queue: PartitionQueue, at: int, *, is_timeout: bool = False) -> None:
         """Schedule the queue: `due_queues` yields it at the time `at` (ms).
 
-        If `late` is true, a batch of the queue reaches its delivery timeout at that time.
+        If `is_timeout` is true, a batch of the queue reaches its delivery timeout at that time.
         """
-        if late:
+        if is_timeout:
             queue.timeout_at = at
         elif queue.visit_at is not None and queue.visit_at <= at:
             return
         else:
             queue.visit_at = at
-        heapq.heappush(self._visits, (at, next(self._ticket), queue))
+        heapq.heappush(self._visits, (at, next(self._visit_numbers), queue))
 
     def due_queues(self) -> Iterator[tuple[PartitionQueue, bool]]:
         """Yield each queue to visit now, and whether its batches may have timed out."""
@@ -161,16 +173,16 @@ class SendSchedule:
             _, _, queue = heapq.heappop(self._visits)
             if queue.visit_at is not None and queue.visit_at <= now:
                 queue.visit_at = None
-            late = queue.timeout_at is not None and queue.timeout_at <= now
-            if late:
+            has_timeout = queue.timeout_at is not None and queue.timeout_at <= now
+            if has_timeout:
                 queue.timeout_at = None
-            yield queue, late
+            yield queue, has_timeout
 
     def due(self) -> int | None:
         """Return the time (ms) of the next visit, or None if no visit is scheduled."""
         return self._visits[0][0] if self._visits else None
 
-    def leaderless(self, topic: str) -> list[PartitionQueue]:
+    def leaderless_queues(self, topic: str) -> list[PartitionQueue]:
         """Return the queues of the topic that wait for a leader."""
         return list(self._leaderless.get(topic, ()))
 

@@ -272,9 +272,9 @@ def test_the_claims_hold_in_every_schedule() -> None:
 def a_retry_gets_a_new_sequence_number(patch: pytest.MonkeyPatch) -> None:
     retry = ProduceResponses._retry
 
-    def mutant(self: ProduceResponses, batch: ProducerBatch, *, innocent: bool = False) -> None:
+    def mutant(self: ProduceResponses, batch: ProducerBatch, *, is_own_failure: bool = True) -> None:
         batch.sequence = -1
-        retry(self, batch, innocent=innocent)
+        retry(self, batch, is_own_failure=is_own_failure)
 
     patch.setattr(ProduceResponses, "_retry", mutant)
 

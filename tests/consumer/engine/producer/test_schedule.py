@@ -293,7 +293,7 @@ def test_a_queue_is_visited_at_its_earliest_time_and_not_again_for_later_ones() 
     queue = PartitionQueue(tp("t", 0), None)
     for at in (300, 200, 250, 200, 900):
         schedule.visit_later(queue, world.now + at)
-    schedule.visit_later(queue, world.now + 400, late=True)
+    schedule.visit_later(queue, world.now + 400, is_timeout=True)
     visits: list[tuple[int, bool]] = []
     for after in (199, 200, 300, 399, 400, 900):
         core.now = world.now + after
