@@ -22,7 +22,7 @@ from ..context_managers import AsyncBlock
 from ..dialers import Dialer
 from ..engine.admin import acls as acl_plans
 from ..engine.admin import cluster as cluster_plans
-from ..engine.admin import cluster_descriptions as description_of_cluster
+from ..engine.admin import cluster_descriptions as cluster_description_plans
 from ..engine.admin import configs as config_plans
 from ..engine.admin import credentials as credential_plans
 from ..engine.admin import delegation_tokens as token_plans
@@ -36,7 +36,7 @@ from ..engine.admin import quorum as quorum_plans
 from ..engine.admin import quotas as quota_plans
 from ..engine.admin import records as record_plans
 from ..engine.admin import replicas as replica_plans
-from ..engine.admin import topic_descriptions as description_plans
+from ..engine.admin import topic_descriptions as topic_description_plans
 from ..engine.admin import topics as topic_plans
 from ..engine.admin import transactions as transaction_plans
 from ..engine.admin.acls import AclBinding, AclBindingFilter
@@ -243,8 +243,11 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Create topics, and wait until every partition has a leader. `topics` maps each name to a number of
-        partitions.
+        """Create topics, and wait until every partition has a leader.
+
+        `topics` maps each name to a number of partitions. A `replication_factor` of -1 means the cluster's
+        default. With `exist_ok`, an existing topic counts as created if it has at least as many partitions.
+        Otherwise an existing topic raises BrokerError.
         """
         counts = check.partition_counts("topics", topics)
         limit = self._runner.timeout_ms(timeout)
@@ -270,7 +273,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         await self._runner.run("create_partitions", plan, limit)
 
     async def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
-        """Delete topics and all of their records."""
+        """Delete topics and all of their records. Raises UnknownTopic if a topic is missing."""
         names = check.topics("topics", topics)
         limit = self._runner.timeout_ms(timeout)
         plan = topic_plans.delete_topics(self.view, names, self._runner.clock, timeout_ms=limit)
@@ -285,15 +288,20 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         isolation: str = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return each partition's offset for "earliest", "latest", or a time in ms since 1970.
+        """Return each partition's offset for the requested position, for example "earliest".
 
-        The offset of an `OffsetAt` is None if all records are older than the requested time.
+        A position is "earliest", "latest", a time in ms since 1970, "max_timestamp", "earliest_local" or
+        "latest_tiered".
+
+        "latest" means the high watermark or, with read_committed, the last stable offset. The offset of an
+        `OffsetAt` is None if the requested position does not exist in the log, for example because all
+        records are older than the requested time.
         """
-        places = check.places("wants", wants)
+        offset_specs = check.places("wants", wants)
         isolation = check.isolation("isolation", isolation)
         limit = self._runner.timeout_ms(timeout)
         plan = record_plans.list_offsets(
-            self.view, places, self._runner.clock, isolation=isolation, timeout_ms=limit
+            self.view, offset_specs, self._runner.clock, isolation=isolation, timeout_ms=limit
         )
         return await self._runner.run("list_offsets", plan, limit)
 
@@ -492,8 +500,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         Brokers before Kafka 4.1 list only "client_metrics": other types raise UnsupportedVersion. Java:
         Admin.listConfigResources.
         """
-        kinds = admin_check.config_types("types", types)
-        plan = config_plans.list_config_resources(self.view, kinds, self._runner.clock)
+        resource_types = admin_check.config_types("types", types)
+        plan = config_plans.list_config_resources(self.view, resource_types, self._runner.clock)
         return await self._runner.run("list_config_resources", plan, self._runner.timeout_ms(timeout))
 
     # ---- more about topics and records
@@ -506,9 +514,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         "latest" deletes all records below the high watermark. Raises PartialFailure, for example with
         OffsetOutOfRange for an offset above the high watermark. Java: Admin.deleteRecords.
         """
-        ends = admin_check.deletion_offsets("offsets", offsets)
+        before_offsets = admin_check.deletion_offsets("offsets", offsets)
         limit = self._runner.timeout_ms(timeout)
-        plan = record_plans.delete_records(self.view, ends, self._runner.clock, timeout_ms=limit)
+        plan = record_plans.delete_records(self.view, before_offsets, self._runner.clock, timeout_ms=limit)
         return await self._runner.run("delete_records", plan, limit)
 
     async def list_topics(
@@ -518,8 +526,10 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
         Topics that the client is not authorized to describe are omitted. Java: Admin.listTopics.
         """
-        internal = check.flag("include_internal", include_internal)
-        plan = description_plans.list_topics(self.view, self._runner.clock, include_internal=internal)
+        include_internal = check.flag("include_internal", include_internal)
+        plan = topic_description_plans.list_topics(
+            self.view, self._runner.clock, include_internal=include_internal
+        )
         return await self._runner.run("list_topics", plan, self._runner.timeout_ms(timeout))
 
     async def describe_topics(
@@ -534,7 +544,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         Missing topics are not created. Raises PartialFailure, for example with UnknownTopic for a missing
         topic. Java: Admin.describeTopics.
         """
-        plan = description_plans.describe_topics(
+        plan = topic_description_plans.describe_topics(
             self.view,
             check.topics("topics", topics),
             self._runner.clock,
@@ -558,8 +568,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         self, acl_filter: AclBindingFilter | None = None, *, timeout: float | None = None
     ) -> list[AclBinding]:
         """Return the ACLs that match the filter (by default all ACLs), sorted. Java: Admin.describeAcls."""
-        wanted = check.optional(admin_check.acl_filter, "acl_filter", acl_filter) or AclBindingFilter()
-        plan = acl_plans.describe_acls(self.view, wanted, self._runner.clock)
+        acl_filter = check.optional(admin_check.acl_filter, "acl_filter", acl_filter) or AclBindingFilter()
+        plan = acl_plans.describe_acls(self.view, acl_filter, self._runner.clock)
         return await self._runner.run("describe_acls", plan, self._runner.timeout_ms(timeout))
 
     async def delete_acls(
@@ -600,7 +610,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """
         changes = admin_check.scram_alterations("alterations", alterations)
         plan = credential_plans.alter_user_scram_credentials(
-            self.view, changes, self._runner.clock, partial(token_bytes, 32)
+            self.view, changes, self._runner.clock, new_salt=partial(token_bytes, 32)
         )
         await self._runner.run("alter_user_scram_credentials", plan, self._runner.timeout_ms(timeout))
 
@@ -822,7 +832,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         With `include_fenced_brokers` the method raises UnsupportedVersion if the broker is older than Kafka
         4.1 (KIP-1073). Java: Admin.describeCluster.
         """
-        plan = description_of_cluster.describe_cluster(
+        plan = cluster_description_plans.describe_cluster(
             self.view,
             self._runner.clock,
             include_authorized_operations=check.flag(
@@ -973,10 +983,12 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         elects any live replica if the partition has no leader. An unclean election may lose records. Raises
         PartialFailure. Java: Admin.electLeaders.
         """
-        kind = admin_check.election_type("election_type", election_type)
+        election_type = admin_check.election_type("election_type", election_type)
         chosen = check.partitions("partitions", partitions)
         limit = self._runner.timeout_ms(timeout)
-        plan = replica_plans.elect_leaders(self.view, kind, chosen, self._runner.clock, timeout_ms=limit)
+        plan = replica_plans.elect_leaders(
+            self.view, election_type, chosen, self._runner.clock, timeout_ms=limit
+        )
         return await self._runner.run("elect_leaders", plan, limit)
 
     async def alter_partition_reassignments(
@@ -1029,17 +1041,17 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         the replica is copied. Until then, `describe_log_dirs` shows the copy as a future replica. Raises
         PartialFailure. Java: Admin.alterReplicaLogDirs.
         """
-        chosen = admin_check.replica_paths("paths", paths)
-        plan = replica_plans.alter_replica_log_dirs(self.view, chosen, self._runner.clock)
+        replica_paths = admin_check.replica_paths("paths", paths)
+        plan = replica_plans.alter_replica_log_dirs(self.view, replica_paths, self._runner.clock)
         await self._runner.run("alter_replica_log_dirs", plan, self._runner.timeout_ms(timeout))
 
     async def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout: float | None = None
     ) -> dict[TopicPartitionReplica, ReplicaLogDirInfo]:
-        """Return the log directory of each replica, and the directory to which the replica is being moved, if
-        any (KIP-113).
+        """Return the log directory of each replica (KIP-113).
 
-        Raises PartialFailure. Java: Admin.describeReplicaLogDirs.
+        If a replica is being moved, the result also has the directory to which it is being moved. Raises
+        PartialFailure. Java: Admin.describeReplicaLogDirs.
         """
         plan = replica_plans.describe_replica_log_dirs(
             self.view, admin_check.replica_list("replicas", replicas), self._runner.clock
@@ -1259,8 +1271,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     # ---- plans
 
     async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Run a plan of requests to completion. After `timeout` seconds, raise RequestTimedOut, which names
-        the request that is still unanswered.
+        """Run a plan of requests to completion, and return its result.
+
+        After `timeout` seconds, raise RequestTimedOut, which names the request that has no response yet.
         """
         plan = check.plan("plan", plan)
         return await self._runner.run("run", plan, self._runner.timeout_ms(timeout))

@@ -207,8 +207,11 @@ class Admin(BoundToProcess, Block):
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Create topics, and wait until every partition has a leader. `topics` maps each name to a number of
-        partitions.
+        """Create topics, and wait until every partition has a leader.
+
+        `topics` maps each name to a number of partitions. A `replication_factor` of -1 means the cluster's
+        default. With `exist_ok`, an existing topic counts as created if it has at least as many partitions.
+        Otherwise an existing topic raises BrokerError.
         """
         run_to_end(
             self._operations.create_topics(
@@ -228,7 +231,7 @@ class Admin(BoundToProcess, Block):
         run_to_end(self._operations.create_partitions(totals, timeout=timeout))
 
     def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
-        """Delete topics and all of their records."""
+        """Delete topics and all of their records. Raises UnknownTopic if a topic is missing."""
         run_to_end(self._operations.delete_topics(topics, timeout=timeout))
 
     # ---- offsets and records
@@ -240,9 +243,14 @@ class Admin(BoundToProcess, Block):
         isolation: str = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return each partition's offset for "earliest", "latest", or a time in ms since 1970.
+        """Return each partition's offset for the requested position, for example "earliest".
 
-        The offset of an `OffsetAt` is None if all records are older than the requested time.
+        A position is "earliest", "latest", a time in ms since 1970, "max_timestamp", "earliest_local" or
+        "latest_tiered".
+
+        "latest" means the high watermark or, with read_committed, the last stable offset. The offset of an
+        `OffsetAt` is None if the requested position does not exist in the log, for example because all
+        records are older than the requested time.
         """
         return run_to_end(self._operations.list_offsets(wants, isolation=isolation, timeout=timeout))
 
@@ -830,10 +838,10 @@ class Admin(BoundToProcess, Block):
     def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout: float | None = None
     ) -> dict[TopicPartitionReplica, ReplicaLogDirInfo]:
-        """Return the log directory of each replica, and the directory to which the replica is being moved, if
-        any (KIP-113).
+        """Return the log directory of each replica (KIP-113).
 
-        Raises PartialFailure. Java: Admin.describeReplicaLogDirs.
+        If a replica is being moved, the result also has the directory to which it is being moved. Raises
+        PartialFailure. Java: Admin.describeReplicaLogDirs.
         """
         return run_to_end(self._operations.describe_replica_log_dirs(replicas, timeout=timeout))
 
@@ -1002,8 +1010,9 @@ class Admin(BoundToProcess, Block):
     # ---- plans
 
     def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Run a plan of requests to completion. After `timeout` seconds, raise RequestTimedOut, which names
-        the request that is still unanswered.
+        """Run a plan of requests to completion, and return its result.
+
+        After `timeout` seconds, raise RequestTimedOut, which names the request that has no response yet.
         """
         return run_to_end(self._operations.run(plan, timeout))
 
