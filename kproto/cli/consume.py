@@ -15,6 +15,7 @@ from .connection import add_connection, client_options
 from .record_formats import add_formats, formatted, json_value
 from .schema_formats import decoders
 from .tables import cell
+from .watch import interrupted_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -106,7 +107,8 @@ def _consume(options: argparse.Namespace) -> int:
         }
     options.decoders = decoders(options)
     invalid = 0
-    with Consumer(options.bootstrap, **config) as consumer:
+    # SIGTERM closes the consumer as Ctrl-C does, so that a member leaves its group.
+    with interrupted_by_signals(), Consumer(options.bootstrap, **config) as consumer:
         records = _of_group(consumer, options) if options.group else _of_partitions(consumer, options)
         # `_of_group` applies --count itself: it commits a record when the next one is requested.
         with closing(records):

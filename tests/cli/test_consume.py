@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -221,3 +223,16 @@ def test_invalid_records_are_skipped_with_an_option(shell: Shell) -> None:
     assert shell("consume mixed --value-format json --skip-invalid", code=1) == ["1", "3"]
     assert shell.errors.startswith("kproto consume: mixed-0 @ 1: the value is not in the format json: ")
     assert shell("consume mixed --value-format json", code=1) == ["1"]
+
+
+def test_sigterm_lets_a_member_leave_its_group(broker: Server) -> None:
+    words = ["consume", "c", "--group", "stopped", "--follow", "--bootstrap", broker.bootstrap]
+    with (
+        Admin(broker.bootstrap) as admin,
+        subprocess.Popen([sys.executable, "-m", "kproto", *words], stdout=subprocess.PIPE) as process,
+    ):
+        while sum(admin.group("stopped").committed.values()) < 6:
+            pass
+        process.terminate()
+        assert process.wait(timeout=30) == 130
+        assert admin.group("stopped").members == ()
