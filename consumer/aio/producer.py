@@ -154,7 +154,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
             self._runtime.on_event(None)
         if delivery is None:
             append = partial(records.append, topic, key_bytes, value_bytes, partition, timestamp, headers)
-            return await self._operations.wait_for_room(append)
+            return await self._operations.retry_until_ready(append)
         return delivery
 
     async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:

@@ -162,7 +162,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
             append = partial(
                 self._records.append, topic, key_bytes, value_bytes, partition, timestamp, headers
             )
-            return run_to_end(self._operations.wait_for_room(append))
+            return run_to_end(self._operations.retry_until_ready(append))
         return delivery
 
     def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:

@@ -70,27 +70,28 @@ class ProducerOperations:
                 "a partition for each row: send_columns does not call the partitioner of this producer",
             )
         records = self._records
-        count = await self.wait_for_room(lambda: records.partition_count(topic))
+        count = await self.retry_until_ready(lambda: records.partition_count(topic))
         deliveries: list[PieceDelivery] = []
         for piece in encode_batches(columns, count, self.options):
-            put = partial(
+            append = partial(
                 records.append_batch, topic, piece.partition, piece.batch, cast("Any", piece.timestamps)
             )
-            deliveries.append(PieceDelivery(await self.wait_for_room(put), 0, piece.rows))
+            deliveries.append(PieceDelivery(await self.retry_until_ready(append), 0, piece.rows))
             await self.runtime.pause()
         return deliveries
 
-    async def wait_for_room(self, put: Callable[[], T | None], waited_ms: int = 0) -> T:
-        """Call `put` until its result is not None, for at most max_block_ms. Return the result.
+    async def retry_until_ready(self, attempt: Callable[[], T | None], waited_ms: int = 0) -> T:
+        """Call `attempt` until its result is not None, for at most max_block_ms. Return the result.
 
-        `waited_ms` is the part of max_block_ms for which the same `send` has already waited.
+        The result is None while the accumulator has no memory or no metadata for the call. `waited_ms` is the
+        part of max_block_ms for which the same `send` has already waited. Raises RequestTimedOut.
         """
         runtime = self.runtime
         deadline = now() + max(0, self.options.max_block_ms - waited_ms)
         while True:
             last_change = runtime.changes
             with runtime.locked():
-                result = put()
+                result = attempt()
                 runtime.wake()
                 for_memory = result is None and self._records.waits_for_memory
             if result is not None:
@@ -101,6 +102,7 @@ class ProducerOperations:
     async def _wait_for_change(self, last_change: int, deadline: int, *, for_memory: bool) -> bool:
         """Wait as `ProducerRuntime.wait` does, and measure how long a send waits for memory or metadata."""
         runtime, sensors = self.runtime, self.runtime.engine.sensors
+        # An error counts as a change: only a wait that reaches the deadline counts as timed out.
         began_at, has_changed = now(), True
         with runtime.locked():
             sensors.waiting_threads += for_memory
@@ -114,15 +116,15 @@ class ProducerOperations:
         return has_changed
 
     async def flush(self, timeout: float | None) -> None:
-        limit = self._timeout_ms(timeout)
+        limit_ms = self._timeout_ms(timeout)
         self.runtime.check_call(waits=True)
         began_at = now()
         try:
-            await self._flush(limit, began_at + limit)
+            await self._flush(limit_ms, began_at + limit_ms)
         finally:
-            self._record_time(self.runtime.engine.sensors.flush_time, began_at)
+            self._record_duration(self.runtime.engine.sensors.flush_time, began_at)
 
-    def _record_time(self, sensor: Sensor, began_at: int) -> None:
+    def _record_duration(self, sensor: Sensor, began_at: int) -> None:
         """Record the time since `began_at` (ms)."""
         with self.runtime.locked():
             sensor.record((now() - began_at) * NS_PER_MS, now())
@@ -143,24 +145,29 @@ class ProducerOperations:
     def unregister_metric_from_subscription(self, metric: ApplicationMetric) -> None:
         unregister_metric(self.runtime.engine.telemetry, metric)
 
-    async def _flush(self, limit: int, deadline: int) -> None:
+    async def _flush(self, limit_ms: int, deadline: int) -> None:
+        """Send all buffered records now, and wait until their deliveries have ended.
+
+        Raises RequestTimedOut, or NotDelivered if the application does not know of all failures.
+        """
         runtime = self.runtime
         with runtime.locked():
             self._records.seal_all()
-            pending = list(self._records.open_batches)
+            unfinished = list(self._records.open_batches)
             runtime.wake()
         while True:
             last_change = runtime.changes
             with runtime.locked():
-                pending = undecided(pending)
-            if not pending:
+                unfinished = undecided(unfinished)
+            if not unfinished:
                 break
             if not await runtime.wait(last_change, deadline):
-                raise runtime.not_flushed(limit, pending)
+                raise runtime.not_flushed(limit_ms, unfinished)
         with runtime.locked():
             runtime.raise_not_delivered()
 
     async def purge(self) -> int:
+        """Drop all records that have not been sent yet, and return their number."""
         runtime = self.runtime
         runtime.check_call(waits=True)
         if runtime.engine.transactions is not None:
@@ -184,23 +191,23 @@ class ProducerOperations:
 
     # ---- transactions
 
-    async def transact(self, call: str, timeout: float | None) -> None:
+    async def transact(self, operation: str, timeout: float | None) -> None:
         """Begin, commit or abort a transaction, and wait until the operation has succeeded or failed."""
-        limit = self.options.max_block_ms
+        limit_ms = self.options.max_block_ms
         if timeout is not None:
-            limit = int(check.seconds("timeout", timeout) * 1000)
+            limit_ms = int(check.seconds("timeout", timeout) * 1000)
         self.runtime.check_call(waits=True)
-        await self._transact(call, limit)
+        await self._transact(operation, limit_ms)
 
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
         member = check.group_member("group", group)
-        chosen = offset_triples(check.offsets("offsets", offsets))
+        triples = offset_triples(check.offsets("offsets", offsets))
         self.runtime.check_call(waits=False)
         began_at = now()
         with self.runtime.locked():
-            self._transactions("send_offsets").send_offsets(member, chosen)
+            self._transaction_manager("send_offsets").send_offsets(member, triples)
             self.runtime.wake()
-        self._record_time(self.runtime.engine.sensors.send_offsets_time, began_at)
+        self._record_duration(self.runtime.engine.sensors.send_offsets_time, began_at)
 
     async def begin_block(self) -> None:
         """Begin the transaction of a `with` block."""
@@ -225,7 +232,7 @@ class ProducerOperations:
         If the transaction failed because of `error`, and its abort shows that the producer has failed
         permanently, the abort's error is raised instead of `error`.
         """
-        transactions = self._transactions("abort")
+        transactions = self._transaction_manager("abort")
         is_cause = error is transactions.error
         if "abort" not in CALLS[transactions.state]:
             # No transaction is open: none has begun, the last one is committed, or the producer has failed.
@@ -239,63 +246,72 @@ class ProducerOperations:
                 "the transaction of %r was not aborted after %r: %s", transactions.id, error, abort_error
             )
 
-    def _transactions(self, method: str) -> TransactionManager:
+    def _transaction_manager(self, method: str) -> TransactionManager:
+        """Return the transaction manager. Raises IllegalState for a producer without transactional_id."""
         transactions = self.runtime.engine.transactions
         if transactions is None:
             raise IllegalState(f"{method}() needs a producer with the option transactional_id")
         return transactions
 
-    async def _transact(self, call: str, limit: int) -> None:
-        transactions = self._transactions(call)
+    async def _transact(self, operation: str, limit_ms: int) -> None:
+        """Begin, commit or abort a transaction, as `transact` does, and measure its duration."""
+        transactions = self._transaction_manager(operation)
         began_at = now()
         with self.runtime.locked():
-            is_first = transactions.state in (
+            initializes = transactions.state in (
                 ProducerTransactionState.UNINITIALIZED,
                 ProducerTransactionState.INITIALIZING,
             )
-            wish = transactions.call(call, self.runtime.caller())
+            pending_call = transactions.call(operation, self.runtime.caller())
             self.runtime.wake()
         try:
-            await self._wait_for(wish, limit, began_at + limit)
+            await self._wait_for_end(pending_call, limit_ms, began_at + limit_ms)
         finally:
-            times = self.runtime.engine.sensors.transaction_times
-            self._record_time(times["init" if is_first else call], began_at)
+            sensors = self.runtime.engine.sensors.transaction_times
+            self._record_duration(sensors["init" if initializes else operation], began_at)
 
-    async def _wait_for(self, wish: PendingCall, limit: int, deadline: int) -> None:
+    async def _wait_for_end(self, pending_call: PendingCall, limit_ms: int, deadline: int) -> None:
         """Wait until the operation on the transaction has ended. Raise its error."""
         runtime = self.runtime
         try:
-            wish.waiting.add(runtime.caller())
+            pending_call.waiting.add(runtime.caller())
             while True:
                 last_change = runtime.changes
-                if wish.done:
+                if pending_call.done:
                     break
                 if not await runtime.wait(last_change, deadline):
                     raise RequestTimedOut(
-                        f"{wish.name}()", limit, self._transactions(wish.name).open_reason()
+                        f"{pending_call.name}()",
+                        limit_ms,
+                        self._transaction_manager(pending_call.name).open_reason(),
                     )
         finally:
-            wish.waiting.discard(runtime.caller())
-        wish.reported = True
-        if wish.error is not None:
-            raise without_traceback(wish.error)
+            pending_call.waiting.discard(runtime.caller())
+        pending_call.reported = True
+        if pending_call.error is not None:
+            raise without_traceback(pending_call.error)
 
     # ---- the end
 
     async def close(self, timeout: float | None) -> None:
-        limit = self._timeout_ms(timeout)
+        """End the transaction, deliver all records, and shut the producer down.
+
+        One call shuts the producer down. Other calls wait for the end of this call.
+        """
+        limit_ms = self._timeout_ms(timeout)
         runtime = self.runtime
         runtime.check_call(waits=True)
-        deadline = now() + limit
-        closing = False  # Whether this call closes the client; otherwise an earlier call is closing it.
-        failure: KprotoError | None = None
+        deadline = now() + limit_ms
+        # Whether this call closes the producer; otherwise an earlier call is closing or has closed it.
+        is_closer = False
+        commit_error: KprotoError | None = None
         try:
-            while not closing:
+            while not is_closer:
                 last_change = runtime.changes
                 with runtime.locked():
                     runtime.closing = True
                     if runtime.closer is None and not runtime.ended:
-                        closing = True
+                        is_closer = True
                         runtime.closer = runtime.caller()
                         continue
                 # A signal handler called `close()` while this thread was already running `close()`.
@@ -307,38 +323,39 @@ class ProducerOperations:
                 if not await runtime.wait(last_change, deadline):
                     raise RequestTimedOut(
                         "close",
-                        limit,
+                        limit_ms,
                         "an earlier close() of this producer is still in progress",
                     )
-            failure = await self._leave_transaction(limit, deadline)
+            commit_error = await self._end_transaction(limit_ms, deadline)
             self._records.close(CLOSED)
             try:
-                await self._flush(limit, deadline)
+                await self._flush(limit_ms, deadline)
             except KprotoError:
                 await self._push_last_metrics(deadline)
                 raise
             await self._push_last_metrics(deadline)
         except KprotoError as flush_error:
-            if failure is None:
+            # close() raises only the commit's error if there are two.
+            if commit_error is None:
                 raise
             log.error("and: %s", flush_error)
         except BaseException as error:
-            if closing and not isinstance(error, Exception) and (loss := runtime.loss()):
+            if is_closer and not isinstance(error, Exception) and (loss := runtime.loss()):
                 name, kind = self.options.client_id, type(error).__name__
                 log.warning("close() of the producer %r was interrupted by %s, and %s", name, kind, loss)
             raise
         finally:
-            if closing:
+            if is_closer:
                 try:
                     runtime.shut_down(deadline)
                 # If Ctrl-C interrupts this block too, the next call of close completes the shutdown.
                 finally:
                     runtime.closer = None
                     runtime.notify()
-        if failure is not None:
-            raise failure
+        if commit_error is not None:
+            raise commit_error
 
-    async def _leave_transaction(self, limit: int, deadline: int) -> KprotoError | None:
+    async def _end_transaction(self, limit_ms: int, deadline: int) -> KprotoError | None:
         """Wait for a commit or abort in progress, or abort the open transaction.
 
         Return the error of a failed commit for which no call waits, for example because commit() has timed
@@ -352,22 +369,26 @@ class ProducerOperations:
         if transactions is None:
             return None
         with self.runtime.locked():
-            last = transactions.current_call
-            failure = None if last is None or last.waiting else last.unreported_error
-            wish = transactions.close()
+            last_call = transactions.current_call
+            unreported_error = None
+            if last_call is not None and not last_call.waiting:
+                unreported_error = last_call.unreported_error
+            pending_call = transactions.close()
             self.runtime.wake()
-        if wish is None:
-            return failure
-        has_caller = bool(wish.waiting)
-        if wish.name == "abort" and not has_caller:
+        if pending_call is None:
+            return unreported_error
+        has_caller = bool(pending_call.waiting)
+        if pending_call.name == "abort" and not has_caller:
             log.warning("the producer is closed, and aborts the transaction of %r", transactions.id)
         try:
-            await self._wait_for(wish, limit, deadline)
+            await self._wait_for_end(pending_call, limit_ms, deadline)
         except KprotoError as error:
-            if wish.name == "commit" and not has_caller:
+            if pending_call.name == "commit" and not has_caller:
                 return error
-            log.error("the %s of the transaction of %r did not end: %s", wish.name, transactions.id, error)
-        return failure
+            log.error(
+                "the %s of the transaction of %r did not end: %s", pending_call.name, transactions.id, error
+            )
+        return unreported_error
 
     async def _push_last_metrics(self, deadline: int) -> None:
         """Push the metrics one last time if a broker has requested them. Wait at most `CLOSE_MS`."""
@@ -384,12 +405,12 @@ class ProducerOperations:
                 return
 
     async def client_instance_id(self, timeout: float | None) -> UUID:
-        limit = self.options.max_block_ms
+        limit_ms = self.options.max_block_ms
         if timeout is not None:
-            limit = int(check.seconds("timeout", timeout) * 1000)
+            limit_ms = int(check.seconds("timeout", timeout) * 1000)
         runtime, engine = self.runtime, self.runtime.engine
         runtime.check_call(waits=True)
-        deadline = now() + limit
+        deadline = now() + limit_ms
         with runtime.locked():
             engine.wants_connection = True
             runtime.wake()
@@ -401,7 +422,7 @@ class ProducerOperations:
                 raise IllegalState("this producer is closed; make a new one")
             if not await runtime.wait(last_change, deadline):
                 why = engine.metadata.why_unreachable or "no broker has assigned a client instance id"
-                raise RequestTimedOut("GetTelemetrySubscriptions", limit, why)
+                raise RequestTimedOut("GetTelemetrySubscriptions", limit_ms, why)
 
     def kill(self) -> None:
         self.runtime.closing = True

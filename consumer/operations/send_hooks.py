@@ -22,9 +22,9 @@ from .producer import ProducerOperations
 
 _ASYNC_CLIENT = "AsyncProducer"
 # The types that a serializer may return, in addition to None.
-_BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
+_BYTES_TYPES: tuple[type, ...] = (bytes, bytearray, memoryview)
 # The maximum number of topics whose lists of partitions are cached for later calls of the partitioner.
-_TOPICS = 1_000
+_MAX_CACHED_TOPICS = 1_000
 
 
 class SendHooks:
@@ -33,19 +33,19 @@ class SendHooks:
     def __init__(
         self,
         operations: ProducerOperations,
-        key: Callable[..., Any] | None,
-        value: Callable[..., Any] | None,
+        key_serializer: Callable[..., Any] | None,
+        value_serializer: Callable[..., Any] | None,
         partitioner: Callable[..., Any] | None,
     ) -> None:
         self._operations = operations
-        self._key = key
-        self._value = value
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
         self._partitioner = partitioner
         self._interceptors = operations.options.interceptors
         # Whether a serializer may return an awaitable.
-        self._awaits = operations.runtime.awaits_callbacks
+        self._may_await = operations.runtime.awaits_callbacks
         # Topic -> (its route, all its partitions, those with a leader), for later calls of the partitioner.
-        self._partitions: dict[str, tuple[TopicRoute, range, list[int]]] = {}
+        self._partition_lists: dict[str, tuple[TopicRoute, range, list[int]]] = {}
 
     async def send(
         self, topic: str, value: Any, key: Any, partition: int | None, timestamp: int, headers: Headers
@@ -55,38 +55,41 @@ class SendHooks:
         Raises SerializationError, PartitionerError, and the errors of queueing the record.
         """
         if not self._interceptors:
-            return await self._send(topic, value, key, partition, timestamp, headers)
+            return await self._serialize_and_append(topic, value, key, partition, timestamp, headers)
         record = ProducerRecord(topic, value, key, partition, timestamp, headers)
         for interceptor in self._interceptors:
             subject = f"a record for topic {record.topic!r}"
-            record = call_interceptor(interceptor, "on_send", subject, record, record, check=_checked_record)
+            record = call_interceptor(interceptor, "on_send", subject, record, record, check=_check_record)
         try:
-            delivery = await self._send(
+            delivery = await self._serialize_and_append(
                 record.topic, record.value, record.key, record.partition, record.timestamp, record.headers
             )
         except Exception as error:
-            self._acknowledge(record.topic, None, error)
+            self._call_on_acknowledgement(record.topic, None, error)
             raise
         self._operations.runtime.add_observer(delivery, self._on_delivery_ended)
         return delivery
 
     def _on_delivery_ended(self, delivery: Delivery) -> None:
         partition, metadata, error = delivery.outcome()
-        self._acknowledge(str(partition), metadata, error)
+        self._call_on_acknowledgement(str(partition), metadata, error)
 
-    def _acknowledge(self, where: str, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+    def _call_on_acknowledgement(
+        self, topic_or_partition: str, metadata: RecordMetadata | None, error: BaseException | None
+    ) -> None:
+        """Call `on_acknowledgement` of each interceptor. After a failed send, the partition is unknown."""
         for interceptor in self._interceptors:
             call_interceptor(
                 interceptor,
                 "on_acknowledgement",
-                f"a record for {where}",
+                f"a record for {topic_or_partition}",
                 None,
                 metadata,
                 error,
                 check=nothing,
             )
 
-    async def _send(
+    async def _serialize_and_append(
         self, topic: str, value: Any, key: Any, partition: int | None, timestamp: int, headers: Headers
     ) -> Delivery:
         operations = self._operations
@@ -95,7 +98,7 @@ class SendHooks:
         key, value = record_bytes("key", key), record_bytes("value", value)
         waited_ms = 0
         if self._partitioner is not None and partition is None:
-            route, waited_ms = await self._route_of(topic)
+            route, waited_ms = await self._wait_for_route(topic)
             partition = self._select_partition(self._partitioner, topic, route, key, value)
         append = partial(records.append, topic, key, value, partition, timestamp, headers)
         delivery = append()
@@ -104,19 +107,19 @@ class SendHooks:
             runtime.wake()
         if delivery is None:
             runtime.check_call(waits=True)
-            delivery = await operations.wait_for_room(append, waited_ms)
+            delivery = await operations.retry_until_ready(append, waited_ms)
         return delivery
 
-    async def _route_of(self, topic: str) -> tuple[TopicRoute, int]:
+    async def _wait_for_route(self, topic: str) -> tuple[TopicRoute, int]:
         """Return the partitions of the topic, and the time (ms) for which the call has waited for them."""
         operations = self._operations
         route = operations.runtime.records.route_of(topic_name(topic))
         if route is not None:
             return route, 0
         operations.runtime.check_call(waits=True)
-        began = now()
-        route = await operations.wait_for_room(partial(operations.runtime.records.route_of, topic))
-        return route, now() - began
+        began_at = now()
+        route = await operations.retry_until_ready(partial(operations.runtime.records.route_of, topic))
+        return route, now() - began_at
 
     def _select_partition(
         self,
@@ -127,13 +130,13 @@ class SendHooks:
         value: bytes | None,
     ) -> int:
         """Return the partition that the partitioner selects."""
-        known = self._partitions.get(topic)
-        if known is None or known[0] is not route:
+        cached = self._partition_lists.get(topic)
+        if cached is None or cached[0] is not route:
             available = [queue.partition.partition for queue in route.with_leader]
-            if len(self._partitions) >= _TOPICS:
-                self._partitions.clear()
-            known = self._partitions[topic] = route, range(len(route.queues)), available
-        _, partitions, available = known
+            if len(self._partition_lists) >= _MAX_CACHED_TOPICS:
+                self._partition_lists.clear()
+            cached = self._partition_lists[topic] = route, range(len(route.queues)), available
+        _, partitions, available = cached
         try:
             partition = partitioner(topic, key, value, partitions, available)
         except Exception as failure:
@@ -151,19 +154,20 @@ class SendHooks:
 
         Without a serializer the value is returned unchanged.
         """
-        if self._key is not None and key is not None:
-            key = await self._serialized(self._key, "key", topic, key, headers)
-        if self._value is not None and value is not None:
-            value = await self._serialized(self._value, "value", topic, value, headers)
+        if self._key_serializer is not None and key is not None:
+            key = await self._call_serializer(self._key_serializer, "key", topic, key, headers)
+        if self._value_serializer is not None and value is not None:
+            value = await self._call_serializer(self._value_serializer, "value", topic, value, headers)
         return key, value
 
-    async def _serialized(
+    async def _call_serializer(
         self, serializer: Callable[..., Any], part: str, topic: str, value: Any, headers: Headers
     ) -> Any:
+        """Return the serializer's result, awaited if necessary. Raises SerializationError."""
         try:
             data = serializer(topic, value, headers)
             if hasattr(data, "__await__"):
-                if not self._awaits:
+                if not self._may_await:
                     close_coroutine(data)
                     raise TypeError(
                         f"the serializer returned {data!r}, which only an {_ASYNC_CLIENT} can await"
@@ -171,23 +175,23 @@ class SendHooks:
                 data = await data
         except Exception as failure:
             raise SerializationError(topic, part, describe(failure)) from failure
-        if data is not None and not isinstance(data, _BYTES):
+        if data is not None and not isinstance(data, _BYTES_TYPES):
             detail = f"the serializer returned {brief(data)}, which is not bytes or None"
             raise SerializationError(topic, part, detail)
         return data
 
 
-def _checked_record(answer: Any) -> ProducerRecord:
-    """Check the result of `on_send`, as `send` checks its arguments."""
-    if not isinstance(answer, ProducerRecord):
-        raise TypeError(f"it returned {brief(answer)}, which is not a ProducerRecord")
+def _check_record(result: Any) -> ProducerRecord:
+    """Return the record that `on_send` returned, checked as `send` checks its arguments."""
+    if not isinstance(result, ProducerRecord):
+        raise TypeError(f"it returned {brief(result)}, which is not a ProducerRecord")
     return ProducerRecord(
-        topic_name(answer.topic),
-        answer.value,
-        answer.key,
-        None if answer.partition is None else partition_index(answer.partition),
-        timestamp_ms(answer.timestamp),
-        header_pairs(answer.headers),
+        topic_name(result.topic),
+        result.value,
+        result.key,
+        None if result.partition is None else partition_index(result.partition),
+        timestamp_ms(result.timestamp),
+        header_pairs(result.headers),
     )
 
 
@@ -197,13 +201,14 @@ def send_hooks(operations: ProducerOperations) -> SendHooks | None:
     partitioner = function_of(
         "partitioner", options.partitioner, "partition", coroutines=False, client="no client"
     )
-    key, value = [
+    key_serializer, value_serializer = [
         function_of(name, option, "serialize", coroutines=awaits, client=f"only an {_ASYNC_CLIENT}")
         for name, option in (
             ("key_serializer", options.key_serializer),
             ("value_serializer", options.value_serializer),
         )
     ]
-    if key is None and value is None and partitioner is None and not options.interceptors:
+    has_serializer = key_serializer is not None or value_serializer is not None
+    if not has_serializer and partitioner is None and not options.interceptors:
         return None
-    return SendHooks(operations, key, value, partitioner)
+    return SendHooks(operations, key_serializer, value_serializer, partitioner)

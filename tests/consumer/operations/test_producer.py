@@ -161,7 +161,7 @@ def test_waits_for_room_count_the_time_that_the_send_has_already_waited(
     try:
         for waited_ms in (0, 50, 500):
             with pytest.raises(RequestTimedOut):
-                run_to_end(operations.wait_for_room(lambda: None, waited_ms))
+                run_to_end(operations.retry_until_ready(lambda: None, waited_ms))
     finally:
         producer.kill()
     assert 40 < deadlines[0] <= 80
@@ -198,7 +198,7 @@ def test_close_raises_the_error_of_a_commit_and_logs_that_of_the_records(
     async def flush(limit: int, deadline: int) -> None:
         raise KprotoError("2 records were not sent")
 
-    monkeypatch.setattr(producer._operations, "_leave_transaction", leave_transaction)
+    monkeypatch.setattr(producer._operations, "_end_transaction", leave_transaction)
     monkeypatch.setattr(producer._operations, "_flush", flush)
     failure: KprotoError | None = KprotoError("the commit failed")
     with pytest.raises(KprotoError, match="the commit failed"):

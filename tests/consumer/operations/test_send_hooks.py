@@ -244,7 +244,7 @@ def test_a_partitioner_selects_the_partition_of_records_without_one(wide: Server
 
 
 def test_the_partitions_of_a_limited_number_of_topics_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_hooks, "_TOPICS", 2)
+    monkeypatch.setattr(send_hooks, "_MAX_CACHED_TOPICS", 2)
     producer = Producer(
         "127.0.0.1:1", partitioner=lambda topic, key, value, partitions, available: partitions[-1]
     )
@@ -254,7 +254,7 @@ def test_the_partitions_of_a_limited_number_of_topics_are_remembered(monkeypatch
             producer._runtime.records.set_route(topic, number + 1, [0])
             delivery = producer.send(topic, b"x")
             assert delivery._batch.partition.partition == number
-            assert len(hooks._partitions) <= 2
+            assert len(hooks._partition_lists) <= 2
     finally:
         producer.kill()
 
@@ -345,7 +345,7 @@ def test_the_wait_for_metadata_is_a_part_of_max_block_ms(monkeypatch: pytest.Mon
     async def after_a_minute(topic: str) -> Any:
         return route, 60_000
 
-    monkeypatch.setattr(hooks, "_route_of", after_a_minute)
+    monkeypatch.setattr(hooks, "_wait_for_route", after_a_minute)
     began = time.monotonic()
     # The broker no longer exists, and the buffer fills up.
     with pytest.raises(RequestTimedOut):
