@@ -55,7 +55,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         make_runtime = partial(AsyncRuntime, exclusive=True)
         self._operations = ConsumerOperations(bootstrap_servers, config, make_runtime)
         self._runtime = self._operations.runtime
-        self._records: AsyncRecordIterator[K, V] = AsyncRecordIterator(self._operations)
+        self._record_iterator: AsyncRecordIterator[K, V] = AsyncRecordIterator(self._operations)
         self.options = self._operations.options
         preload_crc32c()
 
@@ -215,7 +215,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         return await self._operations.poll_columns(timeout)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
-        return self._records
+        return self._record_iterator
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
         """Wait indefinitely for the next record, and return it.
@@ -224,7 +224,7 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         intervals of up to a second, so an auto commit may omit records that were processed since the last
         report.
         """
-        return await anext(self._records)
+        return await anext(self._record_iterator)
 
     # ---- positions
 
@@ -430,6 +430,7 @@ class AsyncRecordIterator(AsyncIterator[ConsumerRecord[K, V]]):
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
         iteration = self._iteration
+        # A record of the last poll is returned without a further call; `Iteration` describes the condition.
         if iteration.owned_from <= time() < iteration.owned_until:
             for record in iteration.remaining:
                 return record

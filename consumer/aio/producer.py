@@ -76,7 +76,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         # Whether `send` may add a record to a batch without calling `append`.
         self._has_fast_path = self._hooks is None and not records.append_is_guarded
         self._routes: dict[str, TopicRoute] = records.routes
-        self._moment = moment()
+        self._current_millisecond = moment()  # (start in s, end in s, timestamp in ms)
         self._pause_due = False  # Whether the next `send` lets other tasks run before it queues its record.
         preload_crc32c()
 
@@ -120,17 +120,17 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
                     pass
                 else:
                     size = RECORD_OVERHEAD + len(value)
-                    current = time()
-                    free = batch.free_bytes - size
-                    if free >= 0 and batch.run_start <= current < batch.run_end:
-                        batch.free_bytes = free
+                    current_time = time()
+                    remaining_bytes = batch.free_bytes - size
+                    if remaining_bytes >= 0 and batch.run_start <= current_time < batch.run_end:
+                        batch.free_bytes = remaining_bytes
                         index = batch.count
                         batch.count = index + 1
                         batch.rows.append(value)
                         return Delivery(batch, index)
-            start, end, timestamp = self._moment
+            start, end, timestamp = self._current_millisecond
             if not start <= time() < end:
-                self._moment = _, _, timestamp = moment()
+                self._current_millisecond = _, _, timestamp = moment()
         elif type(timestamp) is not int or not LAST_SECONDS <= timestamp <= MAX_TIMESTAMP:
             timestamp = timestamp_ms(timestamp)
         if partition is not None:
@@ -148,6 +148,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         if type(key_bytes) is not bytes and key_bytes is not None:
             key_bytes = record_bytes("key", key_bytes)
         delivery = records.append(topic, key_bytes, value_bytes, partition, timestamp, headers)
+        # No thread runs the engine, so a `send` whose record needs the engine runs it.
         if records.sender_notified:
             records.sender_notified = False
             self._pause_due = records.needs_sender_now()

@@ -48,9 +48,9 @@ class AsyncProducerRuntime(ProducerRuntime):
         # The timer and the streams refer to this list, which contains the runtime only while records are
         # pending. So a producer that is dropped without close() first delivers its records, and is then
         # freed.
-        self._kept: list[AsyncProducerRuntime] = []
+        self._keep_alive: list[AsyncProducerRuntime] = []
         self._ref: weakref.ref[AsyncProducerRuntime] = weakref.ref(self)
-        self.streams = Streams(partial(_on_event, self._ref, self._kept))
+        self.streams = Streams(partial(_on_event, self._ref, self._keep_alive))
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         lifecycle.register(self)
@@ -78,11 +78,9 @@ class AsyncProducerRuntime(ProducerRuntime):
         return NO_CLAIM
 
     def check_call(self, *, waits: bool) -> None:
-        if (
-            not self.forked
-            # In a forked child process this check is omitted: close() does nothing there, and every other
-            # method itself checks for the fork.
-        ):
+        # In a forked child process this check is omitted: close() does nothing there, and every other method
+        # itself checks for the fork.
+        if not self.forked:
             self.check_loop()
 
     def wake(self) -> None:
@@ -114,10 +112,12 @@ class AsyncProducerRuntime(ProducerRuntime):
         """Pass an event of the network or of the timer to the engine.
 
         `event` is None after a call by the application: the engine then handles the changes made by the call.
+        `at` is the time of the event in ms, by default the current time. An exception of the engine ends the
+        producer.
         """
         try:
             self._perform(step(self.engine, event, now() if at is None else at))
-            self._schedule()
+            self._set_timer()
         except Exception as error:  # An unlogged exception would stop the producer without a message.
             log.exception("the producer failed")
             self._finish("the producer failed; see the log", error)
@@ -136,9 +136,11 @@ class AsyncProducerRuntime(ProducerRuntime):
                 case _:
                     pass
 
-    def _schedule(self) -> None:
-        self._kept[:] = [self] if self.records.open_batches else []
-        due = None if self.records.why_closed and not self.records.open_batches else self.engine.due()
+    def _set_timer(self) -> None:
+        """Set the timer to the engine's next deadline, and keep the runtime alive while batches are open."""
+        self._keep_alive[:] = [self] if self.records.open_batches else []
+        has_ended = self.records.why_closed and not self.records.open_batches
+        due = None if has_ended else self.engine.due()
         if due == self._timer_at and self._timer is not None:
             return
         if self._timer is not None:
@@ -147,7 +149,7 @@ class AsyncProducerRuntime(ProducerRuntime):
         self._timer_at = due
         if due is not None:
             seconds = max(0, due - now()) / 1000
-            self._timer = self.loop.call_later(seconds, _on_timer, self._ref, self._kept)
+            self._timer = self.loop.call_later(seconds, _on_timer, self._ref, self._keep_alive)
 
     def on_timer(self) -> None:
         """Schedule the `Tick` for the next iteration of the event loop.
@@ -155,7 +157,7 @@ class AsyncProducerRuntime(ProducerRuntime):
         The `Tick` is delayed by one iteration, because responses may have arrived while the loop was blocked.
         The loop reads these responses first.
         """
-        self._timer = self.loop.call_later(0, _on_tick, self._ref, self._kept, now())
+        self._timer = self.loop.call_later(0, _on_tick, self._ref, self._keep_alive, now())
 
     def on_tick(self, at: int) -> None:
         """Apply the `Tick` that was due at the time `at` (ms)."""
@@ -165,17 +167,20 @@ class AsyncProducerRuntime(ProducerRuntime):
     # ---- the end
 
     def __del__(self) -> None:
-        if self.forked or self.ended or getattr(self, "_kept", None) is None:
+        # `_keep_alive` is missing if the constructor raised an exception.
+        if self.forked or self.ended or getattr(self, "_keep_alive", None) is None:
             return
         with contextlib.suppress(RuntimeError):  # A RuntimeError means that the loop is closed.
             self.loop.call_soon_threadsafe(abandon, self.streams, self._timer)
         self._on_drop()
 
     def shut_down(self, deadline: int) -> None:
+        """End the engine immediately. `_finish` calls the pending callbacks, so there is no wait for them."""
         self._finish(CLOSED)
         self.ended = True
 
     def _finish(self, reason: str, failure: BaseException | None = None) -> None:
+        """Fail the open deliveries, call their callbacks, and close the connections and the timer."""
         for action in self._end(reason, failure):
             if isinstance(action, ev.CallBack):
                 run_callback(action.callback)
@@ -188,9 +193,10 @@ class AsyncProducerRuntime(ProducerRuntime):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._kept.clear()
+        self._keep_alive.clear()
 
     def on_exit(self) -> str:
+        """Fail the open deliveries without calling their callbacks. Return a log message about the loss."""
         loss = self.loss()
         self.closing = True
         self._end("the process ends")

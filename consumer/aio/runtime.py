@@ -43,7 +43,7 @@ class AsyncRuntime(Runtime):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         # The task that is running a method which may call callbacks, and the name of this method.
-        self._serving: tuple[asyncio.Task[Any] | None, str] | None = None
+        self._serving_call: tuple[asyncio.Task[Any] | None, str] | None = None
         self.callback_task: asyncio.Task[None] | None = None
         lifecycle.register(self)
 
@@ -63,10 +63,11 @@ class AsyncRuntime(Runtime):
             self._fail(error)
             raise
         finally:
-            self._schedule()
+            self._set_timer()
             self._publish()
 
-    def _schedule(self) -> None:
+    def _set_timer(self) -> None:
+        """Set the timer to the engine's next deadline, or cancel the timer if there is no deadline."""
         due = None if self.closed or self.failure is not None else self.driver.due()
         if due == self._timer_at and self._timer is not None:
             return
@@ -95,7 +96,7 @@ class AsyncRuntime(Runtime):
         try:
             return self._feed(events, last)
         finally:
-            self._schedule()
+            self._set_timer()
             self._publish()
 
     def wakeup(self) -> None:
@@ -142,21 +143,21 @@ class AsyncRuntime(Runtime):
     async def finish_callback(
         self, answer: Awaitable[Any], on_end: Callable[[], None], deadline: int | None
     ) -> None:
-        name = self.current_callback() or "a callback"
+        callback_name = self.current_callback() or "a callback"
 
-        async def finish() -> None:
-            with self.callback(name):
+        async def await_answer() -> None:
+            with self.callback(callback_name):
                 await answer
 
-        def finished(task: asyncio.Task[None]) -> None:
+        def on_task_done(task: asyncio.Task[None]) -> None:
             if inspect.iscoroutine(answer):
                 # If the task was cancelled before it began, the coroutine was never started. Without `close`,
                 # Python would warn that it was never awaited.
                 answer.close()
             on_end()
 
-        self.callback_task = asyncio.get_running_loop().create_task(finish(), name=name)
-        self.callback_task.add_done_callback(finished)
+        self.callback_task = asyncio.get_running_loop().create_task(await_answer(), name=callback_name)
+        self.callback_task.add_done_callback(on_task_done)
         await self.callback_finished(deadline)
 
     def _new_future(self) -> asyncio.Future[Any]:
@@ -198,30 +199,32 @@ class AsyncRuntime(Runtime):
         self.check_callback(method, serves=serves)
         if not serves:
             return NO_CLAIM
-        if self._serving is not None:
+        if self._serving_call is not None:
             if method == CLOSE:
                 return NO_CLAIM
             raise IllegalState(
-                f"another task is inside {self._serving[1]}() of this {self.driver.kind}; only one "
+                f"another task is inside {self._serving_call[1]}() of this {self.driver.kind}; only one "
                 "task at a time may wait for records"
             )
-        self._serving = (asyncio.current_task(), method)
-        return _Serving(self)
+        self._serving_call = (asyncio.current_task(), method)
+        return _ServingCall(self)
 
     def is_callers(self) -> bool:
-        return self._serving is None or self._serving[0] is asyncio.current_task()
+        return self._serving_call is None or self._serving_call[0] is asyncio.current_task()
 
     def served(self) -> None:
         """Record the end of the method that runs callbacks, so that another task may call such a method."""
-        self._serving = None
+        self._serving_call = None
 
     # ---- the end
 
     def _fail(self, error: BaseException) -> None:
+        """Mark the client as failed, fail its waiting calls and futures, and abort its connections."""
         super()._fail(error)
         self.streams.close(abort=True)
 
     def end(self, deadline: int = 0, *, abort: bool = False) -> None:
+        """Close the client without waiting. If `abort` is true, bytes that are not sent yet are dropped."""
         self.closed = True
         lifecycle.unregister(self)
         if self._timer is not None:
@@ -243,7 +246,7 @@ class AsyncRuntime(Runtime):
         self.on_event(ev.Tick())
 
 
-class _Serving:
+class _ServingCall:
     """A context manager that calls `served` when a method that may run callbacks has ended."""
 
     def __init__(self, runtime: AsyncRuntime) -> None:

@@ -57,7 +57,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         make_runtime = partial(BlockingRuntime, exclusive=True)
         self._operations = ConsumerOperations(bootstrap_servers, config, make_runtime)
         self._runtime = self._operations.runtime
-        self._records: RecordIterator[K, V] = RecordIterator(self._operations)
+        self._record_iterator: RecordIterator[K, V] = RecordIterator(self._operations)
         self.options = self._operations.options
 
     # ---- methods that send no request
@@ -216,7 +216,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         return _run_poll(self._operations, self._operations.poll_columns(timeout))
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
-        return self._records
+        return self._record_iterator
 
     def __next__(self) -> ConsumerRecord[K, V]:
         """Wait indefinitely for the next record, and return it.
@@ -225,7 +225,7 @@ class Consumer(BoundToProcess, Generic[K, V]):
         intervals of up to a second, so an auto commit may omit records that were processed since the last
         report.
         """
-        return next(self._records)
+        return next(self._record_iterator)
 
     # ---- positions
 

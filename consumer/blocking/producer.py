@@ -81,7 +81,7 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         # Whether `send` may add a record to a batch without calling `append`.
         self._has_fast_path = self._hooks is None and not records.append_is_guarded
         self._routes: dict[str, TopicRoute] = records.routes
-        self._moment = moment()
+        self._current_millisecond = moment()  # (start in s, end in s, timestamp in ms)
 
     # ---- sending
 
@@ -128,18 +128,18 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
                     pass
                 else:
                     size = RECORD_OVERHEAD + len(value)
-                    current = time()
-                    free = batch.free_bytes - size
+                    current_time = time()
+                    remaining_bytes = batch.free_bytes - size
                     # `run_start` is compared as well, because the clock may be set back.
-                    if free >= 0 and batch.run_start <= current < batch.run_end:
-                        batch.free_bytes = free
+                    if remaining_bytes >= 0 and batch.run_start <= current_time < batch.run_end:
+                        batch.free_bytes = remaining_bytes
                         index = batch.count
                         batch.count = index + 1
                         batch.rows.append(value)
                         return Delivery(batch, index)
-            start, end, timestamp = self._moment
+            start, end, timestamp = self._current_millisecond
             if not start <= time() < end:
-                self._moment = _, _, timestamp = moment()
+                self._current_millisecond = _, _, timestamp = moment()
         elif type(timestamp) is not int or not LAST_SECONDS <= timestamp <= MAX_TIMESTAMP:
             timestamp = timestamp_ms(timestamp)
         if partition is not None:

@@ -57,12 +57,15 @@ class BlockingProducerRuntime(ProducerRuntime):
         self.stopped = False
         # The thread keeps a reference to this list, which contains the runtime only while records are
         # pending. Accessed under the lock.
-        self._kept: list[BlockingProducerRuntime] = []
+        self._keep_alive: list[BlockingProducerRuntime] = []
         self.records.notify_sender = self._on_records
         name = f"kproto-producer-{self.options.client_id}"
         self._callbacks = Callbacks(f"{name}-callbacks")
         self.thread = threading.Thread(
-            target=self._drive, args=(weakref.ref(self), self.sockets, self._kept), name=name, daemon=True
+            target=self._drive,
+            args=(weakref.ref(self), self.sockets, self._keep_alive),
+            name=name,
+            daemon=True,
         )
         start_thread(self.thread, self.sockets, self)
         lifecycle.register(self)
@@ -100,8 +103,8 @@ class BlockingProducerRuntime(ProducerRuntime):
 
         The caller must hold the lock.
         """
-        if not self._kept:
-            self._kept.append(self)
+        if not self._keep_alive:
+            self._keep_alive.append(self)
         wakes_at = self.wakes_at
         if wakes_at == 0:
             return
@@ -176,7 +179,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         """Return the time (ms) at which the thread must wake by itself; None if it only waits for events."""
         with self.waiters.lock:
             if not self.records.open_batches:
-                self._kept.clear()
+                self._keep_alive.clear()
             self.wakes_at = due = 0 if self._needs_step else self.engine.due()
             self._needs_step = False
         return due
@@ -232,7 +235,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         self._callbacks = Callbacks("kproto-forked-callbacks")
         super().on_fork()
         self.records.guard = self.waiters.lock
-        self._kept.clear()
+        self._keep_alive.clear()
         self.sockets.abandon()
 
     def on_exit(self) -> str:

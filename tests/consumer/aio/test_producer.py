@@ -247,7 +247,7 @@ def test_records_of_a_millisecond_share_its_timestamp(
 ) -> None:
     async def story(producer: AsyncProducer, batch: ProducerBatch) -> None:
         batch.run_start, batch.run_end = 100.0, 100.001
-        producer._moment = (100.0, 100.001, 100_000)
+        producer._current_millisecond = (100.0, 100.001, 100_000)
         monkeypatch.setattr(producer_module, "time", lambda: seconds)
         await producer.send("t", b"x")
         await producer.send("t", bytearray(b"x"))

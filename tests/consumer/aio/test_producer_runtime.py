@@ -33,17 +33,17 @@ def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch)
     async def story(producer: AsyncProducer, runtime: Any) -> None:
         due: list[int | None] = [clock.now() + 5_000]
         monkeypatch.setattr(runtime.engine, "due", lambda: due[0])
-        runtime._schedule()
+        runtime._set_timer()
         timer = runtime._timer
         assert 4 < timer.when() - runtime.loop.time() <= 5.001
-        runtime._schedule()
+        runtime._set_timer()
         assert runtime._timer is timer  # The deadline is unchanged, so the timer is kept.
         due[0] = clock.now() - 5_000
-        runtime._schedule()
+        runtime._set_timer()
         assert timer.cancelled()
         assert runtime._timer.when() <= runtime.loop.time()
         due[0] = None
-        runtime._schedule()
+        runtime._set_timer()
         assert runtime._timer is None
 
     run(story)
@@ -76,7 +76,7 @@ def test_a_tick_before_its_time_is_repeated(monkeypatch: pytest.MonkeyPatch) -> 
     async def story(producer: AsyncProducer, runtime: Any) -> None:
         due = clock.now() + 5_000
         monkeypatch.setattr(runtime.engine, "due", lambda: due)
-        runtime._schedule()
+        runtime._set_timer()
         fired = runtime._timer
         runtime.on_tick(due - 1)
         assert runtime._timer is not fired
@@ -100,7 +100,7 @@ def test_a_failure_of_the_engine_ends_every_delivery(
         with pytest.raises(IllegalState, match="the producer failed; see the log; this record was not ack"):
             await delivery
         assert runtime._timer is None
-        assert runtime._kept == []
+        assert runtime._keep_alive == []
 
     run(story)
     (record,) = [record for record in caplog.records if record.getMessage() == "the producer failed"]
@@ -110,11 +110,11 @@ def test_a_failure_of_the_engine_ends_every_delivery(
 
 def test_only_a_producer_with_open_records_is_kept_alive_by_its_timer() -> None:
     async def story(producer: AsyncProducer, runtime: Any) -> None:
-        runtime._schedule()
-        assert runtime._kept == []
+        runtime._set_timer()
+        assert runtime._keep_alive == []
         runtime.records.set_route("t", 1, [0])
         await producer.send("t", b"x")
-        assert runtime._kept == [runtime]
+        assert runtime._keep_alive == [runtime]
 
     run(story)
 

@@ -37,18 +37,18 @@ def test_the_timer_fires_when_the_engine_is_due(monkeypatch: pytest.MonkeyPatch)
         reader.assign([])  # The client now knows its event loop.
         due: list[int | None] = [clock.now() + 5_000]
         monkeypatch.setattr(runtime.driver, "due", lambda: due[0])
-        runtime._schedule()
+        runtime._set_timer()
         timer = runtime._timer
         assert 4 < timer.when() - asyncio.get_running_loop().time() <= 5.001
-        runtime._schedule()
+        runtime._set_timer()
         assert runtime._timer is timer  # The deadline is unchanged, so the timer is kept.
         due[0] = clock.now() - 5_000
-        runtime._schedule()
+        runtime._set_timer()
         assert timer.cancelled()
         assert runtime._timer.when() <= asyncio.get_running_loop().time()
         timer = runtime._timer
         due[0] = None
-        runtime._schedule()
+        runtime._set_timer()
         assert timer.cancelled()
         assert runtime._timer is None
 
@@ -61,7 +61,7 @@ def test_the_timer_passes_a_tick_to_the_engine(monkeypatch: pytest.MonkeyPatch) 
         events: list[Any] = []
         monkeypatch.setattr(runtime.driver, "step", lambda event, at: events.append(event) or [])
         monkeypatch.setattr(runtime.driver, "due", lambda: None if events else clock.now())
-        runtime._schedule()
+        runtime._set_timer()
         while not events:
             await asyncio.sleep(0)
         assert events == [ev.Tick()]
@@ -77,7 +77,7 @@ def test_a_tick_before_its_time_is_repeated(monkeypatch: pytest.MonkeyPatch) -> 
         reader.assign([])
         due = clock.now() + 5_000
         monkeypatch.setattr(runtime.driver, "due", lambda: due)
-        runtime._schedule()
+        runtime._set_timer()
         fired = runtime._timer
         runtime.on_timer()
         assert runtime._timer is not fired
@@ -134,7 +134,7 @@ def test_a_client_that_has_ended_starts_no_timer() -> None:
         timer = runtime._timer
         runtime.end()
         assert timer.cancelled()
-        runtime._schedule()
+        runtime._set_timer()
         assert runtime._timer is None
 
     run(story)

@@ -711,7 +711,7 @@ def test_a_response_received_before_a_frozen_loop_is_handled_before_the_deadline
                 if wakes == "a send":
                     await producer.send("t", b"2", partition=0)
                 else:
-                    _on_timer(producer._runtime._ref, producer._runtime._kept)
+                    _on_timer(producer._runtime._ref, producer._runtime._keep_alive)
                 assert (await asyncio.wait_for(_await(delivery), 10)).offset == 1
 
     asyncio.run(main())

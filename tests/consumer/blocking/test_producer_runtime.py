@@ -56,10 +56,10 @@ def test_the_thread_is_woken_if_it_would_wake_too_late(
         runtime._on_records()
         assert bool(wakes) is is_woken
         assert (runtime.wakes_at == 0) is (is_woken or wakes_in_ms == 0)
-        assert runtime._kept == [runtime]
+        assert runtime._keep_alive == [runtime]
         runtime._on_records()
         assert len(wakes) == is_woken  # A second call does not wake the thread again.
-        assert runtime._kept == [runtime]
+        assert runtime._keep_alive == [runtime]
         monkeypatch.undo()
         runtime.wakes_at = None
         runtime.wake()
@@ -80,12 +80,12 @@ def test_a_call_while_the_thread_is_awake_is_followed_by_another_step(producer: 
 def test_the_thread_keeps_a_producer_alive_only_while_records_are_open(producer: Producer) -> None:
     runtime: Any = producer._runtime
     with runtime.locked():
-        runtime._kept[:] = [runtime]
+        runtime._keep_alive[:] = [runtime]
         runtime._next_wake()
-        assert runtime._kept == []
+        assert runtime._keep_alive == []
         delivery = producer.send("t", b"x")
         due = runtime._next_wake()
-        assert runtime._kept == [runtime]
+        assert runtime._keep_alive == [runtime]
     assert due is not None
     assert not delivery.done()
 
@@ -203,7 +203,7 @@ def test_the_child_of_a_fork_waits_neither_for_callbacks_nor_for_records(
         assert runtime._callbacks is not old[0]
         assert runtime.waiters.lock is not old[1]
         assert runtime.records.guard is runtime.waiters.lock
-        assert runtime._kept == []
+        assert runtime._keep_alive == []
         assert sockets._closed
     runtime.forked = False
 
