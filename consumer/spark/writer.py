@@ -10,13 +10,15 @@ Rules, as in Spark's own sink unless a rule says otherwise:
 
 * Keys and values are strings or binary. A null value is a tombstone.
 
-* The option `topic` takes precedence over the column. If `partition` is null, the partitioner selects the
-  partition by the murmur2 hash of the key.
+* The option `topic` takes precedence over the column. If `partition` is null, the murmur2 hash of the key
+  selects the partition. Rows with neither a partition nor a key go to any partition.
 
-* A wrong column, type or mode, or a missing topic, raises an error before anything is written.
+* A wrong column, type or mode raises an error before anything is written, and so does a query with neither
+  the option nor the column `topic`. A row whose topic is null or does not exist fails its task (see
+  ``kafka.allow.auto.create.topics``).
 
-* Delivery is at least once: a retried task writes its rows again, and the rows of a failed task remain. A
-  task ends when every record has been acknowledged.
+* Without ``transactionalIdPrefix``, delivery is at least once: a retried task writes its rows again, and the
+  rows of a failed task remain. A task ends when every record has been acknowledged.
 
 * With ``transactionalIdPrefix``, delivery is exactly once (see `transactions`).
 

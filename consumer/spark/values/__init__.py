@@ -8,8 +8,8 @@ Rules:
 * A null key or value stays null, and is not an error.
 
 * If a value cannot be decoded, ``value.onError`` determines the result. With ``fail``, the task fails. With
-  ``null``, the value becomes null, and the column ``_error`` contains the reason. Other values are never
-  affected.
+  ``null``, the value becomes null, the column ``_error`` contains the reason, and all other values are
+  decoded as usual.
 
 * Invalid options and registry errors always end the query.
 """

@@ -75,8 +75,8 @@ class AvroNode:
     size: int = 0
     precision: int = 0
     scale: int = 0
-    # Set if the type cannot be a column: its definition, the reason, and the attribute whose removal makes it
-    # a column.
+    # If the type cannot be a column: its definition, the reason, and the attribute of the definition without
+    # which it could be a column.
     refused: tuple[str, str, str] | None = None
     null: int = -1  # The position of null among a union's branches, or -1 if the union has no null.
 
@@ -130,7 +130,8 @@ def quoted(name: str) -> str:
 def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
     """Parse an Avro schema in JSON. `references` define types that the schema uses.
 
-    Raises ConfigError if one of the schemas is invalid, or if the schema is the type null.
+    Raises ConfigError if one of the schemas is invalid or recursive, or has an array, map or union whose only
+    type is null.
     """
     names: dict[str, AvroNode] = {}
     for reference in references:
